@@ -257,11 +257,18 @@ typedef struct frugal_desc {
     uint32_t saved_part;           /* which of the instances that were saved together */
     int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
+    const char *name;              /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
 } frugal_desc;
 /* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. On failure *out is
  * NULL or an object that frugal_close accepts. Any thread.
  * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
+/* Joins the instance that another process of this user has opened with the name, or will have opened within so many
+ * `seconds`. *out is this process's own handle of it, to attach devices that no process has, and to train them:
+ * docs/processes.md. frugal_close leaves the instance. On failure *out is NULL or an object that frugal_close accepts.
+ * Any thread. Errors: ARGUMENT, PROCESS (nobody has opened it, or another version of Frugal has), MEMORY, WORKER,
+ * ARITHMETIC, FILE. */
+FRUGAL_API frugal_status frugal_join(const char *name, double seconds, frugal **out);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. Returns NULL if
  * `f` is not open. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);

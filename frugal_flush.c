@@ -18,6 +18,8 @@
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
+ *   region.c      memory that several processes share
+ *   socket.c      messages between processes
  *   crc32c.c      the checksum of what is written to files
  *   file.c        what a name stands for; making, writing and publishing a file; locks
  *   parallel.c    a function that several threads run at a time
@@ -41,14 +43,20 @@
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
+ *   keep.c        updates that devices keep in their caches; recalls
+ *   post.c        a device in a process that has joined: its mailbox
  *   help.c        one piece of whatever is most urgent: frugal_help
  *   wait.c        every wait
  *   workers.c     threads, and the instances that they serve
- *   open.c        checks, defaults, open, close
- *   attach.c      attaching a device, and what it asks the host for
  *   gate.c        the gate of a step, and the threads that wait at it
  *   step.c        announce, lookup, update
  *   drain.c       stop, drain, cancel
+ *   remote.c      devices of other processes, where the instance was opened: their posts are served
+ *   door.c        other processes join there, and their end is noticed
+ *   open.c        checks, defaults, open
+ *   join.c        a process joins, attaches devices, leaves
+ *   close.c       frugal_close
+ *   attach.c      attaching a device, and what it asks the host for
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   counts.c      these counts, read, set, aged and ranked by callers
@@ -99,6 +107,21 @@
  *  |[F29] | these are read              | acquire | [F28]      | as [F28]                                 |
  *  |[F30] | a ring claimed for a call   | acquire | [F31]      | the number of its events is an old one   |
  *  |[F31] | a ring given back           | release | [F30]      | as [F30]                                 |
+ *  |[F32] | mail: a post                | release | [F33]      | a batch or an update is taken before it  |
+ *  |      |                             |         |            | is there                                 |
+ *  |[F33] | a post is found             | acquire | [F32]      | as [F32]                                 |
+ *  |[F34] | mail: a post was served, a  | release | [F35]      | a batch is looked up before it is there; |
+ *  |      | call was answered           |         |            | a place of the inbox is taken too early  |
+ *  |[F35] | that is found               | acquire | [F34]      | as [F34]                                 |
+ *  |[F36] | mail: a device begins and   | both    | itself     | rows are read while they are written     |
+ *  |      | ends to write; must not     |         |            |                                          |
+ *  |[F37] | the end of training told    | release | [F38]      | its reason is missed                     |
+ *  |[F38] | the end of training found   | acquire | [F37]      | as [F37]                                 |
+ *  |[F39] | is a process gone?          | acquire | [F40]      | what it did last is missed               |
+ *  |[F40] | a process is gone           | release | [F39]      | as [F39]                                 |
+ *  |[F41] | is a device one of another  | acquire | [F42]      | it is not there yet                      |
+ *  |      | process?                    |         |            |                                          |
+ *  |[F42] | it is                       | release | [F41]      | as [F41]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
@@ -116,6 +139,8 @@
 #include "src/errors.c"
 #include "src/event.c"
 #include "src/memory.c"
+#include "src/region.c"
+#include "src/socket.c"
 #include "src/crc32c.c"
 #include "src/file.c"
 #include "src/parallel.c"
@@ -143,15 +168,20 @@
 #include "src/stream_gates.c"
 #include "src/poll.c"
 #include "src/keep.c"
+#include "src/post.c"
 #include "src/help.c"
 #include "src/wait.c"
 #include "src/workers.c"
 
-#include "src/open.c"
-#include "src/attach.c"
 #include "src/gate.c"
 #include "src/step.c"
 #include "src/drain.c"
+#include "src/remote.c"
+#include "src/door.c"
+#include "src/open.c"
+#include "src/join.c"
+#include "src/close.c"
+#include "src/attach.c"
 #include "src/holder.c"
 #include "src/serve.c"
 #include "src/counts.c"

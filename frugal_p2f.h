@@ -257,7 +257,8 @@ extern "C" {
     X(ERR_LOST, -17,                                                                                                   \
       "a device was lost; frugal_drain yields the table of the last step that all finished, but for rows in place")    \
     X(ERR_ROWS, -18, "rows of a batch must rise strictly: sort them, and give each once")                              \
-    X(ERR_COPY, -19, "a cached copy differs from its host row, or cannot be read: a fault of Frugal or of the memory")
+    X(ERR_COPY, -19, "a cached copy differs from its host row, or cannot be read: a fault of Frugal or of the memory") \
+    X(ERR_PROCESS, -20, "another process has to make this call, or processes do not find each other or do not fit")
 
 typedef enum frugal_status {
 #define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,

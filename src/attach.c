@@ -10,12 +10,13 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
     if (f->devices[d].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
-    return FRUGAL_OK;
+    return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 
 frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
     frugal_status status = frugal_may_attach(ops ? f : NULL, d);
     if (status != FRUGAL_OK) return status;
+    if (f->joined && (status = claim_device(f, d, ops, state)) != FRUGAL_OK) return status;
     f->devices[d].ops = *ops;
     f->devices[d].state = state;
     f->devices[d].attached = 1;
@@ -25,6 +26,12 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
+}
+
+frugal_status frugal_begin_counting(frugal *f) {
+    frugal_status status = check_open(f, "begin_counting");
+    if (status != FRUGAL_OK) return status;
+    return f->joined ? join_counting(f) : open_counts(f);
 }
 
 const uint64_t *frugal_gates(const frugal *f) {
@@ -82,13 +89,17 @@ void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_ba
     tally(&device->kept, kept);
     tally(&device->written_back, written_back);
     frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
+    if (!f->joined) return;
+    tally(&device->mail->kept, kept);
+    tally(&device->mail->written_back, written_back);
+    frugal_store_relaxed(&device->mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {
     if (!f || !f->opened || d >= f->desc.devices) return;
     host_device *device = &f->devices[d];
-    tally(&device->hits, hits);
-    tally(&device->misses, misses);
+    tally(&device->counts->hits, hits);
+    tally(&device->counts->misses, misses);
 }
 
 void frugal_count_table_hits(frugal *f, uint32_t d, uint32_t table, uint64_t hits, uint64_t misses) {
@@ -103,8 +114,8 @@ void frugal_count_table_hits(frugal *f, uint32_t d, uint32_t table, uint64_t hit
 
 void frugal_count_link(frugal *f, uint32_t d, uint32_t way, uint64_t rows, uint64_t bytes) {
     if (!f || !f->opened || d >= f->desc.devices || way > 2) return;
-    host_device *device = &f->devices[d];
-    if (!frugal_load_relaxed(&device->counts_link)) frugal_store_relaxed(&device->counts_link, 1); /* relaxed, both */
-    tally(&device->link_rows[way], rows);
-    tally(&device->link_bytes[way], bytes);
+    device_counts *counts = f->devices[d].counts;
+    if (!frugal_load_relaxed(&counts->counts_link)) frugal_store_relaxed(&counts->counts_link, 1); /* relaxed, both */
+    tally(&counts->link_rows[way], rows);
+    tally(&counts->link_bytes[way], bytes);
 }

@@ -34,7 +34,8 @@ frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *co
 
 frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts) {
     uint64_t all[WORTH_MOST + 1];
-    frugal_status status = check_keys(f, keys, "set_counts");
+    frugal_status status = check_owner(f, "set_counts");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "set_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
     if (!is_between_steps(f)) return fail_busy("set_counts");
@@ -48,7 +49,7 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
 frugal_status frugal_age_counts(frugal *f) {
     uint64_t all[WORTH_MOST + 1];
     uint32_t halves[WORTH_MOST + 1];
-    frugal_status status = check_open(f, "age_counts");
+    frugal_status status = check_owner(f, "age_counts");
     if (status != FRUGAL_OK) return status;
     if (!is_between_steps(f)) return fail_busy("age_counts");
     if (!is_counting(f)) return status;

@@ -2,13 +2,19 @@
 #include "host.h"
 
 static int is_idle(frugal *f) { /* drained, and nothing announced */
-    return is_complete(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
+    return is_complete(f) && !has_posted_batch(f) &&
+           frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
 }
 
 void frugal_stop(frugal *f) {
     if (!f) return;
+    if (f->joined) {
+        end_joined(f, 0, "");
+        return;
+    }
     frugal_add_release(&f->stopped, 1); /* [F4] with [F3]: why it was stopped; with [F7]: before gates are forced */
     force_gates(f);
+    tell_end(f, END_STOPPED, "");
     event_notify(f->event);
 }
 
@@ -104,7 +110,7 @@ static frugal_status drain_all(frugal *f) {
 }
 
 frugal_status frugal_drain(frugal *f) {
-    frugal_status status = check_open(f, "drain");
+    frugal_status status = check_owner(f, "drain");
     if (status != FRUGAL_OK) return status;
     trace_ring *claimed = trace_claim(f);
     double began = clock_now();
@@ -143,7 +149,7 @@ static frugal_status cancel_steps(frugal *f, uint64_t step) {
 }
 
 frugal_status frugal_cancel(frugal *f, uint64_t step) {
-    frugal_status status = check_open(f, "cancel");
+    frugal_status status = check_owner(f, "cancel");
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */

@@ -73,6 +73,16 @@ static frugal_status check_open(const frugal *f, const char *call) {
     return FRUGAL_OK;
 }
 
+/* For calls that work on the whole instance. */
+static frugal_status check_owner(const frugal *f, const char *call) {
+    frugal_status status = check_open(f, call);
+    if (status == FRUGAL_OK && f->joined)
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "%s: this process has joined the instance; the process that opened it has to make this call",
+                           call);
+    return status;
+}
+
 static frugal_status check_device(const frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;

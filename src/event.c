@@ -5,8 +5,10 @@
  * the word by read-modify-write, so one change comes first. Either the sleeper's is first: then the notifier sees the
  * bit, and wakes it. Or the sleeper's change [F1] follows the notifier's [F2]: then it acquires all that was published
  * before [F2], and the check finds it. Therefore a notifier must have acquired all that it notifies of, including what
- * other threads did ([P17] in frugal_p2f.h). No fence and no sequential consistency is needed. An event belongs to one
- * process, because its instances do.
+ * other threads did ([P17] in frugal_p2f.h). No fence and no sequential consistency is needed.
+ *
+ * An event may lie in memory that processes share. A process that is killed in the middle of event_notify may have
+ * cleared the bit without waking anybody. Who notices its end calls event_rouse, which does not rely on the bit.
  */
 #include "host.h"
 
@@ -37,6 +39,14 @@ static void event_notify(host_event *event) {
     } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
     if (found & 1) syscall(SYS_futex, &event->word, FUTEX_WAKE_WORD, INT32_MAX, NULL, NULL, 0);
+#endif
+}
+
+/* Notifies, and wakes all that sleep, whatever the bit says. */
+static void event_rouse(host_event *event) {
+    event_notify(event);
+#if defined(__linux__)
+    syscall(SYS_futex, &event->word, FUTEX_WAKE_WORD, INT32_MAX, NULL, NULL, 0);
 #endif
 }
 

@@ -92,10 +92,21 @@ static int commit_finished(frugal *f) {
     return all;
 }
 
+/* In a process that has joined: the data of the device ends with what it has announced. */
+static void post_finish(frugal *f, uint32_t d) {
+    mailbox *mail = f->devices[d].mail;
+    /* relaxed, both: as has_finished says; the loader's own */
+    frugal_store_relaxed(&f->devices[d].end, frugal_load_relaxed(&mail->announced));
+    frugal_store_release(&mail->finished, 1); /* [F32] pairs with [F33] */
+    event_notify(f->event);
+    event_notify(&mail->bell); /* the trainer may wait for a batch that does not come */
+}
+
 frugal_status frugal_finish(frugal *f, uint32_t d) {
     frugal_status status = check_device(f, d, "finish");
     if (status != FRUGAL_OK) return status;
     host_device *device = &f->devices[d];
+    if (f->joined) return post_finish(f, d), FRUGAL_OK;
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&device->end) == UINT64_MAX) { /* relaxed, all: under the lock; has_finished */
         frugal_store_relaxed(&device->end, frugal_p2f_announced(f->p2f, d));

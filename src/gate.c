@@ -221,6 +221,7 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
 static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
+    if (f->joined) return pass_posted_gate(f, d, step, wait);
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
         waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};

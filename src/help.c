@@ -23,6 +23,7 @@ static int help_plan(frugal *f, double *since) {
 /* Does what a gate waits for: it closes the step before, which may wait for its plan; it has devices write back rows
  * that are recalled; it plans the gate's own step, if rows are updated in place; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
+    if (f->serve && f->serve(f)) return 1;
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {
@@ -55,7 +56,8 @@ static int help_once(frugal *f, double *since) {
 }
 
 int frugal_help(frugal *f) {
-    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: nothing done before stop is read */
+    /* relaxed: nothing done before stop is read */
+    if (!f || !f->opened || f->joined || frugal_load_relaxed(&f->stopped)) return 0;
     trace_ring *claimed = trace_claim(f);
     double since = clock_now();
     int any = help_once(f, &since);

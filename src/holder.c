@@ -15,7 +15,7 @@ int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
 }
 
 frugal_status frugal_release_holders(frugal *f) {
-    frugal_status status = check_open(f, "release_holders");
+    frugal_status status = check_owner(f, "release_holders");
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy("release_holders");
     for (uint32_t d = 0; d < f->desc.devices; d++)

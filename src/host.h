@@ -50,6 +50,8 @@ typedef struct host_event { /* changed only by event.c */
 
 typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
+#include "shared.h"
+
 typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer */
     uint32_t n, n_unique;
     int read_only;
@@ -116,9 +118,9 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) recalling;
     int refused; /* recalls in a row; under keep_lock */
     FRUGAL_ATOMIC(uint64_t)
-    kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
-    host_batch *batches;          /* ring [L + 1], by announced step */
-    void *batch_memory;
+    kept_now, kept, written_back;      /* of frugal_count_kept; under keep_lock, read by any thread */
+    host_batch *batches;               /* ring [L + 1], by announced step */
+    void *batch_memory;                /* their arrays */
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
@@ -128,15 +130,17 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) done;      /* after a loss: steps it has done; UINT64_MAX: lost. Written under poll_lock */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
-    FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* counted by the trainer, or by the polling thread */
+    device_counts *counts;             /* by the trainer, or by the polling thread */
     FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
     gate_waits waits;
-    table_hits *by_table;                                /* [n_tables]: of devices that count by table */
-    FRUGAL_ATOMIC(uint32_t) counts_link;                 /* 1: the device says what crosses its link */
-    FRUGAL_ATOMIC(uint64_t) link_rows[3], link_bytes[3]; /* as frugal_traffic */
+    table_hits *by_table;  /* [n_tables], behind `counts`: of devices that count by table */
+    mailbox *mail;         /* of a device of another process, or of a process that has joined; else NULL, as the next */
+    unsigned char *inbox;  /* posted_batch[L + 1], by step */
+    struct remote *remote; /* a device of another process (remote.c) */
+    FRUGAL_ATOMIC(uint32_t) is_remote; /* 1: it is one; constant from then on */
     uint8_t pad[64];
 } host_device;
 
@@ -168,7 +172,9 @@ typedef struct saved_chain { /* the save that an instance was last saved to or r
 } saved_chain;
 
 struct frugal_workers { /* threads, and the instances that they serve: the one that owns them, or all that share them */
-    host_event event;
+    host_event *event;  /* own_event, or in memory that processes share */
+    host_event own_event;
+    int event_file;                     /* this memory; -1: own_event */
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
@@ -182,6 +188,8 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
 typedef struct table_file table_file; /* defined in table_file.c */
 typedef struct clocks clocks;         /* defined in clocks.c */
 typedef struct trace trace;           /* defined in trace.c */
+typedef struct controller controller; /* defined in post.c: the link of a process that has joined */
+typedef struct door door;             /* defined in door.c: what others join by */
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
@@ -232,10 +240,18 @@ struct frugal {
     char lost_message[256];            /* constant once `lost` is set */
     frugal_workers *workers;           /* shared, or its own; NULL: none */
     uint32_t seat;                     /* the number of its seat there */
-    int entered;                       /* the seat is open */
-    FRUGAL_ATOMIC(uint32_t) tracing;   /* 1: events are recorded */
-    trace *trace;                      /* constant once `tracing` was set for the first time; NULL: never */
-    pthread_mutex_t trace_lock;        /* held by the calls of frugal.h >>seeing */
+    int region_file;                   /* memory that processes share; -1: none (region.c) */
+    uint64_t region_used;              /* bytes */
+    region_header *region;             /* NULL: none; as the next two, which are [devices] */
+    device_parts *parts;
+    mailbox *mail;
+    controller *joined;              /* NULL: this process has opened the instance */
+    door *door;                      /* NULL: nobody can join */
+    int (*serve)(frugal *f);         /* serves what devices of other processes have posted (remote.c); NULL: none */
+    int entered;                     /* the seat is open */
+    FRUGAL_ATOMIC(uint32_t) tracing; /* 1: events are recorded */
+    trace *trace;                    /* constant once `tracing` was set for the first time; NULL: never */
+    pthread_mutex_t trace_lock;      /* held by the calls of frugal.h >>seeing */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };

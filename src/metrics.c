@@ -141,8 +141,8 @@ static device_label label_of(uint32_t d, const char *more, const char *value) {
     }
 PRINT_BY_DEVICE(print_keys, metrics_count, keys)
 PRINT_BY_DEVICE(print_rows, metrics_count, unique_rows)
-PRINT_BY_DEVICE(print_hits, metrics_count, hits)
-PRINT_BY_DEVICE(print_misses, metrics_count, misses)
+PRINT_BY_DEVICE(print_hits, metrics_count, counts->hits)
+PRINT_BY_DEVICE(print_misses, metrics_count, counts->misses)
 PRINT_BY_DEVICE(print_stale, metrics_count, stale_hits)
 PRINT_BY_DEVICE(print_keeping, metrics_count, kept)
 PRINT_BY_DEVICE(print_written_back, metrics_count, written_back)
@@ -205,15 +205,15 @@ static const char *const ways[3] = {"read", "written", "written_back"};
 
 static void print_link_rows(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
-        for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts_link); i++)
+        for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts->counts_link); i++)
             metrics_count(out, "_total", label_of(d, "way", ways[i]).text,
-                          frugal_load_relaxed(&out->f->devices[d].link_rows[i]));
+                          frugal_load_relaxed(&out->f->devices[d].counts->link_rows[i]));
 }
 static void print_link_bytes(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
-        for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts_link); i++)
+        for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts->counts_link); i++)
             metrics_count(out, "_total", label_of(d, "way", ways[i]).text,
-                          frugal_load_relaxed(&out->f->devices[d].link_bytes[i]));
+                          frugal_load_relaxed(&out->f->devices[d].counts->link_bytes[i]));
 }
 
 /* >>tables - for each device and table that it has looked up and counted. Relaxed, all: statistics order nothing. */

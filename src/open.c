@@ -1,4 +1,4 @@
-/* open.c - opening and closing an instance: checks, defaults, memory, threads. */
+/* open.c - opening an instance: checks, defaults, memory, threads. */
 #include "host.h"
 
 #define OTHER_THREADS 256u /* threads of the caller in frugal_help, frugal_drain and similar calls at a time */
@@ -76,6 +76,13 @@ static frugal_status check_desc(const frugal_desc *d) {
     if (d->shared_workers && d->workers != 0 && d->workers != d->shared_workers->n)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "workers is %u, and shared_workers are %u threads; leave it 0",
                            d->workers, d->shared_workers->n);
+    if (d->name && (d->name[0] == 0 || strlen(d->name) > MOST_NAME))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "the instance's name has %zu bytes; it must have 1 to %u",
+                           strlen(d->name), MOST_NAME);
+    if (d->name && (d->weights || (d->workers == 0 && !d->shared_workers)))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "an instance that others can join by name needs %s",
+                           d->weights ? "a table in memory of its own or in a file: leave `weights` NULL"
+                                      : "threads that serve them: set `workers` to 1 at least");
     if (d->weights && d->file)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
     if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
@@ -123,13 +130,11 @@ static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
     return here;
 }
 
-/* Lays a device's batches out in one block of memory, and returns its size. With `device` NULL it only computes the
- * size. */
+/* Lays the arrays of a device's batches out in one block of memory, and returns its size. With `device` NULL it only
+ * computes the size. */
 static size_t lay_batches(const frugal *f, host_device *device) {
     uint64_t n = f->desc.max_keys, at = 0;
     unsigned char *memory = device ? device->batch_memory : NULL;
-    uint64_t batches = take_bytes(&at, (f->desc.lookahead + 1) * sizeof(host_batch));
-    if (device) device->batches = (host_batch *)(void *)(memory + batches);
     for (uint32_t i = 0; i <= f->desc.lookahead;
          i++) { /* four arrays of equal size, equally far apart: a device may copy all at once */
         uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
@@ -150,35 +155,69 @@ static size_t lay_batches(const frugal *f, host_device *device) {
     return (size_t)at;
 }
 
-static frugal_status open_devices(frugal *f) {
+/* The devices as this process sees them, without the memory that processes share. */
+static frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
     if (!(f->gates = frugal_allocate(f, SMALL_PAGE, SMALL_PAGE))) return fail_memory("the gates' word", SMALL_PAGE);
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        pthread_mutex_init(&f->devices[d].keep_lock, NULL);
-        pthread_mutex_init(&f->devices[d].waits.lock, NULL);
+        host_device *device = &f->devices[d];
+        pthread_mutex_init(&device->keep_lock, NULL);
+        pthread_mutex_init(&device->waits.lock, NULL);
+        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
+        frugal_store_relaxed(&device->updated, f->desc.first_step);
+        frugal_store_relaxed(&device->end, UINT64_MAX);
+        frugal_store_relaxed(&device->told, f->desc.first_step);
     }
+    return FRUGAL_OK;
+}
+
+/* What a device's own process needs, and no other: memory for sorting, and the list of its batches. */
+static frugal_status open_own(frugal *f, host_device *device) {
+    size_t bytes = (f->desc.lookahead + 1) * sizeof(host_batch);
+    if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);
+    lay_batches(f, device);
+    if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
+        return fail_memory("sorting", f->scratch_bytes);
+    device->scratch = device->sorted + f->desc.max_keys;
+    return FRUGAL_OK;
+}
+
+/* Makes the lists of the region: where the memory of each device is, and the mailboxes. */
+static frugal_status open_mail(frugal *f) {
+    if (!f->region) return FRUGAL_OK;
+    size_t bytes = f->desc.devices * sizeof *f->parts, mails = f->desc.devices * sizeof *f->mail;
+    f->parts = allocate_shared(f, bytes, SMALL_PAGE, &f->region->devices);
+    f->mail = allocate_shared(f, mails, SMALL_PAGE, &f->region->mail);
+    if (!f->parts || !f->mail) return fail_memory("what processes share", bytes + mails);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t inbox = (f->desc.lookahead + 1) * inbox_stride(f);
+        reset_mail(&f->mail[d], f->desc.first_step);
+        if (!reserve_part(f, inbox, &f->parts[d].inbox)) return fail_memory("batches on their way", inbox);
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status open_devices(frugal *f) {
+    frugal_status status = open_device_list(f);
+    if (status == FRUGAL_OK) status = open_mail(f);
+    if (status != FRUGAL_OK) return status;
     f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
     f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
     f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
-        frugal_store_relaxed(&device->updated, f->desc.first_step);
-        frugal_store_relaxed(&device->end, UINT64_MAX);
-        frugal_store_relaxed(&device->told, f->desc.first_step);
-        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, SMALL_PAGE)))
+        device_parts unused, *part = f->parts ? &f->parts[d] : &unused;
+        if (!(device->batch_memory = allocate_shared(f, f->batch_bytes, SMALL_PAGE, &part->batches)))
             return fail_memory("announced batches", f->batch_bytes);
-        lay_batches(f, device);
-        if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
-            return fail_memory("sorting", f->scratch_bytes);
-        device->scratch = device->sorted + f->desc.max_keys;
-        if (!(device->blocks = frugal_allocate(f, f->block_bytes, SMALL_PAGE)))
+        if ((status = open_own(f, device)) != FRUGAL_OK) return status;
+        if (!(device->blocks = allocate_shared(f, f->block_bytes, SMALL_PAGE, &part->blocks)))
             return fail_memory("staging", f->block_bytes);
-        bytes = f->desc.n_tables * sizeof(table_hits);
-        if (!(device->by_table = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("hits by table", bytes);
+        if (!(device->counts = allocate_shared(f, count_bytes(f), CACHE_LINE, &part->counts)))
+            return fail_memory("hits by table", count_bytes(f));
+        device->by_table = (table_hits *)(void *)(device->counts + 1);
     }
     return FRUGAL_OK;
 }
@@ -201,26 +240,36 @@ static frugal_status open_p2f(frugal *f) {
                             .zeroed = 1,
                             .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
     f->p2f_bytes = frugal_p2f_footprint(&desc);
-    void *memory = f->p2f_bytes ? frugal_allocate(f, f->p2f_bytes, FRUGAL_P2F_ALIGN) : NULL;
+    void *memory = f->p2f_bytes ? allocate_shared(f, f->p2f_bytes, FRUGAL_P2F_ALIGN, REGION_PART(f, p2f)) : NULL;
     if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
     frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
-    if (status != FRUGAL_OK) frugal_free(f, memory, f->p2f_bytes);
+    if (status != FRUGAL_OK) free_shared(f, memory, f->p2f_bytes);
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
+}
+
+static void open_locks(frugal *f) {
+    pthread_mutex_init(&f->settings_lock, NULL);
+    pthread_mutex_init(&f->end_lock, NULL);
+    pthread_mutex_init(&f->poll_lock, NULL);
+    pthread_mutex_init(&f->gates_lock, NULL);
+    pthread_mutex_init(&f->trace_lock, NULL);
+}
+
+static uint32_t record_stride_of(uint32_t dim) {
+    return dim >= 16 ? (dim + 15) / 16 * 16 : (uint32_t)aligned_floats(dim);
 }
 
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
     f->event = &f->own_event;
-    pthread_mutex_init(&f->settings_lock, NULL);
-    pthread_mutex_init(&f->end_lock, NULL);
-    pthread_mutex_init(&f->poll_lock, NULL);
-    pthread_mutex_init(&f->gates_lock, NULL);
-    pthread_mutex_init(&f->trace_lock, NULL);
-    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
+    f->region_file = -1;
+    open_locks(f);
+    f->record_stride = record_stride_of(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;
     if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
+    if ((status = open_region(f)) != FRUGAL_OK) return status;
     status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
@@ -242,7 +291,17 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
-    return publish_table_file(f);
+    if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
+    f->opened = 1; /* others may join before this returns */
+    status = open_door(f);
+    f->opened = status == FRUGAL_OK;
+    return status;
+}
+
+static frugal_status fail_self_test(void) {
+    return frugal_fail(FRUGAL_ERR_ARITHMETIC,
+                       "the arithmetic must be IEEE's, operation by operation, and the self-test found another result; "
+                       "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
 }
 
 frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
@@ -251,60 +310,11 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
     frugal_status status = check_desc(desc);
     if (status != FRUGAL_OK) return status;
-    if (!self_test())
-        return frugal_fail(
-            FRUGAL_ERR_ARITHMETIC,
-            "the arithmetic must be IEEE's, operation by operation, and the self-test found another result; "
-            "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
+    if (!self_test()) return fail_self_test();
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
     status = open_parts(f, desc);
-    f->opened = status == FRUGAL_OK;
     if (!f->opened) drop_table_file(f);
-    return status;
-}
-
-frugal_status frugal_close(frugal *f) {
-    frugal_status status = FRUGAL_OK;
-    if (!f) return status;
-    if (f->workers && f->desc.shared_workers)
-        give_back_seat(f);
-    else if (f->workers)
-        end_workers(&f->desc, f->workers);
-    force_gates(f); /* so that devices finish their work */
-    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
-        host_device *device = &f->devices[d];
-        if (device->attached) device->ops.close(device->state);
-        frugal_free(f, device->batch_memory, f->batch_bytes);
-        frugal_free(f, device->sorted, f->scratch_bytes);
-        frugal_free(f, device->blocks, f->block_bytes);
-        frugal_free(f, device->by_table, f->desc.n_tables * sizeof(table_hits));
-        pthread_mutex_destroy(&device->keep_lock);
-        pthread_mutex_destroy(&device->waits.lock);
-    }
-    if (f->file)
-        status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
-    else
-        frugal_free(f, f->table_memory, f->table_bytes);
-    close_all_saved(f);
-    close_clocks(f);
-    close_trace(f);
-    frugal_free(f, f->changed, changed_bytes(f));
-    frugal_free(f, f->worth, f->store.rows);
-    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
-    frugal_free(f, f->p2f, f->p2f_bytes);
-    frugal_free(f, f->state_memory, f->state_bytes);
-    frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
-    frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
-    frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
-    frugal_free(f, f->gates, SMALL_PAGE);
-    pthread_mutex_destroy(&f->settings_lock);
-    pthread_mutex_destroy(&f->end_lock);
-    pthread_mutex_destroy(&f->poll_lock);
-    pthread_mutex_destroy(&f->gates_lock);
-    pthread_mutex_destroy(&f->trace_lock);
-    frugal_desc desc = f->desc;
-    release_memory(&desc, f, sizeof *f);
     return status;
 }

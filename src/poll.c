@@ -14,11 +14,55 @@
 #define POLL_RAREST 1e-3
 #define POLL_OTHERS 200e-6
 
+/* Is a device of another process in the middle of an update? A process that has ended is not. */
+static int is_posting(const frugal *f, uint32_t d) {
+    mailbox *mail = f->door ? f->devices[d].mail : NULL;
+    /* [F36] acquire: what was written; pairs with itself */
+    return mail && frugal_load_acquire(&mail->state) & MAIL_WRITING;
+}
+
+/* Has a device of another process posted an update that no thread has taken yet? After a loss nobody takes it. Relaxed,
+ * here and in the next: the caller comes after the posts, and what was taken is acquired with the progress. */
+static int has_posted_update(const frugal *f) {
+    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
+        mailbox *mail = f->devices[d].mail;
+        if (mail && frugal_load_relaxed(&mail->updated) > frugal_load_acquire(&mail->committed)) return 1; /* [F35] */
+    }
+    return 0;
+}
+
+/* The same for announcements. */
+static int has_posted_batch(const frugal *f) {
+    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
+        mailbox *mail = f->devices[d].mail;
+        if (mail && frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
+    }
+    return 0;
+}
+
+/* Tells processes that have joined that training has ended, and devices there that they must not begin to write. Of
+ * several ends the first counts. */
+static void tell_end(frugal *f, region_end end, const char *text) {
+    if (!f->door) return;
+    pthread_mutex_lock(&f->end_lock);
+    if (frugal_load_relaxed(&f->region->ended) == END_NONE) { /* relaxed, both: under the lock */
+        f->region->lost = frugal_load_relaxed(&f->lost);
+        snprintf(f->region->ended_text, sizeof f->region->ended_text, "%.250s", text);
+        frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
+    }
+    pthread_mutex_unlock(&f->end_lock);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        frugal_or_acquire(&f->mail[d].state, MAIL_ENDED); /* [F36]: what was written before; pairs with itself */
+        event_notify(&f->mail[d].bell);
+    }
+}
+
 /* After a loss: the device whose update may still be writing rows in place; `devices`: none. What it has updated is not
  * committed any more, but who reads the table must wait until the device has done it. */
 static uint32_t device_writing(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
+        if (is_posting(f, d)) return d;
         uint64_t updated = updated_itself(device);                   /* orders ops, too */
         if (frugal_load_acquire(&device->done) >= updated) continue; /* [F18] pairs with [F17] */
         if (device->in_place && device->ops.poll) return d;
@@ -56,8 +100,9 @@ static int is_outstanding(const frugal *f) {
  * thread is in the middle of the last commit. */
 static int is_owing(const frugal *f) {
     int trains = 0;
+    if (is_lost(f)) return (is_polled(f) || f->door) && is_writing(f);
+    if (has_posted_update(f)) return 1;
     if (!is_polled(f)) return 0;
-    if (is_lost(f)) return is_writing(f);
     uint64_t next = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (has_finished(f, d, next)) continue;
@@ -103,6 +148,7 @@ static void end_training(frugal *f, uint32_t d, const char *text) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", text);
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
+    tell_end(f, END_LOST, text);
 }
 
 /* The device's poll has failed, and the message says why. It does nothing any more, and what it keeps is gone. The
@@ -123,6 +169,7 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
     char text[sizeof f->lost_message], kept[96] = "";
     unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: of a later loss it may come late */
     memcpy(text, f->lost_message, sizeof text);
+    if (frugal_load_relaxed(&f->lost) == NOT_A_DEVICE) return frugal_fail(FRUGAL_ERR_LOST, "%s: %s", call, text);
     if (rows > 0)
         snprintf(kept, sizeof kept, ", and with the caches of lost devices the last updates of %llu rows", rows);
     return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost%s: %s", call, frugal_load_relaxed(&f->lost) - 1, kept,

@@ -62,7 +62,7 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     if (!instances || n == 0 || n > SAVED_MOST_PARTS)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "save: %u instances; there may be 1 to %u", n, SAVED_MOST_PARTS);
     for (uint32_t i = 0; i < n; i++) {
-        frugal_status status = check_open(instances[i], "save");
+        frugal_status status = check_owner(instances[i], "save");
         if (status != FRUGAL_OK) return status;
         for (uint32_t k = 0; k < i; k++)
             if (instances[k] == instances[i])

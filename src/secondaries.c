@@ -133,7 +133,8 @@ static frugal_status keep_rows(frugal *f, uint32_t d, clocks *made) {
 }
 
 frugal_status frugal_secondaries(frugal *f, uint32_t d, const frugal_keys *keys, uint32_t bound) {
-    frugal_status status = check_device(f, d, "secondaries");
+    frugal_status status = check_owner(f, "secondaries");
+    if (status == FRUGAL_OK) status = check_device(f, d, "secondaries");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "secondaries");
     if (status != FRUGAL_OK) return status;
     if (!f->devices[d].ops.keep)

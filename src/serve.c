@@ -79,7 +79,8 @@ static frugal_status write_back_keys(frugal *f, const frugal_keys *keys) {
 }
 
 frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
-    frugal_status status = check_keys(f, keys, "read_rows");
+    frugal_status status = check_owner(f, "read_rows");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
     condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
@@ -97,7 +98,8 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
 }
 
 frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state) {
-    frugal_status status = check_keys(f, keys, "write_rows");
+    frugal_status status = check_owner(f, "write_rows");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "write_rows");
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy("write_rows");
     if ((status = use_table_file(f)) != FRUGAL_OK) return status;
@@ -115,7 +117,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
 }
 
 frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride) {
-    frugal_status status = check_open(f, "view");
+    frugal_status status = check_owner(f, "view");
     if (status != FRUGAL_OK) return status;
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
     if (table >= f->desc.n_tables)
@@ -146,7 +148,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 }
 
 frugal_status frugal_verify(frugal *f) {
-    frugal_status status = check_open(f, "verify");
+    frugal_status status = check_owner(f, "verify");
     if (status != FRUGAL_OK) return status;
     if (!is_complete(f)) return fail_busy("verify");
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;

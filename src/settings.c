@@ -184,6 +184,9 @@ static frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradien
                                      "update: lr %g makes Adam's step size at step %llu infinite; reduce it",
                                      (double)lr, (unsigned long long)step);
         }
+        step_settings shared;
+        if (status == FRUGAL_OK && f->region && !fix_shared(f, step, lr, scale, &shared))
+            status = check_fixed(&shared, lr, scale);
         if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr, scale};
     } else {
         status = check_fixed(settings, lr, scale);

@@ -11,8 +11,8 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         host_device *device = &f->devices[d];
         out->keys += frugal_load_relaxed(&device->keys);
         out->unique_rows += frugal_load_relaxed(&device->unique_rows);
-        out->hits += frugal_load_relaxed(&device->hits);
-        out->misses += frugal_load_relaxed(&device->misses);
+        out->hits += frugal_load_relaxed(&device->counts->hits);
+        out->misses += frugal_load_relaxed(&device->counts->misses);
         out->kept += frugal_load_relaxed(&device->kept);
         out->written_back += frugal_load_relaxed(&device->written_back);
         out->kept_now += frugal_load_relaxed(&device->kept_now);
@@ -39,9 +39,9 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     for (uint64_t back = 1; back <= f->desc.staging && back <= out->steps; back++)
         out->staging_in_use += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
     out->state_bytes = f->store.rows * sizeof(uint64_t);
-    out->other_bytes =
-        f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
-        group_bytes(f->store.n_groups) + (uint64_t)f->desc.devices * f->desc.n_tables * sizeof(table_hits);
+    out->other_bytes = f->p2f_bytes - out->state_bytes +
+                       f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
+                       group_bytes(f->store.n_groups) + f->desc.devices * (uint64_t)count_bytes(f);
     if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
     if (is_counting(f)) out->state_bytes += f->store.rows;

@@ -51,18 +51,67 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     return view;
 }
 
+/* Announces a legal step, whose keys are sorted: sorted[n], row << 32 | position. */
+static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
+                                     int read_only) {
+    host_device *device = &f->devices[d];
+    host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
+    deduplicate(b, sorted, n);
+    b->read_only = read_only, b->step = step;
+    begin_count(f, d, b);
+    announce_clocks(f, d, step, b);
+    const frugal_p2f_batch rows = {.rows = b->rows,
+                                   .n = b->n_unique,
+                                   .read_only = b->read_only,
+                                   .in_place = device->in_place,
+                                   .lost = b->counted ? b->lost_by : NULL};
+    frugal_status status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
+    FRUGAL_ASSERT(status == FRUGAL_OK);
+    if (b->counted) count_batch(f, b);
+    if (device->ops.announced) {
+        frugal_step view = step_view(f, d, step);
+        device->ops.announced(device->state, &view);
+    }
+    frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
+    announce_finished(f);
+    event_notify(f->event); /* the step may be sealed now, and rows urgent */
+    return status;
+}
+
+/* Announces a batch that a device of another process has posted: AGAIN while the step is not legal. Its process has
+ * checked the keys; this is checked again, because it is what memory here depends on. */
+static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post) {
+    frugal_status status = FRUGAL_OK;
+    uint32_t n = post->n;
+    int is_sorted = n <= f->desc.max_keys;
+    if (!frugal_p2f_legal(f->p2f, step)) return FRUGAL_AGAIN;
+    for (uint32_t i = 0; is_sorted && i < n; i++) {
+        uint64_t at = post->sorted[i];
+        is_sorted = at >> 32 < f->store.rows && (uint32_t)at < n && (i == 0 || at > post->sorted[i - 1]);
+    }
+    if (!is_sorted)
+        return frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
+                           (unsigned long long)step);
+    if (!post->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
+    return announce_sorted(f, d, step, post->sorted, n, post->read_only);
+}
+
 static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
     frugal_status status = check_device(f, d, "announce");
     if (status != FRUGAL_OK) return status;
     if (!batch || (batch->n_segments && !batch->segments))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
     host_device *device = &f->devices[d];
-    uint64_t next = frugal_p2f_announced(f->p2f, d);
+    uint64_t next = f->joined ? next_posted(f, d) : frugal_p2f_announced(f->p2f, d);
     if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0;
     if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
     if (!batch->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
+    if (f->joined) {
+        const uint64_t *keys = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
+        return post_batch(f, d, step, keys, n, batch->read_only != 0, wait);
+    }
     condition legal = {announce_ready, announce_explain, d, step, "announce", 1};
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
     if (!wait && !announce_ready(f, &legal)) {
@@ -76,27 +125,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
-    deduplicate(b, sorted, n);
-    b->read_only = batch->read_only, b->step = step;
-    begin_count(f, d, b);
-    announce_clocks(f, d, step, b);
-    const frugal_p2f_batch rows = {.rows = b->rows,
-                                   .n = b->n_unique,
-                                   .read_only = b->read_only,
-                                   .in_place = device->in_place,
-                                   .lost = b->counted ? b->lost_by : NULL};
-    status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
-    FRUGAL_ASSERT(status == FRUGAL_OK);
-    if (b->counted) count_batch(f, b);
-    if (device->ops.announced) {
-        frugal_step view = step_view(f, d, step);
-        device->ops.announced(device->state, &view);
-    }
-    frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    announce_finished(f);
-    event_notify(f->event); /* the step may be sealed now, and rows urgent */
-    return status;
+    return announce_sorted(f, d, step, sorted, n, batch->read_only);
 }
 
 static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
@@ -142,6 +171,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
+    if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to.bags;
@@ -150,6 +180,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to.rows);
     release_copies(device);
+    end_writing(f, d);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
     device->bags = to.bags ? *to.bags : (frugal_bags){0};
@@ -255,10 +286,14 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, "sum_squares");
 }
 
-/* Commits at once, or leaves this to the thread that polls the device. */
-static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
+/* Commits at once, or leaves this to the thread that polls the device, or to the process that opened the instance. */
+static void commit_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought) {
     host_device *device = &f->devices[d];
-    int last_one = 0;
+    int last_one = 0, brings = brought != NULL;
+    if (f->joined) {
+        post_update(f, d, step, brought);
+        return;
+    }
     device->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
     frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6] */
     if (device->ops.poll) {
@@ -286,14 +321,17 @@ static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const fru
         if (brings) view.stride = stride_of(f, gradients->stride);
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients, &view.hyper) : FRUGAL_OK;
+        if (settled == FRUGAL_OK) settled = begin_writing(f, d, "update");
         hold_copies(device);
         if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
+        if (settled == FRUGAL_OK && status == FRUGAL_OK && f->joined) status = finish_work(f, d, step);
         release_copies(device);
+        if (settled == FRUGAL_OK) end_writing(f, d);
         float_mode_leave(saved);
         if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");
     }
-    commit_step(f, d, step, brings);
+    commit_step(f, d, step, brings ? gradients : NULL);
     return FRUGAL_OK;
 }
 

@@ -50,7 +50,7 @@ static frugal_status place_table(frugal *f, int element_wise) {
     if (f->desc.file) {
         frugal_status status = map_table(f, bytes + tail, element_wise ? behind * sizeof(float) : bytes);
         if (status != FRUGAL_OK) return status;
-    } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, SMALL_PAGE)))
+    } else if (!(f->table_memory = allocate_shared(f, f->table_bytes, SMALL_PAGE, REGION_PART(f, table))))
         return fail_memory("the table", f->table_bytes);
     s->weights = f->table_memory;
     if (element_wise)
@@ -73,7 +73,7 @@ static frugal_status open_table(frugal *f) {
     }
     if (s->state_floats > 0 && !s->state) { /* the caller gave weights alone, or the state is row-wise, in memory */
         f->state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
-        f->state_memory = frugal_allocate(f, f->state_bytes, SMALL_PAGE);
+        f->state_memory = allocate_shared(f, f->state_bytes, SMALL_PAGE, REGION_PART(f, state));
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }

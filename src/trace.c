@@ -211,8 +211,8 @@ static trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t s
     span.event.a = span.event.b = span.event.c = NO_COUNT;
     trace_own = span.ring;
     host_device *device = &f->devices[d]; /* relaxed, all: this thread counts */
-    span.counted = frugal_load_relaxed(kind == TRACE_ANNOUNCE ? &device->announce_ns : &device->hits);
-    span.missed = frugal_load_relaxed(&device->misses);
+    span.counted = frugal_load_relaxed(kind == TRACE_ANNOUNCE ? &device->announce_ns : &device->counts->hits);
+    span.missed = frugal_load_relaxed(&device->counts->misses);
     /* An update commits, and then the batch's place may be used again: it is looked at before. */
     if (kind == TRACE_UPDATE && frugal_load_relaxed(&device->updated) == step &&
         frugal_load_relaxed(&device->looked_up) == step + 1)
@@ -227,8 +227,8 @@ static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
         trace_event *e = &span->event;
         host_device *device = &f->devices[e->d];
         /* relaxed, all: this thread counts. Of a device with `poll` another one does, later. */
-        uint64_t hits = frugal_load_relaxed(&device->hits) - span->counted;
-        uint64_t misses = frugal_load_relaxed(&device->misses) - span->missed;
+        uint64_t hits = frugal_load_relaxed(&device->counts->hits) - span->counted;
+        uint64_t misses = frugal_load_relaxed(&device->counts->misses) - span->missed;
         e->end = ns_of(clock_now());
         if (e->kind != TRACE_UPDATE) trace_batch(f, e);
         if (e->kind == TRACE_ANNOUNCE) e->c = frugal_load_relaxed(&device->announce_ns) - span->counted;

@@ -7,6 +7,8 @@
 
 #define MAX_WORKERS 1024u
 
+static const memory_part event_part = {0, SMALL_PAGE}; /* of the file of a workers' event */
+
 typedef struct worker { /* one thread's; private */
     frugal_workers *workers;
     uint64_t inside; /* a bit per seat */
@@ -31,7 +33,7 @@ static frugal *visit_seat(worker *me, uint32_t i) {
     if (found & SEAT_OPEN) return seat->f;
     me->inside &= ~bit;
     if (frugal_add_release(&seat->word, 0u - SEAT_WORKER) == SEAT_WORKER) /* [F15] with [F16] */
-        event_notify(&me->workers->event); /* the thread that closed it waits for the last worker */
+        event_notify(me->workers->event); /* the thread that closed it waits for the last worker */
     return NULL;
 }
 
@@ -102,7 +104,7 @@ static int look_after(const worker *me, uint64_t *mine) {
  * later than if there were only one instance, because a thread that gives an instance more work notifies the event, and
  * the worker begins anew. */
 static void rest_worker(const worker *me, uint32_t seen) {
-    host_event *event = &me->workers->event;
+    host_event *event = me->workers->event;
     uint64_t mine = 0;
     double began = clock_now(), passed = 0;
     int found;
@@ -127,7 +129,7 @@ static void *worker_main(void *argument) {
     me.number = frugal_add_relaxed(&w->numbered, 1); /* relaxed: only a number */
     while (!frugal_load_relaxed(&w->closing)) {
         if (serve_once(&me)) continue;
-        uint32_t seen = event_prepare(&w->event);
+        uint32_t seen = event_prepare(w->event);
         if (frugal_load_relaxed(&w->closing) || serve_once(&me)) continue;
         rest_worker(&me, seen);
         me.since = clock_now();
@@ -151,7 +153,7 @@ static frugal_status take_seat(frugal *f, frugal_workers *w) {
     if (i == most)
         return frugal_fail(FRUGAL_ERR_LIMIT, "shared_workers serve %u instances, the limit; open more workers for it",
                            most);
-    f->workers = w, f->seat = i, f->event = &w->event;
+    f->workers = w, f->seat = i, f->event = w->event;
     return FRUGAL_OK;
 }
 
@@ -166,12 +168,12 @@ static void give_back_seat(frugal *f) {
     worker_seat *seat = &w->seats[f->seat];
     if (f->entered) {
         frugal_add_relaxed(&seat->word, 0u - SEAT_OPEN); /* relaxed: the event tells of it */
-        event_notify(&w->event);                         /* wakes workers that are inside */
+        event_notify(w->event);                          /* wakes workers that are inside */
     }
     for (;;) {
-        uint32_t seen = event_prepare(&w->event);
+        uint32_t seen = event_prepare(w->event);
         if (frugal_load_acquire(&seat->word) == 0) break; /* [F16] pairs with [F15] */
-        event_sleep(&w->event, seen, FOREVER);
+        event_sleep(w->event, seen, FOREVER);
     }
     pthread_mutex_lock(&w->lock);
     seat->taken = 0;
@@ -179,18 +181,41 @@ static void give_back_seat(frugal *f) {
     pthread_mutex_unlock(&w->lock);
 }
 
+/* The event that the workers wait for lies in memory that other processes can map, if it `shares` and if there is such
+ * memory: a device of another process notifies it. */
+static void open_worker_event(frugal_workers *w, int shares) {
+    w->event = &w->own_event;
+    w->event_file = shares ? make_memory_file("frugal event") : -1;
+    if (w->event_file < 0) return;
+    void *memory = NULL;
+    if (!ftruncate(w->event_file, SMALL_PAGE)) memory = map_part(w->event_file, event_part);
+    if (memory) {
+        w->event = memory;
+    } else {
+        close(w->event_file);
+        w->event_file = -1;
+    }
+}
+
+static void close_worker_event(frugal_workers *w) {
+    if (w->event_file < 0) return;
+    unmap_part(w->event, event_part.bytes);
+    close(w->event_file);
+}
+
 /* Ends the threads and frees all memory. `memory`: the settings, whose allocator is used. */
 static void end_workers(const frugal_desc *memory, frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
-    event_notify(&w->event);
+    event_notify(w->event);
     for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
     pthread_mutex_destroy(&w->lock);
+    close_worker_event(w);
     release_memory(memory, w->threads, w->n * sizeof *w->threads);
     release_memory(memory, w, sizeof *w);
 }
 
 /* Starts `n` threads, which serve no instance yet: all of them, or none. `memory`: as above. */
-static frugal_status start_workers(const frugal_desc *memory, uint32_t n, frugal_workers **out) {
+static frugal_status start_workers(const frugal_desc *memory, uint32_t n, int shares, frugal_workers **out) {
     size_t bytes = n * sizeof(pthread_t);
     pthread_t *threads = allocate_memory(memory, bytes, CACHE_LINE);
     frugal_workers *w = threads ? allocate_memory(memory, sizeof *w, CACHE_LINE) : NULL;
@@ -199,16 +224,13 @@ static frugal_status start_workers(const frugal_desc *memory, uint32_t n, frugal
         return fail_memory("worker threads", bytes + sizeof *w);
     }
     w->n = n, w->threads = threads;
+    open_worker_event(w, shares);
     pthread_mutex_init(&w->lock, NULL);
-    sigset_t all, saved; /* signals are the application's: its handlers do not run on our threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
     int error = 0;
     while (!error && w->started < n) {
-        error = pthread_create(&w->threads[w->started], NULL, worker_main, w);
+        error = start_quiet_thread(&w->threads[w->started], worker_main, w);
         w->started += !error;
     }
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
     *out = w;
     if (!error) return FRUGAL_OK;
     *out = NULL;
@@ -224,7 +246,7 @@ frugal_status frugal_workers_open(uint32_t n, frugal_workers **out) {
     if (n == 0 || n > MAX_WORKERS)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_workers_open: %u workers; there may be 1 to %u", n,
                            MAX_WORKERS);
-    return start_workers(&(frugal_desc){0}, n, out);
+    return start_workers(&(frugal_desc){0}, n, 1, out);
 }
 
 frugal_status frugal_workers_close(frugal_workers *w) {
@@ -245,7 +267,7 @@ static frugal_status open_workers(frugal *f) {
     if (f->desc.workers == 0) return FRUGAL_OK;
     if (!f->desc.shared_workers) {
         frugal_workers *own;
-        status = start_workers(&f->desc, f->desc.workers, &own);
+        status = start_workers(&f->desc, f->desc.workers, f->desc.name != NULL, &own);
         if (status == FRUGAL_OK) status = take_seat(f, own);
     }
     if (status == FRUGAL_OK) open_seat(f);

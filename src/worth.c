@@ -132,18 +132,13 @@ static uint32_t level_of_count(const uint64_t *counts, uint64_t count) {
 static frugal_status open_counts(frugal *f) {
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
-    if (!f->worth) f->worth = frugal_allocate(f, f->store.rows, CACHE_LINE);
+    if (!f->worth) f->worth = allocate_shared(f, f->store.rows, CACHE_LINE, REGION_PART(f, worth));
     if (f->worth)
         frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */
     else
         status = fail_memory("the rows' counts, one each,", f->store.rows);
     pthread_mutex_unlock(&f->settings_lock);
     return status;
-}
-
-frugal_status frugal_begin_counting(frugal *f) {
-    frugal_status status = check_open(f, "begin_counting");
-    return status == FRUGAL_OK ? open_counts(f) : status;
 }
 
 static int is_counting(frugal *f) {

@@ -40,6 +40,7 @@ SelfTestError = _subclass("SelfTestError", "ERR_ARITHMETIC", None, "The arithmet
 CudaError = _subclass("CudaError", "ERR_CUDA", None, "A CUDA call failed.")
 LostError = _subclass("LostError", "ERR_LOST", None, "A device was lost.")
 CopyError = _subclass("CopyError", "ERR_COPY", None, "A cached copy differs from its host row.")
+ProcessError = _subclass("ProcessError", "ERR_PROCESS", None, "Another process has to make the call, or none fits.")
 
 _CLASSES = {made.status: made for made in FrugalError.__subclasses__()}
 

@@ -107,7 +107,7 @@ static int judge(const calls *c, const char *call, frugal_status status, uint32_
                 status == FRUGAL_OK ? "" : frugal_message());
     if (!(set_of(status) & allowed)) {
         fprintf(stderr, "at byte %zu: %s returned %d (%s), which may be:", c->at, call, (int)status, frugal_message());
-        for (int s = FRUGAL_STOPPED; s >= FRUGAL_ERR_COPY; s--)
+        for (int s = FRUGAL_STOPPED; s >= FRUGAL_ERR_PROCESS; s--)
             if (set_of((frugal_status)s) & allowed) fprintf(stderr, " %d (%s)", s, frugal_strerror((frugal_status)s));
         fputc('\n', stderr);
         fail_msg("%s: a status that the contract does not know here", call);

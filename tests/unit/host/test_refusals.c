@@ -57,7 +57,7 @@ static void test_codes_are_where_they_were(void **state) {
         FRUGAL_ERR_ARGUMENT, FRUGAL_ERR_DEVICE,    FRUGAL_ERR_TABLE,  FRUGAL_ERR_KEY,      FRUGAL_ERR_KEYS,
         FRUGAL_ERR_ORDER,    FRUGAL_ERR_LOOKAHEAD, FRUGAL_ERR_LIMIT,  FRUGAL_ERR_SETTINGS, FRUGAL_ERR_BUSY,
         FRUGAL_ERR_MEMORY,   FRUGAL_ERR_FILE,      FRUGAL_ERR_WORKER, FRUGAL_ERR_STUCK,    FRUGAL_ERR_ARITHMETIC,
-        FRUGAL_ERR_CUDA,     FRUGAL_ERR_LOST,      FRUGAL_ERR_ROWS,   FRUGAL_ERR_COPY};
+        FRUGAL_ERR_CUDA,     FRUGAL_ERR_LOST,      FRUGAL_ERR_ROWS,   FRUGAL_ERR_COPY,     FRUGAL_ERR_PROCESS};
     for (size_t i = 0; i < sizeof in_order / sizeof *in_order; i++) assert_int_equal(-1 - (int)i, in_order[i]);
 }
 

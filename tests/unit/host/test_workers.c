@@ -397,7 +397,7 @@ typedef struct bench {
 static void bench_open(bench *x, uint32_t staging_of_a, uint32_t staging_of_b) {
     frugal_desc d = rig_desc();
     memset(x, 0, sizeof *x);
-    assert_ok(start_workers(&(frugal_desc){0}, 0, &x->workers));
+    assert_ok(start_workers(&(frugal_desc){0}, 0, 0, &x->workers));
     x->workers->n = 1; /* so that updates are queued */
     x->me.workers = x->workers;
     d.shared_workers = x->workers, d.devices = 1, d.init_threads = 1;

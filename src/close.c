@@ -1,0 +1,64 @@
+/* close.c - an instance is closed, or a process that has joined leaves it. */
+#include "host.h"
+
+static void close_own(frugal *f, host_device *device) {
+    frugal_free(f, device->batches, (f->desc.lookahead + 1) * sizeof(host_batch));
+    frugal_free(f, device->sorted, f->scratch_bytes);
+    pthread_mutex_destroy(&device->keep_lock);
+    pthread_mutex_destroy(&device->waits.lock);
+}
+
+static void close_locks(frugal *f) {
+    pthread_mutex_destroy(&f->settings_lock);
+    pthread_mutex_destroy(&f->end_lock);
+    pthread_mutex_destroy(&f->poll_lock);
+    pthread_mutex_destroy(&f->gates_lock);
+    pthread_mutex_destroy(&f->trace_lock);
+}
+
+frugal_status frugal_close(frugal *f) {
+    frugal_status status = FRUGAL_OK;
+    if (!f) return status;
+    if (f->joined)
+        leave_instance(f);
+    else
+        close_door(f);
+    if (f->workers && f->desc.shared_workers)
+        give_back_seat(f);
+    else if (f->workers)
+        end_workers(&f->desc, f->workers);
+    force_gates(f); /* so that devices finish their work */
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        if (device->attached) device->ops.close(device->state);
+        close_own(f, device);
+        free_shared(f, device->batch_memory, f->batch_bytes);
+        free_shared(f, device->blocks, f->block_bytes);
+        free_shared(f, device->counts, count_bytes(f));
+    }
+    free_door(f);
+    free_controller(f);
+    if (f->file)
+        status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
+    else
+        free_shared(f, f->table_memory, f->table_bytes);
+    close_all_saved(f);
+    close_clocks(f);
+    close_trace(f);
+    frugal_free(f, f->changed, changed_bytes(f));
+    free_shared(f, f->worth, f->store.rows);
+    free_shared(f, f->parts, f->desc.devices * sizeof *f->parts);
+    free_shared(f, f->mail, f->desc.devices * sizeof *f->mail);
+    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
+    free_shared(f, f->p2f, f->p2f_bytes);
+    free_shared(f, f->state_memory, f->state_bytes);
+    frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
+    frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
+    frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
+    frugal_free(f, f->gates, SMALL_PAGE);
+    close_region(f);
+    close_locks(f);
+    frugal_desc desc = f->desc;
+    release_memory(&desc, f, sizeof *f);
+    return status;
+}

@@ -1,0 +1,342 @@
+/* door.c - in the process that opened an instance: others join it here, and their end is noticed.
+ *
+ * One thread of the instance, the doorman, sleeps until somebody knocks, a message comes, or a process ends. It takes
+ * no part in steps.
+ *
+ * Contents: >>members >>doorman >>opening
+ */
+#include "host.h"
+
+#if defined(__linux__)
+
+enum { MOST_MEMBERS = FRUGAL_MAX_DEVICES };
+
+struct door {
+    frugal *f;
+    char name[MOST_NAME + 1];
+    int listening, wake;
+    pthread_t doorman;
+    int started;
+    uint32_t n; /* members; the doorman's, as the next */
+    member *members[MOST_MEMBERS];
+};
+
+/* >>members - join, attach devices, leave, end */
+
+static void free_member(member *m) {
+    close_file(&m->socket);
+    close_file(&m->watch);
+    pthread_mutex_destroy(&m->sending);
+    free(m);
+}
+
+/* What a process needs to join: descriptors of the region, of the event, and of the table's file if there is one. The
+ * last one is opened anew, because the lock of the file goes with the descriptor that has it. Returns an errno. */
+static int welcome_files(const frugal *f, file_list *files) {
+    *files = (file_list){2, {f->region_file, f->workers->event_file}};
+    if (!f->file) return 0;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", f->file->file);
+    files->files[2] = open(path, O_RDWR | O_CLOEXEC);
+    if (files->files[2] < 0) return errno;
+    files->n = 3;
+    return 0;
+}
+
+static void fail_answer(message *answer, frugal_status status) {
+    answer->status = status;
+    snprintf(answer->text, sizeof answer->text, "%.255s", status == FRUGAL_OK ? "" : last_message);
+}
+
+static void say_hello(door *door, member *m, const message *hello) {
+    message answer = {.kind = MESSAGE_ANSWER};
+    file_list files = {0};
+    frugal_status status = FRUGAL_OK;
+    int error = 0;
+    if (hello->layout != REGION_LAYOUT || hello->version != FRUGAL_VERSION)
+        status = frugal_fail(FRUGAL_ERR_PROCESS, "the other process has Frugal %u, layout %u, and this one %u, %u",
+                             hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
+    else if ((error = welcome_files(door->f, &files)) != 0)
+        status = frugal_fail(FRUGAL_ERR_FILE, "the table's file cannot be opened once more: %s", strerror(error));
+    fail_answer(&answer, status);
+    m->welcomed = status == FRUGAL_OK;
+    send_message(m->socket, &answer, &files);
+    if (files.n == 3) close(files.files[2]);
+}
+
+/* Attaches the device for the other process. */
+static frugal_status attach_remote(door *door, member *m, const message *asked) {
+    frugal *f = door->f;
+    uint32_t d = asked->d;
+    frugal_status status = m->welcomed ? frugal_may_attach(f, d) : FRUGAL_ERR_PROCESS;
+    if (status != FRUGAL_OK) return status;
+    remote *r = calloc(1, sizeof *r);
+    if (!r) return fail_memory("a device of another process", sizeof *r);
+    host_device *device = &f->devices[d];
+    if (!device->inbox && !(device->inbox = map_part(f->region_file, f->parts[d].inbox))) {
+        free(r);
+        return fail_memory("batches on their way", f->parts[d].inbox.bytes);
+    }
+    r->f = f, r->d = d, r->member = m, r->mail = &f->mail[d];
+    r->in_place = (asked->flags & ATTACH_IN_PLACE) != 0;
+    pthread_mutex_init(&r->serving, NULL);
+    pthread_mutex_init(&r->calling, NULL);
+    device->mail = r->mail;
+    frugal_device_ops ops = remote_operations;
+    if (!(asked->flags & ATTACH_KEEPS)) ops.write_back = NULL;
+    status = frugal_attach(f, d, &ops, r);
+    if (status != FRUGAL_OK) {
+        remote_close(r);
+        return status;
+    }
+    device->remote = r;
+    frugal_store_release(&device->is_remote, 1); /* [F42] pairs with [F41] */
+    return status;
+}
+
+static void lose_remote(frugal *f, const remote *r, const char *how) {
+    lock_polling(f);
+    frugal_fail(FRUGAL_ERR_LOST, "process %u, which had the device, %s", r->member->process, how);
+    lose_device(f, r->d);
+    pthread_mutex_unlock(&f->poll_lock);
+}
+
+/* Can the others train on without a device whose process is gone? If it has done all that it had announced, keeps
+ * nothing, and its data has ended, or its process has left. Then what it had posted last is taken. */
+static int spare(frugal *f, remote *r, int left) {
+    mailbox *mail = r->mail; /* relaxed, all: the process is gone */
+    int is_spared = frugal_load_relaxed(&mail->updated) == frugal_load_relaxed(&mail->announced) &&
+                    frugal_load_relaxed(&mail->kept_now) == 0 && (left || frugal_load_relaxed(&mail->finished));
+    if (!is_spared || is_lost(f)) return is_spared;
+    pthread_mutex_lock(&r->serving);
+    take_update(r);
+    count_remote_kept(r);
+    pthread_mutex_unlock(&r->serving);
+    frugal_finish(f, r->d);
+    return 1;
+}
+
+/* A process has left, or has ended. */
+static void dismiss(door *door, member *m, int left) {
+    frugal *f = door->f;
+    if (frugal_load_relaxed(&m->gone)) return; /* relaxed: only this thread sets it */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        remote *r = remote_of(f, d);
+        if (!r || r->member != m) continue;
+        uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process is gone */
+        if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
+    }
+    frugal_store_release(&m->gone, 1); /* [F40] pairs with [F39] */
+    event_rouse(f->event);             /* a thread may wait for an answer of its */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        remote *r = remote_of(f, d);
+        if (r && r->member == m && !spare(f, r, left))
+            lose_remote(f, r, left ? "has left in the middle of a step" : "has ended");
+    }
+    event_rouse(f->event);
+}
+
+/* Frees the places of processes that are gone and have had no device. */
+static void forget_members(door *door) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < door->n; i++) {
+        member *m = door->members[i];
+        int is_used = !frugal_load_relaxed(&m->gone); /* relaxed: only this thread sets it */
+        for (uint32_t d = 0; d < door->f->desc.devices; d++) {
+            const remote *r = remote_of(door->f, d);
+            is_used |= r && r->member == m;
+        }
+        if (is_used)
+            door->members[kept++] = m;
+        else
+            free_member(m);
+    }
+    door->n = kept;
+}
+
+static void answer_member(door *door, member *m) {
+    message asked, answer = {.kind = MESSAGE_ANSWER};
+    if (!receive_message(m->socket, &asked, NULL)) {
+        dismiss(door, m, 0);
+        return;
+    }
+    switch (asked.kind) {
+    case MESSAGE_HELLO:
+        say_hello(door, m, &asked);
+        return;
+    case MESSAGE_ATTACH:
+        fail_answer(&answer, attach_remote(door, m, &asked));
+        break;
+    case MESSAGE_COUNT:
+        fail_answer(&answer, m->welcomed ? frugal_begin_counting(door->f) : FRUGAL_ERR_PROCESS);
+        break;
+    case MESSAGE_LEAVE:
+        dismiss(door, m, 1);
+        break;
+    default:
+        dismiss(door, m, 0);
+        return;
+    }
+    pthread_mutex_lock(&m->sending);
+    send_message(m->socket, &answer, NULL); /* if it fails, the end of the process is noticed */
+    pthread_mutex_unlock(&m->sending);
+}
+
+/* Somebody knocks: a process of this user. */
+static void admit(door *door) {
+    pid_t process = 0;
+    uid_t user = 0;
+    int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
+    if (socket < 0) return;
+    int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
+    member *m = is_ours && door->n < MOST_MEMBERS ? calloc(1, sizeof *m) : NULL;
+    if (!m) {
+        close(socket);
+        return;
+    }
+    m->socket = socket, m->process = (uint32_t)process, m->watch = watch_process(process);
+    pthread_mutex_init(&m->sending, NULL);
+    door->members[door->n++] = m;
+}
+
+/* >>doorman */
+
+static void *doorman_main(void *argument) {
+    door *door = argument;
+    for (;;) {
+        struct pollfd watched[2 + 2 * MOST_MEMBERS] = {{door->listening, POLLIN, 0}, {door->wake, POLLIN, 0}};
+        uint32_t members = door->n;
+        for (uint32_t i = 0; i < members; i++) {
+            const member *m = door->members[i];
+            int gone = frugal_load_relaxed(&m->gone) != 0; /* relaxed: its own */
+            watched[2 + 2 * i] = (struct pollfd){gone ? -1 : m->socket, POLLIN, 0};
+            watched[3 + 2 * i] = (struct pollfd){gone ? -1 : m->watch, POLLIN, 0};
+        }
+        if (poll(watched, 2 + 2 * members, -1) < 0 && errno != EINTR) return NULL;
+        if (watched[1].revents) return NULL;
+        if (watched[0].revents) admit(door);
+        for (uint32_t i = 0; i < members; i++) { /* what it has said before its end comes first */
+            if (watched[2 + 2 * i].revents)
+                answer_member(door, door->members[i]);
+            else if (watched[3 + 2 * i].revents)
+                dismiss(door, door->members[i], 0);
+        }
+        forget_members(door);
+    }
+}
+
+/* >>opening */
+
+/* Writes what others need to know. Pointers of this process are left out. */
+static frugal_status describe_region(frugal *f) {
+    region_header *r = f->region;
+    size_t bytes = f->desc.n_tables * sizeof(shared_table);
+    shared_table *tables = allocate_shared(f, bytes, SMALL_PAGE, &r->tables);
+    if (!tables) return fail_memory("table settings", bytes);
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) {
+        tables[t] = (shared_table){f->tables[t], *f->tables[t].optimizer};
+        tables[t].table.source = NULL, tables[t].table.optimizer = NULL;
+    }
+    unmap_part(tables, bytes);
+    r->magic = REGION_MAGIC, r->layout = REGION_LAYOUT, r->version = FRUGAL_VERSION;
+    r->desc = f->desc, r->store = f->store;
+    r->desc.tables = NULL, r->desc.shared_workers = NULL, r->desc.weights = r->desc.state = NULL;
+    r->desc.file = r->desc.name = NULL, r->desc.saved = NULL, r->desc.n_saved = 0;
+    r->desc.allocate = NULL, r->desc.release = NULL, r->desc.user = NULL;
+    r->store.weights = r->store.state = NULL, r->store.groups = NULL, r->store.first_row = NULL;
+    r->store.n_groups = 0;
+    if (f->store.state && !f->state_memory) r->state_behind = (uint64_t)(f->store.state - f->store.weights);
+    r->p2f_bytes = f->p2f_bytes;
+    r->batch_bytes = f->batch_bytes, r->block_bytes = f->block_bytes, r->block_stride = f->block_stride;
+    r->table_is_file = f->file != NULL;
+    if (f->file)
+        r->table =
+            (memory_part){(uint64_t)((unsigned char *)f->table_memory - (unsigned char *)f->file->map), f->table_bytes};
+    return FRUGAL_OK;
+}
+
+static frugal_status fail_door(const char *what, int error, const char *name) {
+    return frugal_fail(FRUGAL_ERR_PROCESS, "open: %s for the name %s: %s", what, name, strerror(error));
+}
+
+/* Makes the socket that has the name. */
+static frugal_status open_socket(door *door) {
+    struct sockaddr_un address;
+    socklen_t bytes = name_address(door->name, &address);
+    door->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    door->wake = eventfd(0, EFD_CLOEXEC);
+    if (door->listening < 0 || door->wake < 0) return fail_door("no socket", errno, door->name);
+    if (bind(door->listening, (struct sockaddr *)&address, bytes)) {
+        if (errno != EADDRINUSE) return fail_door("the socket cannot get its address", errno, door->name);
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "open: another instance has the name %s: join it, close it, or choose another name",
+                           door->name);
+    }
+    if (listen(door->listening, 64)) return fail_door("the socket cannot listen", errno, door->name);
+    return FRUGAL_OK;
+}
+
+static frugal_status open_door(frugal *f) {
+    if (!f->desc.name) return FRUGAL_OK;
+    if (f->workers->event_file < 0)
+        return frugal_fail(FRUGAL_ERR_PROCESS, "open: no memory that processes can share for the workers of %s",
+                           f->desc.name);
+    door *door = calloc(1, sizeof *door);
+    if (!door) return fail_memory("the door", sizeof *door);
+    door->f = f, door->listening = door->wake = -1;
+    snprintf(door->name, sizeof door->name, "%s", f->desc.name);
+    f->desc.name = door->name; /* the caller's may go */
+    f->door = door, f->serve = serve_posts;
+    frugal_status status = describe_region(f);
+    if (status == FRUGAL_OK) status = open_socket(door);
+    if (status != FRUGAL_OK) return status;
+    int error = start_quiet_thread(&door->doorman, doorman_main, door);
+    if (error)
+        return frugal_fail(FRUGAL_ERR_WORKER, "the thread that others join by cannot be started: %s", strerror(error));
+    door->started = 1;
+    return FRUGAL_OK;
+}
+
+/* Nobody joins any more. Processes that have joined are told, and have stopped writing when this returns. */
+static void close_door(frugal *f) {
+    door *door = f->door;
+    if (!door) return;
+    if (f->region) tell_end(f, END_STOPPED, "the process that opened the instance has closed it");
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
+        while (is_posting(f, d)) {
+            uint32_t seen = event_prepare(f->event);
+            if (is_posting(f, d)) event_sleep(f->event, seen, 1);
+        }
+    if (door->started) {
+        uint64_t one = 1;
+        if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
+        pthread_join(door->doorman, NULL);
+    }
+    f->serve = NULL;
+    close_file(&door->listening);
+    close_file(&door->wake);
+}
+
+/* When no device calls its process any more. */
+static void free_door(frugal *f) {
+    door *door = f->door;
+    for (uint32_t i = 0; door && i < door->n; i++) free_member(door->members[i]);
+    for (uint32_t d = 0; door && f->devices && d < f->desc.devices; d++)
+        if (f->devices[d].inbox) unmap_part(f->devices[d].inbox, f->parts[d].inbox.bytes);
+    free(door);
+    f->door = NULL;
+}
+
+#else
+
+static frugal_status open_door(frugal *f) {
+    return f->desc.name ? fail_unsupported("open") : FRUGAL_OK;
+}
+static void close_door(frugal *f) {
+    (void)f;
+}
+static void free_door(frugal *f) {
+    (void)f;
+}
+
+#endif

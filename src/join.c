@@ -1,0 +1,368 @@
+/* join.c - a process joins an instance that another one has opened, attaches devices, and leaves.
+ *
+ * Its `frugal` has the same settings and, mapped elsewhere, the same table, batches and staging blocks; of the state
+ * machine it only reads. One thread of its own, the attendant, answers calls that reach into the caches of its devices,
+ * and notices when the process that opened has ended. It sleeps otherwise.
+ *
+ * Contents: >>attendant >>asking >>joining >>leaving
+ */
+#include "host.h"
+
+#if defined(__linux__)
+
+/* >>attendant */
+
+/* Does what the process that opened has asked of a device. */
+static frugal_status do_call(frugal *f, const message *m) {
+    host_device *device = &f->devices[m->d];
+    const uint32_t *rows = device->mail->call_rows;
+    frugal_status status = FRUGAL_OK;
+    pthread_mutex_lock(&device->keep_lock); /* its trainer may be in lookup or update */
+    switch (m->call) {
+    case CALL_WRITE_BACK:
+        status = m->n == CALL_ALL ? device->ops.write_back(device->state, NULL, 0)
+                                  : device->ops.write_back(device->state, rows, m->n);
+        break;
+    case CALL_PRELOAD:
+        status = device->ops.preload(device->state, rows, m->n);
+        break;
+    case CALL_VERIFY:
+        if (!device->ops.verify(device->state)) status = frugal_fail(FRUGAL_ERR_COPY, "a copy differs");
+        break;
+    case CALL_EMPTY:
+        device->ops.empty(device->state);
+        break;
+    case CALL_RECOUNT:
+        if (device->ops.recount) status = device->ops.recount(device->state);
+        break;
+    case CALL_CANCELLED:
+    default:
+        if (!frugal_load_relaxed(&device->mail->finished)) /* relaxed, both: between steps */
+            frugal_store_relaxed(&device->end, UINT64_MAX);
+        if (device->ops.cancelled) device->ops.cancelled(device->state);
+        break;
+    }
+    pthread_mutex_unlock(&device->keep_lock);
+    return status;
+}
+
+static void answer_call(frugal *f, const message *m) {
+    if (m->d >= f->desc.devices || !f->devices[m->d].attached) return;
+    mailbox *mail = f->devices[m->d].mail;
+    frugal_status status = do_call(f, m);
+    mail->reply = status;
+    snprintf(mail->reply_text, sizeof mail->reply_text, "%.250s", status == FRUGAL_OK ? "" : last_message);
+    frugal_store_release(&mail->replies, m->number); /* [F34] pairs with [F35] */
+    event_notify(f->event);
+}
+
+static void take_answer(controller *c, const message *m) {
+    pthread_mutex_lock(&c->answer_lock);
+    c->answer = *m, c->has_answer = 1;
+    pthread_cond_signal(&c->answered);
+    pthread_mutex_unlock(&c->answer_lock);
+}
+
+/* The other side has ended, unless this process is leaving. */
+static void lose_controller(frugal *f) {
+    controller *c = f->joined;
+    message none = {.status = FRUGAL_ERR_LOST};
+    char text[128];
+    snprintf(text, sizeof text, "process %u, which opened the instance, has ended", c->process);
+    learn_end(f); /* what it may have said before */
+    if (!frugal_load_relaxed(&c->leaving)) end_joined(f, NOT_A_DEVICE, text);
+    snprintf(none.text, sizeof none.text, "%s", text);
+    take_answer(c, &none);
+}
+
+static void *attendant_main(void *argument) {
+    frugal *f = argument;
+    controller *c = f->joined;
+    struct pollfd watched[2] = {{c->socket, POLLIN, 0}, {c->watch, POLLIN, 0}};
+    for (;;) {
+        message m;
+        if (poll(watched, 2, -1) < 0 && errno != EINTR) return NULL;
+        if (watched[0].revents) {
+            if (!receive_message(c->socket, &m, NULL)) break;
+            if (m.kind == MESSAGE_CALL)
+                answer_call(f, &m);
+            else
+                take_answer(c, &m);
+        } else if (watched[1].revents) {
+            break;
+        }
+    }
+    lose_controller(f);
+    return NULL;
+}
+
+/* >>asking */
+
+/* Sends a message to the process that opened, and waits for its answer. */
+static frugal_status ask_controller(frugal *f, message *m) {
+    controller *c = f->joined;
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_lock(&c->answer_lock);
+    int is_over = c->has_answer; /* nobody has taken the answer that the end of the process was */
+    if (!is_over) {
+        send_message(c->socket, m, NULL); /* if it fails, the end of the process is noticed */
+        while (!c->has_answer) pthread_cond_wait(&c->answered, &c->answer_lock);
+    }
+    const message answer = c->answer;
+    if (answer.kind == MESSAGE_ANSWER) c->has_answer = 0;
+    pthread_mutex_unlock(&c->answer_lock);
+    pthread_mutex_unlock(&c->lock);
+    if (answer.status == FRUGAL_OK) return FRUGAL_OK;
+    return frugal_fail((frugal_status)answer.status, "%s", answer.text);
+}
+
+/* Maps what a device needs, before it is attached. */
+static frugal_status map_device(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    const device_parts *parts = &f->parts[d];
+    if (device->mail) return FRUGAL_OK; /* an attempt before has failed later */
+    if (!device->batch_memory) device->batch_memory = map_part(f->region_file, parts->batches);
+    if (!device->blocks) device->blocks = map_part(f->region_file, parts->blocks);
+    if (!device->counts) device->counts = map_part(f->region_file, parts->counts);
+    if (!device->inbox) device->inbox = map_part(f->region_file, parts->inbox);
+    if (!device->batch_memory || !device->blocks || !device->counts || !device->inbox)
+        return fail_memory("mapping what a device shares", f->batch_bytes + f->block_bytes + parts->inbox.bytes);
+    device->by_table = (table_hits *)(void *)(device->counts + 1);
+    frugal_status status = device->batches ? FRUGAL_OK : open_own(f, device);
+    if (status == FRUGAL_OK) device->mail = &f->mail[d];
+    return status;
+}
+
+/* Attaches the device where the instance was opened. Once this has succeeded it may be called. */
+static frugal_status claim_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+    host_device *device = &f->devices[d];
+    int in_place = ops->updates_in_place && ops->updates_in_place(state);
+    int keeps = in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
+    message m = {.kind = MESSAGE_ATTACH, .d = d};
+    m.flags = (in_place ? ATTACH_IN_PLACE : 0) | (keeps ? ATTACH_KEEPS : 0);
+    device->ops = *ops, device->state = state;
+    device->attached = 1; /* a call may come before the answer is read */
+    frugal_status status = ask_controller(f, &m);
+    device->attached = 0;
+    return status;
+}
+
+/* Has touches counted where the instance was opened, and maps the rows' counts. */
+static frugal_status join_counting(frugal *f) {
+    message m = {.kind = MESSAGE_COUNT};
+    frugal_status status = ask_controller(f, &m);
+    if (status != FRUGAL_OK) return status;
+    pthread_mutex_lock(&f->settings_lock);
+    if (!f->worth) f->worth = map_part(f->region_file, f->region->worth);
+    if (f->worth)
+        frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */
+    else
+        status = fail_memory("the rows' counts, one each,", f->store.rows);
+    pthread_mutex_unlock(&f->settings_lock);
+    return status;
+}
+
+/* >>joining */
+
+/* Connects to the process that has the name; tries again for so many seconds. */
+static frugal_status connect_to(controller *c, const char *name, double seconds) {
+    struct sockaddr_un address;
+    socklen_t bytes = name_address(name, &address);
+    double start = clock_now();
+    for (;;) {
+        c->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (c->socket < 0) return fail_door("no socket", errno, name);
+        if (!connect(c->socket, (struct sockaddr *)&address, bytes)) return FRUGAL_OK;
+        int error = errno;
+        close_file(&c->socket);
+        if (error != ECONNREFUSED && error != EAGAIN && error != EINTR) return fail_door("cannot connect", error, name);
+        if (clock_now() - start >= seconds)
+            return frugal_fail(FRUGAL_ERR_PROCESS,
+                               "join: no process of this user has an open instance of the name %s; waited %.3g s", name,
+                               seconds);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+/* Says hello, and receives the descriptors. */
+static frugal_status greet(controller *c, file_list *files) {
+    message m = {.kind = MESSAGE_HELLO};
+    pid_t process = 0;
+    uid_t user = 0;
+    if (!peer_of(c->socket, &process, &user) || (user != geteuid() && user != 0))
+        return frugal_fail(FRUGAL_ERR_PROCESS, "join: the name is that of a process of another user");
+    c->process = (uint32_t)process, c->watch = watch_process(process);
+    files->n = 0;
+    if (send_message(c->socket, &m, NULL) || !receive_message(c->socket, &m, files))
+        return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u does not let this one join; have both one version?",
+                           c->process);
+    if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
+    if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
+    return FRUGAL_OK;
+}
+
+/* The settings as the header has them; tables and optimizers. */
+static frugal_status read_tables(frugal *f) {
+    const region_header *r = f->region;
+    uint32_t n = r->desc.n_tables;
+    shared_table *tables = map_part(f->region_file, r->tables);
+    if (!tables) return fail_memory("table settings", r->tables.bytes);
+    frugal_table *list = calloc(n, sizeof *list);
+    for (uint32_t t = 0; list && t < n; t++) list[t] = tables[t].table, list[t].optimizer = &tables[t].optimizer;
+    frugal_desc desc = f->desc;
+    desc.tables = list;
+    frugal_status status = list ? open_copies(f, &desc) : fail_memory("table settings", n * sizeof *list);
+    if (status == FRUGAL_OK) {
+        f->store = r->store;
+        f->store.first_row = f->first_row;
+        status = open_groups(f); /* copies the optimizers' settings */
+    }
+    free(list);
+    unmap_part(tables, r->tables.bytes);
+    return status;
+}
+
+/* Maps what all devices share. */
+static frugal_status map_instance(frugal *f, const file_list *files) {
+    const region_header *r = f->region;
+    f->p2f_bytes = r->p2f_bytes, f->table_bytes = r->table.bytes, f->state_bytes = r->state.bytes;
+    f->batch_bytes = r->batch_bytes, f->block_bytes = r->block_bytes, f->block_stride = r->block_stride;
+    f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
+    f->p2f = map_part(f->region_file, r->p2f);
+    f->parts = map_part(f->region_file, r->devices), f->mail = map_part(f->region_file, r->mail);
+    f->table_memory = map_part(r->table_is_file ? files->files[2] : f->region_file, r->table);
+    if (r->state.bytes) f->state_memory = map_part(f->region_file, r->state);
+    if (!f->p2f || !f->parts || !f->mail || !f->table_memory || (r->state.bytes && !f->state_memory))
+        return fail_memory("mapping the instance", f->p2f_bytes + f->table_bytes + f->state_bytes);
+    f->store.weights = f->table_memory;
+    if (f->store.state_floats)
+        f->store.state = f->state_memory ? f->state_memory : (float *)f->table_memory + r->state_behind;
+    return FRUGAL_OK;
+}
+
+static frugal_status join_parts(frugal *f, const char *name, double seconds) {
+    controller *c = f->joined;
+    file_list files = {0};
+    frugal_status status = connect_to(c, name, seconds);
+    if (status == FRUGAL_OK) status = greet(c, &files);
+    if (files.n > 0) f->region_file = files.files[0];
+    if (files.n > 2) c->table_file = files.files[2];
+    if (files.n > 1) {
+        c->event_memory = status == FRUGAL_OK ? map_part(files.files[1], event_part) : NULL;
+        close(files.files[1]);
+    }
+    if (status != FRUGAL_OK) return status;
+    f->region = map_part(f->region_file, (memory_part){0, sizeof *f->region});
+    if (!f->region || !c->event_memory) return fail_memory("mapping what processes share", sizeof *f->region);
+    f->event = c->event_memory;
+    f->desc = f->region->desc;
+    f->desc.workers = 0;
+    f->record_stride = record_stride_of(f->desc.dim);
+    if ((status = read_tables(f)) != FRUGAL_OK) return status;
+    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
+    open_powers(f);
+    if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* force_gates wants p2f before the gates */
+    if ((status = open_device_list(f)) != FRUGAL_OK) return status;
+    int error = start_quiet_thread(&c->thread, attendant_main, f);
+    if (error) return frugal_fail(FRUGAL_ERR_WORKER, "join: no thread can be started: %s", strerror(error));
+    c->started = 1;
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_join(const char *name, double seconds, frugal **out) {
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: `out` is NULL");
+    *out = NULL;
+    if (!name || name[0] == 0 || strlen(name) > MOST_NAME)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: a name of 1 to %u bytes is wanted", MOST_NAME);
+    if (!(seconds >= 0)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: wait for %g seconds", seconds);
+    if (!self_test()) return fail_self_test();
+    frugal *f = allocate_memory(&(frugal_desc){0}, sizeof *f, CACHE_LINE);
+    controller *c = f ? calloc(1, sizeof *c) : NULL;
+    if (!c) {
+        release_memory(&(frugal_desc){0}, f, sizeof *f);
+        return fail_memory("the instance", sizeof *f);
+    }
+    *out = f;
+    f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
+    f->event = &f->own_event;
+    open_locks(f);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->answer_lock, NULL);
+    pthread_cond_init(&c->answered, NULL);
+    frugal_status status = join_parts(f, name, seconds);
+    f->opened = status == FRUGAL_OK;
+    return status;
+}
+
+/* >>leaving */
+
+/* The device's posts are waited for, and what it keeps is written back. */
+static void settle_device(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    const post_wait all = {committed_posts, d, frugal_load_relaxed(&device->updated), "close"}; /* relaxed: its own */
+    if (!device->attached) return;
+    if (frugal_load_relaxed(&device->mail->updated) != frugal_load_relaxed(&device->mail->committed))
+        wait_posted(f, &all); /* if it fails, training has ended */
+    if (!device->keeps) return;
+    pthread_mutex_lock(&device->keep_lock);
+    device->ops.write_back(device->state, NULL, 0); /* if it fails, what it keeps is lost, and told as a loss */
+    pthread_mutex_unlock(&device->keep_lock);
+}
+
+/* The devices of this process take no part any more. Their memory is freed by the caller. */
+static void leave_instance(frugal *f) {
+    controller *c = f->joined;
+    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
+    if (c->started) {
+        message m = {.kind = MESSAGE_LEAVE};
+        frugal_store_relaxed(&c->leaving, 1);
+        ask_controller(f, &m); /* if it fails, there is nobody to tell */
+        shutdown(c->socket, SHUT_RDWR);
+        pthread_join(c->thread, NULL);
+    }
+    close_file(&c->socket);
+    close_file(&c->watch);
+}
+
+/* When the devices are closed. */
+static void free_controller(frugal *f) {
+    controller *c = f->joined;
+    if (!c) return;
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
+        if (f->devices[d].inbox) unmap_part(f->devices[d].inbox, f->parts[d].inbox.bytes);
+    unmap_part(c->event_memory, event_part.bytes);
+    close_file(&c->table_file);
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->answer_lock);
+    pthread_cond_destroy(&c->answered);
+    free(c);
+    f->joined = NULL;
+}
+
+#else
+
+static frugal_status claim_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+    (void)f, (void)d, (void)ops, (void)state;
+    return fail_unsupported("attach");
+}
+static frugal_status map_device(frugal *f, uint32_t d) {
+    (void)f, (void)d;
+    return fail_unsupported("attach");
+}
+static frugal_status join_counting(frugal *f) {
+    (void)f;
+    return fail_unsupported("begin_counting");
+}
+static void leave_instance(frugal *f) {
+    (void)f;
+}
+static void free_controller(frugal *f) {
+    (void)f;
+}
+frugal_status frugal_join(const char *name, double seconds, frugal **out) {
+    (void)name, (void)seconds;
+    if (out) *out = NULL;
+    return fail_unsupported("join");
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* post.c - a device in a process that has joined: what its calls post in the mailbox, and what they wait for there.
+ *
+ * The process that opened the instance has the state machine, and decides as ever. Here a call does what is the
+ * device's own: it sorts keys, reads rows, sums gradients, updates rows in place, with the code that serves every
+ * device. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Workers of the
+ * process that opened serve the posts (remote.c). So a process that is killed, wherever it is, leaves nothing half done
+ * but rows and records of a step that is not committed.
+ *
+ * Who must not write any more is told by one word, mailbox.state: a device begins to write by a compare-and-swap from
+ * 0, and the end of training sets a bit. So either the device finds the bit, or the other side finds it writing, and
+ * waits.
+ *
+ * Contents: >>batches >>gates >>writing >>updates
+ */
+#include "host.h"
+
+struct controller { /* the process that opened the instance, as one that has joined sees it */
+    int socket, watch;
+    uint32_t process;
+    pthread_t thread;
+    int started;
+    pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
+    pthread_mutex_t answer_lock;
+    pthread_cond_t answered;
+    int has_answer;
+    message answer;
+    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: only what the end of the socket means */
+    void *event_memory, *file_map;
+    int table_file;
+};
+
+/* Training has ended here; `lost` as in struct frugal, 0: it was stopped. Of several ends the first counts. */
+static void end_joined(frugal *f, uint32_t lost, const char *text) {
+    pthread_mutex_lock(&f->poll_lock);
+    if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
+        snprintf(f->lost_message, sizeof f->lost_message, "%s", text);
+        if (lost)
+            frugal_store_release(&f->lost, lost); /* [F9] pairs with [F10] */
+        else
+            frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3] */
+        force_gates(f);
+    }
+    pthread_mutex_unlock(&f->poll_lock);
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].mail) event_rouse(&f->devices[d].mail->bell);
+}
+
+/* Has training ended elsewhere? Then it has ended here. */
+static void learn_end(frugal *f) {
+    uint32_t ended = frugal_load_acquire(&f->region->ended); /* [F38] pairs with [F37] */
+    if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
+}
+
+/* May the device go on? A post that was refused is found here, by a later call. */
+static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
+    const mailbox *mail = f->devices[d].mail;
+    learn_end(f);
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped(call);              /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call);                 /* [F10] pairs with [F9] */
+    uint32_t failed = frugal_load_acquire(&((mailbox *)(uintptr_t)mail)->failed); /* [F35] pairs with [F34] */
+    return failed ? frugal_fail((frugal_status)(int32_t)failed, "%s: %s", call, mail->failed_text) : FRUGAL_OK;
+}
+
+/* What a call waits for in the mailbox. */
+typedef struct post_wait {
+    int (*ready)(const frugal *f, const struct post_wait *what);
+    uint32_t d;
+    uint64_t step;
+    const char *call;
+} post_wait;
+
+/* What the instance has done so far: it is not stuck while this number rises. */
+static uint64_t progress_of(frugal *f) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    uint64_t sum = now.closed + now.committed + now.sealed;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        sum += frugal_p2f_announced(f->p2f, d) + frugal_p2f_committed(f->p2f, d);
+    return sum;
+}
+
+static frugal_status fail_waiting(frugal *f, const post_wait *what) {
+    char text[128] = "updates are not flushed, or not taken, by the process that opened the instance";
+    unsigned long long step = what->step;
+    for (uint32_t d = f->desc.devices; d-- > 0;) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d), committed = frugal_p2f_committed(f->p2f, d);
+        if (announced <= step) snprintf(text, sizeof text, "device %u has not announced step %llu", d, step);
+        if (committed < step) snprintf(text, sizeof text, "device %u has not updated step %llu", d, step - 1);
+    }
+    return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing has moved for %.3g s: %s", what->call, step,
+                       f->desc.stuck_seconds, text);
+}
+
+/* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and that of a post that was refused. */
+static frugal_status wait_posted(frugal *f, const post_wait *what) {
+    mailbox *mail = f->devices[what->d].mail;
+    double start = clock_now();
+    uint64_t moved = progress_of(f);
+    for (;;) {
+        uint32_t seen = event_prepare(&mail->bell);
+        if (what->ready(f, what)) return FRUGAL_OK;
+        frugal_status status = check_posts(f, what->d, what->call);
+        if (status != FRUGAL_OK) return status;
+        double left = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds - (clock_now() - start);
+        if (left <= 0 && moved == progress_of(f)) return fail_waiting(f, what);
+        if (left <= 0) {
+            start = clock_now(), moved = progress_of(f);
+            continue;
+        }
+        event_sleep(&mail->bell, seen, left);
+    }
+}
+
+/* >>batches */
+
+static int room_ready(const frugal *f, const post_wait *what) {
+    uint64_t taken = frugal_load_acquire(&f->devices[what->d].mail->taken); /* [F35] pairs with [F34] */
+    return what->step - taken <= f->desc.lookahead;
+}
+
+/* The next step that the device is to announce. */
+static uint64_t next_posted(const frugal *f, uint32_t d) {
+    return frugal_load_acquire(&f->devices[d].mail->announced); /* [F35] pairs with [F34]: a cancel */
+}
+
+/* Posts a batch, whose keys are checked and sorted: sorted[n] as in posted_batch. */
+static frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n, int read_only,
+                                int wait) {
+    host_device *device = &f->devices[d];
+    mailbox *mail = device->mail;
+    const post_wait room = {room_ready, d, step, "announce"};
+    frugal_status status = check_posts(f, d, "announce");
+    if (status != FRUGAL_OK) return status;
+    if (!room_ready(f, &room)) {
+        if (!wait) return FRUGAL_AGAIN;
+        double since = clock_now();
+        status = wait_posted(f, &room);
+        tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    posted_batch *post = posted_at(f, d, step);
+    post->n = n, post->read_only = read_only;
+    if (n) memcpy(post->sorted, sorted, n * sizeof *sorted);
+    batch_at(f, d, step)->n = n, batch_at(f, d, step)->n_unique = n; /* for a trace; the gate tells the rest */
+    frugal_store_release(&mail->announced, step + 1);                /* [F32] pairs with [F33] */
+    event_notify(f->event);
+    event_notify(&mail->bell); /* the trainer may wait for it */
+    return FRUGAL_OK;
+}
+
+/* >>gates */
+
+static int opened_ready(const frugal *f, const post_wait *what) {
+    mailbox *mail = f->devices[what->d].mail;
+    if (frugal_load_acquire(&mail->opened) > what->step) return 1; /* [F35] pairs with [F34] */
+    if (has_finished(f, what->d, what->step)) return 1;
+    /* The loader may be late. Relaxed, both: the trainer's own; and its wish tells no more than the step. */
+    if (frugal_load_acquire(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
+        frugal_store_release(&mail->wanted, what->step + 1); /* [F32] pairs with [F33] */
+        event_notify(f->event);
+    }
+    return 0;
+}
+
+/* Waits, if `wait`, until the gate is open and the batch is known. */
+static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+    host_device *device = &f->devices[d];
+    const post_wait opened = {opened_ready, d, step, "lookup"};
+    if (!opened_ready(f, &opened)) {
+        frugal_status status = check_posts(f, d, "lookup");
+        if (status != FRUGAL_OK) return status;
+        if (!wait) return FRUGAL_AGAIN;
+        double since = clock_now();
+        tally(&device->gate_waits, 1);
+        status = wait_posted(f, &opened);
+        tally(&device->stall_ns, (uint64_t)((clock_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
+    const opened_batch *known = &device->mail->batch;
+    host_batch *b = batch_at(f, d, step);
+    b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_lost = known->n_lost;
+    b->read_only = known->read_only, b->counted = known->counted;
+    if (!frugal_load_relaxed(&f->stopped) && !is_lost(f)) /* relaxed, both: as below, when gates were forced */
+        frugal_store_release(f->gates, step + 1);         /* [F8]: the device's stream finds the gate open */
+    return FRUGAL_OK;
+}
+
+/* >>writing */
+
+/* Before the device writes rows or records. */
+static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
+    uint32_t found = 0;
+    if (!f->joined) return FRUGAL_OK;
+    while (!frugal_cas_acquire(&f->devices[d].mail->state, &found, MAIL_WRITING)) { /* [F36] pairs with itself */
+        if (found == 0) continue;
+        frugal_status status = check_posts(f, d, call);
+        return status == FRUGAL_OK ? fail_stopped(call) : status;
+    }
+    return FRUGAL_OK;
+}
+
+static void end_writing(frugal *f, uint32_t d) {
+    if (!f->joined) return;
+    /* [F36] release: what was written; pairs with itself */
+    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - MAIL_WRITING);
+    if (found & MAIL_ENDED) event_notify(f->event); /* somebody waits for it */
+}
+
+/* >>updates */
+
+/* A device that works on has done the step when its poll says so. */
+static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    uint64_t done = 0;
+    while (device->ops.poll && done <= step) {
+        frugal_status status = device->ops.poll(device->state, &done);
+        if (status != FRUGAL_OK) return status;
+        if (done <= step) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return FRUGAL_OK;
+}
+
+/* Posts a step that the device has updated; `gradients` NULL: without any. */
+static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+    host_device *device = &f->devices[d];
+    mailbox *mail = device->mail;
+    mail->brings = gradients != NULL;
+    mail->lr = gradients ? gradients->lr : 0, mail->scale = gradients ? gradients->scale : 0;
+    frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6] */
+    frugal_store_release(&mail->updated, step + 1);   /* [F32] pairs with [F33] */
+    event_notify(f->event);
+}
+
+static int committed_posts(const frugal *f, const post_wait *what) {
+    mailbox *mail = f->devices[what->d].mail;                                            /* [F35] pairs with [F34] */
+    return frugal_load_acquire(&mail->committed) >= frugal_load_relaxed(&mail->updated); /* relaxed: its own */
+}

@@ -1,0 +1,128 @@
+/* region.c - memory that several processes share: a file without a name (memfd), in parts.
+ *
+ * Nothing is left behind however the processes end, because the system frees the file with its last descriptor and its
+ * last mapping; and it is not limited by the size of /dev/shm. Each process maps the parts that it needs, wherever it
+ * has room. An instance that nobody can join has no region: the same calls then give private memory.
+ */
+#include "host.h"
+
+static frugal_status fail_unsupported(const char *call) {
+    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
+}
+
+/* A file in memory, without a name, of no bytes; -1: there is none. */
+static int make_memory_file(const char *name) {
+#if defined(__linux__)
+    return memfd_create(name, MFD_CLOEXEC);
+#else
+    (void)name;
+    return -1;
+#endif
+}
+
+/* Maps a part of a file, large parts as memory.c does. Returns NULL if it cannot be mapped. */
+static void *map_part(int file, memory_part part) {
+    size_t whole = whole_pages((size_t)part.bytes), unit = is_mapped((size_t)part.bytes) ? HUGE_PAGE : SMALL_PAGE;
+    unsigned char *room = mmap(NULL, whole + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return NULL;
+    size_t before = (unit - (uintptr_t)room % unit) % unit;
+    if (before) munmap(room, before);
+    munmap(room + before + whole, unit - before);
+    void *memory = mmap(room + before, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, (off_t)part.at);
+    if (memory == MAP_FAILED) {
+        munmap(room + before, whole);
+        return NULL;
+    }
+#if defined(MADV_HUGEPAGE)
+    if (unit == HUGE_PAGE) madvise(memory, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
+#endif
+    return memory;
+}
+
+static void unmap_part(void *memory, uint64_t bytes) {
+    if (memory) munmap(memory, whole_pages((size_t)bytes));
+}
+
+/* Room in the region, which nobody has mapped yet. Returns 0 if there is none. */
+static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
+    uint64_t unit = is_mapped((size_t)bytes) ? HUGE_PAGE : SMALL_PAGE;
+    memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
+    if (bytes > SIZE_MAX / 4 || ftruncate(f->region_file, (off_t)(made.at + whole_pages((size_t)bytes)))) return 0;
+    f->region_used = made.at + whole_pages((size_t)bytes), *part = made;
+    return 1;
+}
+
+/* Zeroed memory of the region, or the instance's own if there is none. *part says where, for those who join; `part` is
+ * not used without a region. */
+static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
+    if (f->region_file < 0) return frugal_allocate(f, bytes, alignment);
+    return reserve_part(f, bytes, part) ? map_part(f->region_file, *part) : NULL;
+}
+
+/* A part of the header, or NULL without a region. */
+#define REGION_PART(f, part) ((f)->region ? &(f)->region->part : NULL)
+
+static void free_shared(frugal *f, void *memory, size_t bytes) {
+    if (f->region_file < 0)
+        frugal_free(f, memory, bytes);
+    else
+        unmap_part(memory, bytes);
+}
+
+/* Makes the region and its header, if others shall be able to join. */
+static frugal_status open_region(frugal *f) {
+    memory_part part = {0, 0};
+    if (!f->desc.name) return FRUGAL_OK;
+    f->region_file = make_memory_file("frugal");
+    if (f->region_file < 0) return fail_unsupported("open");
+    f->region = allocate_shared(f, sizeof *f->region, SMALL_PAGE, &part);
+    return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
+}
+
+static void close_region(frugal *f) {
+    if (f->region) unmap_part(f->region, sizeof *f->region);
+    if (f->region_file >= 0) close(f->region_file);
+    f->region = NULL, f->region_file = -1;
+}
+
+/* Fixes the settings of a step for all processes, or returns 0: another one has fixed others, which *fixed receives.
+ * The scale is never 0, so that no settings are 0. */
+static int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_settings *fixed) {
+    uint32_t bits[2];
+    memcpy(&bits[0], &lr, sizeof lr);
+    memcpy(&bits[1], &scale, sizeof scale);
+    uint64_t wanted = (uint64_t)bits[0] << 32 | bits[1], found = 0;
+    /* relaxed: the word is all that is told; a spurious failure leaves 0 */
+    while (!frugal_cas_relaxed(&f->region->fixed[step % FRUGAL_P2F_SLOTS], &found, wanted))
+        if (found != 0) break;
+    if (found == 0 || found == wanted) return 1;
+    bits[0] = (uint32_t)(found >> 32), bits[1] = (uint32_t)found;
+    *fixed = (step_settings){.step = step, .fixed = 1};
+    memcpy(&fixed->lr, &bits[0], sizeof lr);
+    memcpy(&fixed->scale, &bits[1], sizeof scale);
+    return 0;
+}
+
+/* Bytes of what a device counts, with its hits by table. */
+static size_t count_bytes(const frugal *f) {
+    return sizeof(device_counts) + f->desc.n_tables * sizeof(table_hits);
+}
+
+/* Bytes from one entry of an inbox to the next. */
+static uint64_t inbox_stride(const frugal *f) {
+    return (sizeof(posted_batch) + f->desc.max_keys * sizeof(uint64_t) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step) {
+    return (posted_batch *)(void *)(f->devices[d].inbox + step % (f->desc.lookahead + 1) * inbox_stride(f));
+}
+
+/* Relaxed, all: nobody has joined yet. */
+static void reset_mail(mailbox *mail, uint64_t step) {
+    frugal_store_relaxed(&mail->announced, step);
+    frugal_store_relaxed(&mail->taken, step);
+    frugal_store_relaxed(&mail->wanted, step);
+    frugal_store_relaxed(&mail->opened, step);
+    frugal_store_relaxed(&mail->updated, step);
+    frugal_store_relaxed(&mail->committed, step);
+}

@@ -1,0 +1,289 @@
+/* remote.c - a device of another process, in the process that opened the instance: its posts are served, and operations
+ * that reach into its cache are sent there.
+ *
+ * To the rest of the host such a device is one like any other. Threads that help serve its posts (help.c): they
+ * announce its batches, open its gates, commit its updates, with the calls that a trainer here would make. So whatever
+ * holds for those calls holds for it, and a wait costs no thread. One thread at a time serves a device. If the process
+ * of a device ends, door.c ends training, as after the loss of a GPU.
+ *
+ * Contents: >>calls >>operations >>posts
+ */
+#include "host.h"
+
+#if defined(__linux__)
+
+typedef struct member { /* a process that has joined */
+    int socket, watch;
+    uint32_t process;
+    int welcomed;
+    pthread_mutex_t sending;
+    FRUGAL_ATOMIC(uint32_t) gone; /* it has left, or has ended; set once */
+} member;
+
+typedef struct remote {
+    frugal *f;
+    uint32_t d;
+    member *member;
+    mailbox *mail;
+    int in_place;
+    pthread_mutex_t serving; /* held by the thread that serves its posts, or cancels them */
+    pthread_mutex_t calling; /* one call at a time */
+    uint64_t calls;
+    uint64_t kept, written_back; /* of those of the mailbox: what has been counted here */
+    int waits;                   /* a lookup waits at its gate; the next three are of that wait */
+    double since, met;           /* when it began; when all had committed, or 0 */
+    gate_watch watch;
+} remote;
+
+/* The device if it is one of another process; else NULL. */
+static remote *remote_of(const frugal *f, uint32_t d) {
+    return frugal_load_acquire(&f->devices[d].is_remote) ? f->devices[d].remote : NULL; /* [F41] pairs with [F42] */
+}
+
+static int is_gone(const remote *r) {
+    return frugal_load_acquire(&r->member->gone) != 0; /* [F39] pairs with [F40]: what it has left in the mailbox */
+}
+
+/* Counts what the device has kept and written back since. */
+static void count_remote_kept(remote *r) {
+    uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or its end was acquired */
+    uint64_t written = frugal_load_relaxed(&r->mail->written_back);
+    frugal_count_kept(r->f, r->d, kept - r->kept, written - r->written_back, frugal_load_relaxed(&r->mail->kept_now));
+    r->kept = kept, r->written_back = written;
+}
+
+/* >>calls - to the device's process, which answers in the mailbox */
+
+/* Sends a call and waits for the answer. Of a process that has left, or has ended, nothing more can be had: then OK is
+ * returned, and its loss is told elsewhere. */
+static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
+    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
+    mailbox *mail = r->mail;
+    frugal_status status = FRUGAL_OK;
+    double start = clock_now();
+    pthread_mutex_lock(&r->calling);
+    if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
+    m.number = ++r->calls;
+    pthread_mutex_lock(&r->member->sending);
+    if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, its end is noticed */
+    pthread_mutex_unlock(&r->member->sending);
+    while (!is_gone(r)) {
+        uint32_t seen = event_prepare(r->f->event);
+        double limit = r->f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
+        if (frugal_load_acquire(&mail->replies) == m.number) { /* [F35] pairs with [F34] */
+            status =
+                mail->reply == FRUGAL_OK ? FRUGAL_OK : frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
+            break;
+        }
+        if (left <= 0) {
+            status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which has device %u, has not answered for %.3g s",
+                                 r->member->process, r->d, limit);
+            break;
+        }
+        if (!is_gone(r)) event_sleep(r->f->event, seen, left);
+    }
+    pthread_mutex_unlock(&r->calling);
+    return status;
+}
+
+/* >>operations */
+
+/* The gate is open: the device's process is told the batch. The state machine's bits and the arrays are shared. */
+static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
+    remote *r = device;
+    const host_batch *b = batch_at(r->f, r->d, step->step);
+    (void)rows;
+    r->mail->batch = (opened_batch){b->n, b->n_unique, b->n_lost, b->read_only, b->counted};
+    return FRUGAL_OK;
+}
+
+/* The device has done it all. */
+static frugal_status remote_update(void *device, const frugal_step *step, const float *grads) {
+    (void)step, (void)grads;
+    count_remote_kept(device);
+    return FRUGAL_OK;
+}
+
+static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t n) {
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += CALL_ROWS)
+        status = call_remote(device, CALL_PRELOAD, rows + at, LEAST(n - at, CALL_ROWS));
+    return status;
+}
+
+static int remote_verify(void *device) {
+    return call_remote(device, CALL_VERIFY, NULL, 0) == FRUGAL_OK;
+}
+
+static void remote_empty(void *device) {
+    call_remote(device, CALL_EMPTY, NULL, 0); /* cannot fail where the device is */
+}
+
+static frugal_status remote_recount(void *device) {
+    return call_remote(device, CALL_RECOUNT, NULL, 0);
+}
+
+static frugal_status remote_write_back(void *device, const uint32_t *rows, uint32_t n) {
+    remote *r = device;
+    frugal_status status = rows ? FRUGAL_OK : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
+    for (uint32_t at = 0; rows && at < n && status == FRUGAL_OK; at += CALL_ROWS)
+        status = call_remote(r, CALL_WRITE_BACK, rows + at, LEAST(n - at, CALL_ROWS));
+    if (status != FRUGAL_OK) return status;
+    if (is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0) /* relaxed: its end was acquired */
+        return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);
+    count_remote_kept(r);
+    return FRUGAL_OK;
+}
+
+/* Steps are cancelled: posts of these are dropped. */
+static void remote_cancelled(void *device) {
+    remote *r = device;
+    uint64_t step = frugal_load_relaxed(&r->f->devices[r->d].told); /* relaxed, all: between steps */
+    pthread_mutex_lock(&r->serving);
+    if (frugal_load_relaxed(&r->mail->announced) > step) frugal_store_relaxed(&r->mail->announced, step);
+    if (frugal_load_relaxed(&r->mail->taken) > step) frugal_store_relaxed(&r->mail->taken, step);
+    if (frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX) frugal_store_relaxed(&r->mail->finished, 0);
+    pthread_mutex_unlock(&r->serving);
+    call_remote(r, CALL_CANCELLED, NULL, 0);
+}
+
+static int remote_updates_in_place(void *device) {
+    return ((const remote *)device)->in_place;
+}
+
+static void remote_close(void *device) {
+    remote *r = device;
+    pthread_mutex_destroy(&r->serving);
+    pthread_mutex_destroy(&r->calling);
+    free(r);
+}
+
+static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
+                                                    .update = remote_update,
+                                                    .preload = remote_preload,
+                                                    .verify = remote_verify,
+                                                    .empty = remote_empty,
+                                                    .close = remote_close,
+                                                    .updates_in_place = remote_updates_in_place,
+                                                    .cancelled = remote_cancelled,
+                                                    .recount = remote_recount,
+                                                    .write_back = remote_write_back};
+
+/* >>posts */
+
+/* A post was refused: the device's next call returns that. */
+static void refuse_post(remote *r, frugal_status status) {
+    snprintf(r->mail->failed_text, sizeof r->mail->failed_text, "%.250s", last_message);
+    frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
+}
+
+/* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. */
+static int take_batches(remote *r) {
+    uint64_t posted = frugal_load_acquire(&r->mail->announced); /* [F33] pairs with [F32] */
+    uint64_t taken = frugal_load_relaxed(&r->mail->taken);      /* relaxed: under the lock */
+    int any = 0;
+    for (; taken < posted; taken++, any = 1) {
+        const posted_batch *post = posted_at(r->f, r->d, taken);
+        frugal_status status = announce_posted(r->f, r->d, taken, post);
+        if (status == FRUGAL_AGAIN) return any;
+        if (status != FRUGAL_OK) return refuse_post(r, status), 1;
+        frugal_store_release(&r->mail->taken, taken + 1); /* [F34] pairs with [F35] */
+    }
+    if (frugal_load_acquire(&r->mail->finished) && !has_finished(r->f, r->d, taken)) { /* [F33] pairs with [F32] */
+        frugal_finish(r->f, r->d);
+        any = 1;
+    }
+    return any;
+}
+
+static int take_update(remote *r) {
+    uint64_t taken = frugal_load_relaxed(&r->mail->committed);     /* relaxed: under the lock */
+    if (frugal_load_acquire(&r->mail->updated) == taken) return 0; /* [F33] pairs with [F32] */
+    const frugal_gradients gradients = {.records = 1, .lr = r->mail->lr, .scale = r->mail->scale};
+    frugal_status status = frugal_update(r->f, r->d, taken, r->mail->brings ? &gradients : NULL);
+    if (status != FRUGAL_OK)
+        refuse_post(r, status);
+    else
+        frugal_store_release(&r->mail->committed, taken + 1); /* [F34] pairs with [F35] */
+    return 1;
+}
+
+/* The lookup of `step` waits at its gate. */
+static void watch_gate(remote *r, uint64_t step) {
+    host_device *device = &r->f->devices[r->d];
+    const condition what = {watched_ready, gate_explain, r->d, step, "lookup", 1};
+    if (!r->waits) {
+        r->waits = 1, r->since = clock_now(), r->met = 0;
+        r->watch = (gate_watch){.what = what, .ready = gate_ready};
+        tally(&device->gate_waits, 1);
+    }
+    if (r->met == 0 && committed_ready(r->f, &what)) r->met = clock_now();
+    watched_ready(r->f, &r->watch.what);
+}
+
+/* It is open: the wait is counted as one of a trainer here. */
+static void end_watch(remote *r, uint64_t step) {
+    host_device *device = &r->f->devices[r->d];
+    double end = clock_now(), met = r->met == 0 ? end : r->met;
+    if (!r->waits) return;
+    r->waits = 0;
+    turn_cause(r->f, &r->watch, &(gate_cause){CAUSE_NONE, NO_DEVICE, step, 0});
+    tally(&device->barrier_ns, (uint64_t)((met - r->since) * 1e9));
+    tally(&device->stall_ns, (uint64_t)((end - met) * 1e9));
+    count_wait(device, step, (uint64_t)((end - r->since) * 1e9), &r->watch);
+}
+
+static int open_gate_of(remote *r) {
+    uint64_t opened = frugal_load_relaxed(&r->mail->opened);       /* relaxed: under the lock */
+    if (frugal_load_acquire(&r->mail->wanted) == opened) return 0; /* [F33] pairs with [F32] */
+    frugal_status status = frugal_try_lookup(r->f, r->d, opened, NULL);
+    if (status == FRUGAL_AGAIN) {
+        watch_gate(r, opened);
+        return 0;
+    }
+    end_watch(r, opened);
+    if (status != FRUGAL_OK)
+        refuse_post(r, status);
+    else
+        frugal_store_release(&r->mail->opened, opened + 1); /* [F34] pairs with [F35] */
+    return 1;
+}
+
+/* Has it anything to serve? A hint. Relaxed, all: who serves acquires. */
+static int has_post(const remote *r) {
+    mailbox *mail = r->mail;
+    if (frugal_load_relaxed(&mail->failed) || frugal_load_relaxed(&r->member->gone)) return 0;
+    return frugal_load_relaxed(&mail->announced) != frugal_load_relaxed(&mail->taken) ||
+           frugal_load_relaxed(&mail->updated) != frugal_load_relaxed(&mail->committed) ||
+           frugal_load_relaxed(&mail->wanted) != frugal_load_relaxed(&mail->opened) ||
+           (frugal_load_relaxed(&mail->finished) && frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX);
+}
+
+/* Serves a device; the caller holds the lock, which is given back. */
+static int serve_device(remote *r) {
+    int any = 0;
+    if (has_post(r)) any = take_update(r) | take_batches(r) | open_gate_of(r);
+    pthread_mutex_unlock(&r->serving);
+    if (any) event_notify(&r->mail->bell);
+    return any;
+}
+
+/* Serves one device. A device that another thread serves comes last; then this thread waits for it, because the other
+ * one may have looked before the post was there. */
+static int serve_posts(frugal *f) {
+    remote *held = NULL;
+    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: what is served asks again */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        remote *r = remote_of(f, d);
+        if (!r || !has_post(r)) continue;
+        if (pthread_mutex_trylock(&r->serving))
+            held = r;
+        else if (serve_device(r))
+            return 1;
+    }
+    if (!held) return 0;
+    pthread_mutex_lock(&held->serving);
+    return serve_device(held);
+}
+
+#endif

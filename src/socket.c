@@ -1,0 +1,126 @@
+/* socket.c - messages between processes: how they find each other, and how one notices that another has ended.
+ *
+ * The name of an instance is that of a socket in Linux's abstract name space, with the user's number before it: it is
+ * in no folder, and goes with the process. Messages are few: one for each process and device that joins, and one for
+ * each call that reaches into the cache of another process. Steps go through mailboxes (shared.h).
+ *
+ * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched, because the
+ * copy of a socket that a child holds, which was forked against the rules, would hide the end of its parent.
+ */
+#include "host.h"
+
+#if defined(__linux__)
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#endif
+
+enum { MOST_NAME = 64, MOST_FILES = 3 }; /* bytes of a name; descriptors that a message may carry */
+
+typedef enum {
+    MESSAGE_HELLO,  /* from who joins: its layout and version */
+    MESSAGE_ATTACH, /* ... device `d` is attached there; `flags` */
+    MESSAGE_COUNT,  /* ... touches are to be counted */
+    MESSAGE_LEAVE,  /* ... it leaves */
+    MESSAGE_ANSWER, /* from who opened: to one of these; to the first with descriptors */
+    MESSAGE_CALL    /* from who opened: an operation of device `d`; answered in its mailbox */
+} message_kind;
+
+enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
+
+typedef enum { CALL_WRITE_BACK, CALL_PRELOAD, CALL_VERIFY, CALL_EMPTY, CALL_RECOUNT, CALL_CANCELLED } call_kind;
+enum { CALL_ALL = UINT32_MAX }; /* n of CALL_WRITE_BACK: all rows */
+
+typedef struct message {
+    uint64_t magic;
+    uint32_t layout, version;
+    int32_t kind, status;
+    uint32_t d, flags, call, n;
+    uint64_t number;
+    char text[256];
+} message;
+
+#if defined(__linux__)
+
+typedef struct file_list {
+    uint32_t n;
+    int files[MOST_FILES];
+} file_list;
+
+/* The address of the name, and its length. */
+static socklen_t name_address(const char *name, struct sockaddr_un *address) {
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "frugal.%u.%s", (unsigned)geteuid(), name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Sends a message, and descriptors with it. Returns an errno. A message is sent whole, because the socket keeps their
+ * bounds. */
+static int send_message(int socket, message *m, const file_list *files) {
+    union {
+        struct cmsghdr head;
+        unsigned char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
+    } control;
+    m->magic = REGION_MAGIC, m->layout = REGION_LAYOUT, m->version = FRUGAL_VERSION;
+    struct iovec part = {m, sizeof *m};
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
+    if (files && files->n > 0) {
+        memset(&control, 0, sizeof control);
+        head.msg_control = control.bytes, head.msg_controllen = CMSG_SPACE(files->n * sizeof(int));
+        control.head = (struct cmsghdr){CMSG_LEN(files->n * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), files->files, files->n * sizeof(int));
+    }
+    ssize_t sent;
+    do sent = sendmsg(socket, &head, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+/* Receives a message: 1, or 0: the other side has closed the socket, or what came is no message. `files` NULL: there
+ * are none. */
+static int receive_message(int socket, message *m, file_list *files) {
+    union {
+        struct cmsghdr head;
+        unsigned char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
+    } control;
+    struct iovec part = {m, sizeof *m};
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
+    if (files) files->n = 0, head.msg_control = control.bytes, head.msg_controllen = sizeof control;
+    ssize_t got;
+    do got = recvmsg(socket, &head, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    const struct cmsghdr *c = files && got > 0 ? CMSG_FIRSTHDR(&head) : NULL;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        files->n = (uint32_t)LEAST((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), MOST_FILES);
+        memcpy(files->files, CMSG_DATA(c), files->n * sizeof(int));
+    }
+    return got == (ssize_t)sizeof *m && m->magic == REGION_MAGIC;
+}
+
+/* Who is on the other side? Its number is 0 if it cannot be seen from here. */
+static int peer_of(int socket, pid_t *process, uid_t *user) {
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return 0;
+    *process = who.pid, *user = who.uid;
+    return 1;
+}
+
+/* A descriptor that becomes readable when the process ends; -1: the system has none, and the socket must do. */
+static int watch_process(pid_t process) {
+#if defined(SYS_pidfd_open)
+    return process > 0 ? (int)syscall(SYS_pidfd_open, process, 0) : -1;
+#else
+    (void)process;
+    return -1;
+#endif
+}
+
+static void close_file(int *file) {
+    if (*file >= 0) close(*file);
+    *file = -1;
+}
+
+#endif
