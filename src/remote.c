@@ -233,9 +233,10 @@ static void end_watch(remote *r, uint64_t step) {
     count_wait(device, step, (uint64_t)((end - r->since) * 1e9), &r->watch);
 }
 
-static int open_gate_of(remote *r) {
-    uint64_t opened = frugal_load_relaxed(&r->mail->opened);       /* relaxed: under the lock */
-    if (frugal_load_acquire(&r->mail->wanted) == opened) return 0; /* [F33] pairs with [F32] */
+/* Opens the gate of a lookup, if the device wants one. */
+static int open_gate_of(remote *r, uint64_t wanted) {
+    uint64_t opened = frugal_load_relaxed(&r->mail->opened); /* relaxed: under the lock */
+    if (wanted == opened) return 0;
     frugal_status status = frugal_try_lookup(r->f, r->d, opened, NULL);
     if (status == FRUGAL_AGAIN) {
         watch_gate(r, opened);
@@ -259,10 +260,16 @@ static int has_post(const remote *r) {
            (frugal_load_relaxed(&mail->finished) && frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX);
 }
 
-/* Serves a device; the caller holds the lock, which is given back. */
+/* Serves a device; the caller holds the lock, which is given back. A device that wants to look up a step has posted its
+ * update of the step before; so the wish is read first, and the update taken before the gate is asked for. */
 static int serve_device(remote *r) {
     int any = 0;
-    if (has_post(r)) any = take_update(r) | take_batches(r) | open_gate_of(r);
+    if (has_post(r)) {
+        uint64_t wanted = frugal_load_acquire(&r->mail->wanted); /* [F33] pairs with [F32] */
+        any |= take_update(r);
+        any |= take_batches(r);
+        any |= open_gate_of(r, wanted);
+    }
     pthread_mutex_unlock(&r->serving);
     if (any) event_notify(&r->mail->bell);
     return any;

@@ -1,0 +1,215 @@
+/* bench_processes.c - the time of a step where devices are in processes of their own, beside devices on threads of one.
+ *
+ *     build/bench_processes                      2 devices, 26,624 keys each, a table of 1,000,000 rows
+ *
+ * Both train the same batches with the same settings, in turns: one instance with a thread for each device; one with a
+ * process for each, the first of which opened it. Every device announces, looks up, computes a gradient from what it
+ * has read (a pass over the rows), updates. Times are from the step after the warm-up, which all begin together, until
+ * all have updated the last one; processor time is of all processes.
+ */
+#include "frugal.h"
+#include "bench/choices.h"
+#include "bench/keys.h"
+#include "bench/measure.h"
+#include "bench/program.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_DEVICES = 16, WARM_UP = 10 };
+
+static uint64_t rows = 1000000, dim = 32, devices = 2, keys = 26624, steps = 60, rounds = 5, workers = 1,
+                lookahead = 10;
+static double skew = 0.99, cache = 0.05;
+static options_list alone = {{FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT}, 3};
+static int json;
+
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, NULL, "floats a row"},
+    {"devices", OPTIONS_WHOLE64, &devices, 1, MOST_DEVICES, NULL, "a thread, or a process, for each"},
+    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 22, NULL, "of a device in a step"},
+    {"zipf", OPTIONS_REAL, &skew, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"cache", OPTIONS_REAL, &cache, 0, 1, NULL, "rows of a device's cache, as a share of all"},
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, bench_alone, "who updates rows that one device touches"},
+    {"workers", OPTIONS_WHOLE64, &workers, 1, 64, NULL, "flush threads"},
+    {"lookahead", OPTIONS_WHOLE64, &lookahead, 0, 15, NULL, "steps"},
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1000000, NULL, "that are timed, after 10 more"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of both, in turns; medians are shown"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
+};
+
+typedef struct meeting {        /* in memory that all processes share */
+    _Atomic(uint32_t) ready;    /* devices that have warmed up */
+    _Atomic(uint64_t) begin_ns; /* of the last one to be ready */
+    _Atomic(uint64_t) end_ns;   /* the latest end of a device */
+    _Atomic(uint32_t) failed;
+} meeting;
+
+typedef struct work { /* a device's */
+    frugal *f;
+    uint32_t d;
+    meeting *meeting;
+    pthread_t thread;
+} work;
+
+static uint64_t now_ns(void) {
+    return (uint64_t)(bench_now() * 1e9);
+}
+
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+static void announce(const work *w, uint64_t step, const uint64_t *drawn) {
+    frugal_keys batch = {.keys = drawn + step * keys, .n = (uint32_t)keys};
+    check(frugal_announce(w->f, w->d, step, &(frugal_batch){.segments = &batch, .n_segments = 1}));
+}
+
+static void *train(void *argument) {
+    const work *w = argument;
+    uint64_t all = WARM_UP + steps, *drawn = malloc(all * keys * sizeof *drawn);
+    float *values = malloc(keys * dim * sizeof *values);
+    if (!drawn || !values) bench_fail("out of memory for %llu rows", (unsigned long long)keys);
+    bench_draw_keys(drawn, all * keys, rows, skew, w->d + 1);
+    for (uint64_t s = 0, t = 0; s < all; s++) {
+        if (s == WARM_UP && atomic_fetch_add(&w->meeting->ready, 1) + 1 == devices)
+            atomic_store(&w->meeting->begin_ns, now_ns());
+        for (; t < all && t <= s + lookahead; t++) announce(w, t, drawn);
+        check(frugal_lookup(w->f, w->d, s, values));
+        for (uint64_t i = 0; i < keys * dim; i++) values[i] = 0.01f * values[i] + 1e-4f;
+        check(frugal_update(w->f, w->d, s, &(frugal_gradients){.grads = values, .lr = 0.01f}));
+    }
+    uint64_t end = now_ns(), latest = atomic_load(&w->meeting->end_ns);
+    while (latest < end && !atomic_compare_exchange_weak(&w->meeting->end_ns, &latest, end)) continue;
+    free(drawn), free(values);
+    return NULL;
+}
+
+static double processor_seconds(void) {
+    double all = 0;
+    for (int i = 0; i < 2; i++) {
+        struct rusage used;
+        getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &used);
+        all += (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+               (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+    }
+    return all;
+}
+
+static void open_instance(frugal **f, frugal_alone way, const char *name) {
+    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = (uint32_t)dim,
+                        .devices = (uint32_t)devices,
+                        .max_keys = (uint32_t)keys,
+                        .lookahead = (uint32_t)lookahead,
+                        .workers = (uint32_t)workers,
+                        .alone = way,
+                        .name = name,
+                        .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD}};
+    check(frugal_open(&desc, f));
+}
+
+static void attach(frugal *f, uint32_t d) {
+    check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.cache_rows = (uint64_t)(cache * (double)rows)}));
+}
+
+/* Returns the microseconds of a step; *cpu those of processors, in all. */
+static double run_threads(frugal_alone way, meeting *m, double *cpu) {
+    work w[MOST_DEVICES];
+    frugal *f;
+    *m = (meeting){0};
+    open_instance(&f, way, NULL);
+    double before = processor_seconds();
+    for (uint32_t d = 0; d < devices; d++) {
+        attach(f, d);
+        w[d] = (work){.f = f, .d = d, .meeting = m};
+        if (pthread_create(&w[d].thread, NULL, train, &w[d])) bench_fail("no thread for device %u", d);
+    }
+    for (uint32_t d = 0; d < devices; d++) pthread_join(w[d].thread, NULL);
+    check(frugal_drain(f));
+    *cpu = (processor_seconds() - before) * 1e6 / (double)(WARM_UP + steps);
+    check(frugal_close(f));
+    return (double)(m->end_ns - m->begin_ns) * 1e-3 / (double)steps;
+}
+
+static double run_processes(frugal_alone way, meeting *m, double *cpu) {
+    char name[64];
+    frugal *f;
+    *m = (meeting){0};
+    snprintf(name, sizeof name, "bench.%ld", (long)getpid());
+    double before = processor_seconds();
+    for (uint32_t d = 1; d < devices; d++) {
+        pid_t child = fork(); /* before this process has a thread */
+        if (child < 0) bench_fail("no process for device %u", d);
+        if (child > 0) continue;
+        check(frugal_join(name, 60, &f));
+        attach(f, d);
+        train(&(work){.f = f, .d = d, .meeting = m});
+        check(frugal_close(f));
+        _exit(0);
+    }
+    double opening = processor_seconds();
+    open_instance(&f, way, name);
+    opening = processor_seconds() - opening;
+    attach(f, 0);
+    train(&(work){.f = f, .meeting = m});
+    for (uint32_t d = 1; d < devices; d++) {
+        int status = 0;
+        if (wait(&status) < 0 || status) bench_fail("a process has ended with status %d", status);
+    }
+    check(frugal_drain(f));
+    *cpu = (processor_seconds() - before - opening) * 1e6 / (double)(WARM_UP + steps);
+    check(frugal_close(f));
+    return (double)(m->end_ns - m->begin_ns) * 1e-3 / (double)steps;
+}
+
+static void measure(frugal_alone way, meeting *m) {
+    bench_samples us[2] = {{.n = 0}}, cpu[2] = {{.n = 0}}, ratio = {.n = 0};
+    for (uint64_t i = 0; i < rounds && !bench_interrupted(); i++) {
+        double took[2], used[2];
+        bench_progress("%s: round %llu of %llu", bench_alone[way], (unsigned long long)i + 1,
+                       (unsigned long long)rounds);
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t processes = (uint32_t)(i + k) % 2;
+            took[processes] = processes ? run_processes(way, m, &used[1]) : run_threads(way, m, &used[0]);
+            bench_add(&us[processes], took[processes]);
+            bench_add(&cpu[processes], used[processes]);
+        }
+        bench_add(&ratio, took[1] / took[0]);
+    }
+    bench_progress("%s", "");
+    if (json)
+        printf("{\"bench\": \"processes\", \"alone\": \"%s\", \"rows\": %llu, \"dim\": %llu, \"devices\": %llu, "
+               "\"keys\": %llu, \"zipf\": %g, \"cache\": %g, \"lookahead\": %llu, \"workers\": %llu, \"rounds\": %u, "
+               "\"threads_us\": %.1f, \"processes_us\": %.1f, \"ratio\": %.4f, \"threads_cpu_us\": %.1f, "
+               "\"processes_cpu_us\": %.1f}\n",
+               bench_alone[way], (unsigned long long)rows, (unsigned long long)dim, (unsigned long long)devices,
+               (unsigned long long)keys, skew, cache, (unsigned long long)lookahead, (unsigned long long)workers,
+               ratio.n, bench_median(&us[0]), bench_median(&us[1]), bench_median(&ratio), bench_median(&cpu[0]),
+               bench_median(&cpu[1]));
+    else
+        printf("%-8s %12.1f %12.1f %8.3f %12.1f %12.1f %8.3f\n", bench_alone[way], bench_median(&us[0]),
+               bench_median(&us[1]), bench_median(&ratio), bench_median(&cpu[0]), bench_median(&cpu[1]),
+               bench_median(&cpu[1]) / bench_median(&cpu[0]));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    bench_parse("bench_processes", "Times a step of devices on threads, and in processes.", options, argc, argv);
+    meeting *m = mmap(NULL, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) bench_fail("no memory for the processes to meet");
+    if (!json) puts("alone    threads, us processes, us   ratio  cpu, us     cpu, us    ratio");
+    for (uint32_t i = 0; i < alone.n && !bench_interrupted(); i++) measure((frugal_alone)alone.values[i], m);
+    munmap(m, sizeof *m);
+    return bench_exit_status();
+}
