@@ -119,8 +119,8 @@
  *  |[F38] | the end of training found   | acquire | [F37]      | as [F37]                                 |
  *  |[F39] | is a process gone?          | acquire | [F40]      | what it did last is missed               |
  *  |[F40] | a process is gone           | release | [F39]      | as [F39]                                 |
- *  |[F41] | is a device one of another  | acquire | [F42]      | it is not there yet                      |
- *  |      | process?                    |         |            |                                          |
+ *  |[F41] | is a device linked to       | acquire | [F42]      | it is not there yet                      |
+ *  |      | another process?            |         |            |                                          |
  *  |[F42] | it is                       | release | [F41]      | as [F41]                                 |
  */
 #ifndef _GNU_SOURCE

@@ -5,24 +5,52 @@
  */
 #include "host.h"
 
+/* Attached or not: another process may be about to attach the device. */
+static int is_attached(frugal *f, uint32_t d) {
+    pthread_mutex_lock(&f->settings_lock);
+    int attached = f->devices[d].attached;
+    pthread_mutex_unlock(&f->settings_lock);
+    return attached;
+}
+
+static frugal_status fail_attached(uint32_t d) {
+    return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
+}
+
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
-    if (f->devices[d].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
-    return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
+    frugal *changed = (frugal *)(uintptr_t)f; /* its lock, and in a process that has joined its mappings */
+    if (is_attached(changed, d)) return fail_attached(d);
+    return f->joined ? map_device(changed, d) : FRUGAL_OK;
+}
+
+/* Makes the device known, if no other thread has done so for it. */
+static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+    host_device *device = &f->devices[d];
+    pthread_mutex_lock(&f->settings_lock);
+    int attached = device->attached;
+    if (!attached) {
+        device->ops = *ops;
+        device->state = state;
+        device->in_place = ops->updates_in_place && ops->updates_in_place(state);
+        device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
+        device->attached = 1;
+    }
+    pthread_mutex_unlock(&f->settings_lock);
+    return attached ? fail_attached(d) : FRUGAL_OK;
 }
 
 frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
     frugal_status status = frugal_may_attach(ops ? f : NULL, d);
+    if (status == FRUGAL_OK) status = set_device(f, d, ops, state);
     if (status != FRUGAL_OK) return status;
-    if (f->joined && (status = claim_device(f, d, ops, state)) != FRUGAL_OK) return status;
-    f->devices[d].ops = *ops;
-    f->devices[d].state = state;
-    f->devices[d].attached = 1;
-    f->devices[d].in_place = ops->updates_in_place && ops->updates_in_place(state);
-    f->devices[d].keeps = f->devices[d].in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
+    if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
+        f->devices[d].attached = 0; /* in a process that has joined no other thread attaches devices of others */
+        return status;
+    }
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;

@@ -90,7 +90,7 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
         return status;
     }
     device->remote = r;
-    frugal_store_release(&device->is_remote, 1); /* [F42] pairs with [F41] */
+    frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41] */
     return status;
 }
 
@@ -110,7 +110,9 @@ static int spare(frugal *f, remote *r, int left) {
     if (!is_spared || is_lost(f)) return is_spared;
     pthread_mutex_lock(&r->serving);
     take_update(r);
+    hold_copies(&f->devices[r->d]);
     count_remote_kept(r);
+    release_copies(&f->devices[r->d]);
     pthread_mutex_unlock(&r->serving);
     frugal_finish(f, r->d);
     return 1;
@@ -276,17 +278,25 @@ static frugal_status open_socket(door *door) {
     return FRUGAL_OK;
 }
 
+/* Before workers serve the instance. */
 static frugal_status open_door(frugal *f) {
     if (!f->desc.name) return FRUGAL_OK;
-    if (f->workers->event_file < 0)
-        return frugal_fail(FRUGAL_ERR_PROCESS, "open: no memory that processes can share for the workers of %s",
-                           f->desc.name);
     door *door = calloc(1, sizeof *door);
     if (!door) return fail_memory("the door", sizeof *door);
     door->f = f, door->listening = door->wake = -1;
     snprintf(door->name, sizeof door->name, "%s", f->desc.name);
     f->desc.name = door->name; /* the caller's may go */
     f->door = door, f->serve = serve_posts;
+    return FRUGAL_OK;
+}
+
+/* When all else is there: from here on others may join. */
+static frugal_status open_to_others(frugal *f) {
+    door *door = f->door;
+    if (!door) return FRUGAL_OK;
+    if (f->workers->event_file < 0)
+        return frugal_fail(FRUGAL_ERR_PROCESS, "open: no memory that processes can share for the workers of %s",
+                           door->name);
     frugal_status status = describe_region(f);
     if (status == FRUGAL_OK) status = open_socket(door);
     if (status != FRUGAL_OK) return status;
@@ -312,7 +322,6 @@ static void close_door(frugal *f) {
         if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
         pthread_join(door->doorman, NULL);
     }
-    f->serve = NULL;
     close_file(&door->listening);
     close_file(&door->wake);
 }
@@ -331,6 +340,10 @@ static void free_door(frugal *f) {
 
 static frugal_status open_door(frugal *f) {
     return f->desc.name ? fail_unsupported("open") : FRUGAL_OK;
+}
+static frugal_status open_to_others(frugal *f) {
+    (void)f;
+    return FRUGAL_OK;
 }
 static void close_door(frugal *f) {
     (void)f;

@@ -140,7 +140,7 @@ typedef struct host_device {
     mailbox *mail;         /* of a device of another process, or of a process that has joined; else NULL, as the next */
     unsigned char *inbox;  /* posted_batch[L + 1], by step */
     struct remote *remote; /* a device of another process (remote.c) */
-    FRUGAL_ATOMIC(uint32_t) is_remote; /* 1: it is one; constant from then on */
+    FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;
 

@@ -47,7 +47,7 @@ static frugal_status do_call(frugal *f, const message *m) {
 }
 
 static void answer_call(frugal *f, const message *m) {
-    if (m->d >= f->desc.devices || !f->devices[m->d].attached) return;
+    if (m->d >= f->desc.devices || !frugal_load_acquire(&f->devices[m->d].linked)) return; /* [F41] pairs with [F42] */
     mailbox *mail = f->devices[m->d].mail;
     frugal_status status = do_call(f, m);
     mail->reply = status;
@@ -133,17 +133,14 @@ static frugal_status map_device(frugal *f, uint32_t d) {
     return status;
 }
 
-/* Attaches the device where the instance was opened. Once this has succeeded it may be called. */
-static frugal_status claim_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+/* Attaches the device where the instance was opened; all of it is there. */
+static frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    int in_place = ops->updates_in_place && ops->updates_in_place(state);
-    int keeps = in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
     message m = {.kind = MESSAGE_ATTACH, .d = d};
-    m.flags = (in_place ? ATTACH_IN_PLACE : 0) | (keeps ? ATTACH_KEEPS : 0);
-    device->ops = *ops, device->state = state;
-    device->attached = 1; /* a call may come before the answer is read */
+    m.flags = (device->in_place ? ATTACH_IN_PLACE : 0) | (device->keeps ? ATTACH_KEEPS : 0);
+    frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41]: a call may come before the answer is read */
     frugal_status status = ask_controller(f, &m);
-    device->attached = 0;
+    if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: nobody calls it */
     return status;
 }
 
@@ -341,8 +338,8 @@ static void free_controller(frugal *f) {
 
 #else
 
-static frugal_status claim_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
-    (void)f, (void)d, (void)ops, (void)state;
+static frugal_status claim_device(frugal *f, uint32_t d) {
+    (void)f, (void)d;
     return fail_unsupported("attach");
 }
 static frugal_status map_device(frugal *f, uint32_t d) {

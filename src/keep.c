@@ -9,12 +9,12 @@
  */
 #include "host.h"
 
-/* Around lookup, update and recount. */
+/* Around lookup, update and recount. In a process that has joined, its attendant may be asked for any device. */
 static void hold_copies(host_device *device) {
-    if (device->keeps) pthread_mutex_lock(&device->keep_lock);
+    if (device->keeps || device->mail) pthread_mutex_lock(&device->keep_lock);
 }
 static void release_copies(host_device *device) {
-    if (device->keeps) pthread_mutex_unlock(&device->keep_lock);
+    if (device->keeps || device->mail) pthread_mutex_unlock(&device->keep_lock);
 }
 
 /* Does any device keep an update? Between calls of update. */

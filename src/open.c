@@ -289,12 +289,12 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = open_devices(f)) != FRUGAL_OK) return status;
     if ((status = open_table(f)) != FRUGAL_OK) return status;
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
+    if ((status = open_door(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1; /* others may join before this returns */
-    status = open_door(f);
-    f->opened = status == FRUGAL_OK;
+    if ((status = open_to_others(f)) != FRUGAL_OK) f->opened = 0;
     return status;
 }
 

@@ -42,7 +42,8 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
     }
     pthread_mutex_unlock(&f->poll_lock);
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].mail) event_rouse(&f->devices[d].mail->bell);
+        if (frugal_load_acquire(&f->devices[d].linked)) /* [F41] pairs with [F42] */
+            event_rouse(&f->mail[d].bell);
 }
 
 /* Has training ended elsewhere? Then it has ended here. */

@@ -37,7 +37,7 @@ typedef struct remote {
 
 /* The device if it is one of another process; else NULL. */
 static remote *remote_of(const frugal *f, uint32_t d) {
-    return frugal_load_acquire(&f->devices[d].is_remote) ? f->devices[d].remote : NULL; /* [F41] pairs with [F42] */
+    return frugal_load_acquire(&f->devices[d].linked) ? f->devices[d].remote : NULL; /* [F41] pairs with [F42] */
 }
 
 static int is_gone(const remote *r) {

@@ -24,7 +24,7 @@ typedef struct crew {
     frugal_cpu_desc cache;
     uint64_t steps;
     uint64_t ends[CREW_DEVICES]; /* the step at which a device's data ends; 0: with the others' */
-    unsigned nap;                /* us after each step, at most; so that kills meet processes at different places */
+    _Atomic(int) *attached;      /* becomes 1 when a member has its device; NULL: not wanted */
 } crew;
 
 static inline void crew_init(crew *c, uint32_t seed) {
@@ -106,6 +106,7 @@ static inline frugal_status crew_train(const crew *c, frugal *f, uint32_t d, ref
         crew_batch b;
         for (; *announced < last && *announced <= *step + c->desc.lookahead; ++*announced)
             if ((status = crew_announce(c, ref, f, d, *announced)) != FRUGAL_OK) return status;
+        if (c->ends[d] && *announced == c->ends[d]) frugal_finish(f, d); /* others announce ahead of this device */
         if ((status = frugal_lookup(f, d, *step, rows)) != FRUGAL_OK) return status;
         crew_batch_of(c, ref, d, *step, &b);
         for (uint32_t i = 0; i < b.n && !*wrong; i++)
@@ -114,9 +115,8 @@ static inline frugal_status crew_train(const crew *c, frugal *f, uint32_t d, ref
         frugal_gradients g = {.grads = b.n ? b.grads : NULL, .lr = crew_lr(*step)};
         if ((status = frugal_update(f, d, *step, &g)) != FRUGAL_OK) return status;
         crew_judge(c, ref, *step);
-        if (c->nap) usleep((unsigned)(test_mix3(*step, d, 5) % c->nap));
     }
-    return c->ends[d] && *step == c->ends[d] ? frugal_finish(f, d) : status;
+    return status;
 }
 
 /* A member: joins with one device, trains it, leaves. Returns how its process shall end. */
@@ -130,6 +130,7 @@ static inline int crew_member(const crew *c, uint32_t d) {
         crew_reference(c, f, &ref);
         status = frugal_cpu_attach(f, d, &c->cache);
     }
+    if (status == FRUGAL_OK && c->attached) *c->attached = 1;
     if (status == FRUGAL_OK) status = crew_train(c, f, d, &ref, &step, &announced, c->steps, &wrong);
     if (wrong) fprintf(stderr, "# device %u, step %u: a row differs\n", d, (unsigned)step);
     if (status != FRUGAL_OK && status != FRUGAL_ERR_LOST && status != FRUGAL_STOPPED)

@@ -17,7 +17,8 @@ static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRU
 
 typedef struct shared_page {     /* between the two processes of a world */
     _Atomic(int64_t) operations; /* of one that was not killed */
-    _Atomic(int64_t) died;       /* ns; of the last operation before it was killed, or later */
+    _Atomic(int64_t) died;       /* ns: when it had ended, or a little later */
+    _Atomic(int) attached;       /* its device was */
 } shared_page;
 
 static shared_page *page;
@@ -35,6 +36,7 @@ static void choose_world(crew *c, uint32_t i) {
     c->desc.optimizer.kind = i % 4 == 3 ? FRUGAL_ADAM : FRUGAL_ADAGRAD;
     c->cache = (frugal_cpu_desc){.cache_rows = i % 5 ? 24 : 0, .policy = FRUGAL_CACHE_LRU};
     c->steps = 12;
+    c->attached = &page->attached;
 }
 
 typedef struct watch { /* a thread beside the caller's training */
@@ -50,7 +52,7 @@ static void *watch_child(void *argument) {
     siginfo_t how;
     waitid(P_PID, (id_t)w->child, &how, WEXITED | WNOWAIT);
     atomic_store(&page->died, (int64_t)(now() * 1e9));
-    if (w->f && frugal_may_attach(w->f, 1) == FRUGAL_OK) frugal_stop(w->f);
+    if (w->f && !atomic_load(&page->attached)) frugal_stop(w->f);
     return NULL;
 }
 
@@ -93,7 +95,7 @@ static void compare_drained(const crew *c, frugal *f, int kept_lost) {
 static void assert_nothing_left(const crew *c) {
     DIR *folder = opendir("/dev/shm");
     const struct dirent *entry;
-    while (folder && (entry = readdir(folder))) assert_null(strstr(entry->d_name, "frugal"));
+    while (folder && (entry = readdir(folder))) assert_null(strstr(entry->d_name, c->name));
     if (folder) closedir(folder);
     frugal *again; /* the name is free */
     if (frugal_open(&c->desc, &again) != FRUGAL_OK) fail_msg("open again: %s", frugal_message());
@@ -107,6 +109,7 @@ typedef struct killed { /* how a process is killed; both 0: it is not */
 
 static pid_t fork_killed(const crew *c, const killed *how, int opens) {
     atomic_store(&page->died, 0);
+    atomic_store(&page->attached, 0);
     fflush(NULL);
     pid_t child = fork();
     if (child != 0) return child;

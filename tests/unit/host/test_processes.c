@@ -52,9 +52,367 @@ static void test_bits(void **state) {
     }
 }
 
+/* A function of a test in a process of its own. */
+static pid_t fork_to(int (*function)(const crew *c), const crew *c) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) _exit(function(c));
+    return child;
+}
+
+static frugal *join_or_exit(const crew *c, uint32_t d) {
+    frugal *f;
+    if (frugal_join(c->name, 30, &f) != FRUGAL_OK || frugal_cpu_attach(f, d, &c->cache) != FRUGAL_OK) {
+        fprintf(stderr, "# %s\n", frugal_message());
+        _exit(CREW_WRONG);
+    }
+    return f;
+}
+
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "# line %d: %s: %s\n", __LINE__, #condition, frugal_message());                            \
+            return CREW_WRONG;                                                                                         \
+        }                                                                                                              \
+    } while (0)
+
+static frugal *open_world(const crew *c) {
+    frugal *f;
+    if (frugal_open(&c->desc, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &c->cache));
+    return f;
+}
+
+/* What belongs to the process that opened is refused, and changes nothing. */
+static int try_all(const crew *c) {
+    frugal *f = join_or_exit(c, 1), *other;
+    uint64_t key = 0, stride, count;
+    const float *view;
+    float row[CREW_DIM];
+    frugal_keys k = {.table = 0, .keys = &key, .n = 1};
+    EXPECT(frugal_settings(f)->dim == CREW_DIM && frugal_settings(f)->devices == 2);
+    EXPECT(frugal_drain(f) == FRUGAL_ERR_PROCESS && strstr(frugal_message(), "drain"));
+    EXPECT(frugal_cancel(f, 0) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_read_rows(f, &k, row, NULL) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_write_rows(f, &k, row, NULL) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_view(f, 0, &view, &stride) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_verify(f) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_release_holders(f) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_secondaries(f, 1, &k, 0) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_age_counts(f) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_set_counts(f, &k, &count) == FRUGAL_ERR_PROCESS);
+    EXPECT(frugal_get_counts(f, &k, &count) == FRUGAL_OK);
+    EXPECT(frugal_help(f) == 0);
+    /* devices: one that the other process has, one of this process once more, one that there is not */
+    EXPECT(frugal_cpu_attach(f, 0, NULL) == FRUGAL_ERR_DEVICE);
+    EXPECT(frugal_cpu_attach(f, 1, NULL) == FRUGAL_ERR_DEVICE);
+    EXPECT(frugal_cpu_attach(f, 2, NULL) == FRUGAL_ERR_DEVICE);
+    EXPECT(frugal_lookup(f, 0, 0, row) == FRUGAL_ERR_DEVICE);
+    /* steps: keys and order are checked here */
+    key = 40;
+    EXPECT(frugal_announce(f, 1, 0, &(frugal_batch){&k, 1, 0}) == FRUGAL_ERR_KEY);
+    key = 3;
+    EXPECT(frugal_announce(f, 1, 1, &(frugal_batch){&k, 1, 0}) == FRUGAL_ERR_ORDER);
+    EXPECT(frugal_try_lookup(f, 1, 0, row) == FRUGAL_AGAIN);
+    EXPECT(frugal_lookup(f, 1, 1, row) == FRUGAL_ERR_ORDER);
+    EXPECT(frugal_update(f, 1, 0, NULL) == FRUGAL_ERR_ORDER);
+    EXPECT(frugal_preload(f, 1, &k) == FRUGAL_OK);
+    EXPECT(frugal_join(c->name, 0, &other) == FRUGAL_OK && frugal_close(other) == FRUGAL_OK); /* twice is possible */
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    crew c;
+    crew_init(&c, 1);
+    c.cache.cache_rows = 16;
+    pid_t child = fork_to(try_all, &c);
+    frugal *f = open_world(&c), *other;
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    assert_int_equal(FRUGAL_ERR_PROCESS, frugal_open(&c.desc, &other)); /* the name is taken */
+    assert_non_null(strstr(frugal_message(), c.name));
+    frugal_close(other);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
+/* Names and settings that make no sense. */
+static void test_names(void **state) {
+    (void)state;
+    crew c;
+    frugal *f;
+    char name[80];
+    float matrix[CREW_ROWS * CREW_DIM];
+    crew_init(&c, 1);
+    memset(name, 'x', sizeof name);
+    name[65] = 0;
+    for (int i = 0; i < 4; i++) {
+        frugal_desc d = c.desc;
+        if (i == 0) d.name = "";
+        if (i == 1) d.name = name;
+        if (i == 2) d.workers = 0;
+        if (i == 3) d.weights = matrix;
+        assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_open(&d, &f));
+        frugal_close(f);
+    }
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_join(NULL, 1, &f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_join("", 1, &f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_join(name, 1, &f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_join("a", -1, &f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_join("a", 1, NULL));
+    assert_int_equal(FRUGAL_ERR_PROCESS, frugal_join("nobody", 0.01, &f));
+    assert_non_null(strstr(frugal_message(), "nobody"));
+    frugal_close(f);
+    name[64] = 0;
+    c.desc.name = name;
+    assert_int_equal(FRUGAL_OK, frugal_open(&c.desc, &f));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
+/* Devices whose data ends, and processes that leave early: the others train on. */
+static void test_ends(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        crew c;
+        crew_init(&c, 100 + i);
+        c.desc.devices = 3, c.desc.alone = ways[i % 3], c.desc.lookahead = i % 4;
+        c.cache = (frugal_cpu_desc){.cache_rows = i % 2 ? 24 : 0, .policy = FRUGAL_CACHE_LRU};
+        c.ends[1 + i % 2] = i < 6 ? 9 : 1, c.ends[0] = i % 4 == 3 ? 14 : 0;
+        train_world(&c);
+    }
+}
+
+/* Trains to step 8, and has announced more: steps are cancelled, and announced anew. Then rows are preloaded, counts
+ * changed, holders released, by the process that opened. A pipe tells the child when to go on. */
+static int pipes[2][2];
+
+static void tell(int i) {
+    if (write(pipes[i][1], "", 1) != 1) abort();
+}
+static void await(int i) {
+    char byte;
+    if (read(pipes[i][0], &byte, 1) != 1) abort();
+}
+
+static int train_in_parts(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    crew_reference(c, f, &ref);
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, 8, &wrong) == FRUGAL_OK && !wrong);
+    for (; announced < 8 + c->desc.lookahead; announced++) EXPECT(crew_announce(c, &ref, f, 1, announced) == FRUGAL_OK);
+    tell(0);
+    await(1); /* cancelled */
+    announced = 8;
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, 16, &wrong) == FRUGAL_OK && !wrong);
+    tell(0);
+    await(1); /* holders released, rows preloaded */
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, c->steps, &wrong) == FRUGAL_OK && !wrong);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_between_steps(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 9; i++) {
+        crew c;
+        reference ref;
+        uint64_t step = 0, announced = 0, keys[30];
+        int wrong = 0;
+        crew_init(&c, 200 + i);
+        c.desc.alone = ways[i % 3], c.desc.lookahead = 1 + i % 3;
+        c.cache = (frugal_cpu_desc){.cache_rows = 32, .policy = i % 2 ? FRUGAL_CACHE_COUNTED : FRUGAL_CACHE_LRU};
+        if (pipe(pipes[0]) || pipe(pipes[1])) fail_msg("no pipe");
+        pid_t child = fork_to(train_in_parts, &c);
+        frugal *f = open_world(&c);
+        crew_reference(&c, f, &ref);
+        assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, 8, &wrong));
+        await(0);
+        if (frugal_cancel(f, 8) != FRUGAL_OK) fail_msg("cancel: %s", frugal_message());
+        announced = 8;
+        tell(1);
+        assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, 16, &wrong));
+        await(0);
+        if (frugal_drain(f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+        assert_table(f, &ref);
+        frugal_keys k = {.table = 0, .keys = keys, .n = 30};
+        for (uint32_t r = 0; r < 30; r++) keys[r] = r;
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+        assert_int_equal(FRUGAL_OK, frugal_release_holders(f));
+        assert_int_equal(FRUGAL_OK, frugal_preload(f, 1, &k)); /* in the other process's cache */
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        tell(1);
+        assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, c.steps, &wrong));
+        assert_false(wrong);
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_table(f, &ref);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+        for (int p = 0; p < 4; p++) close(pipes[p / 2][p % 2]);
+    }
+}
+
+/* The process that opened stops, or closes: the other is told, whatever it waits for. */
+static int train_until_stopped(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    crew_reference(c, f, &ref);
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, c->steps, &wrong) == FRUGAL_STOPPED && !wrong);
+    EXPECT(crew_announce(c, &ref, f, 1, announced) == FRUGAL_STOPPED);
+    frugal_close(f);
+    return CREW_FINE;
+}
+
+static void test_stop(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        crew c;
+        reference ref;
+        uint64_t step = 0, announced = 0;
+        int wrong = 0;
+        crew_init(&c, 300 + i);
+        pid_t child = fork_to(train_until_stopped, &c);
+        frugal *f = open_world(&c);
+        crew_reference(&c, f, &ref);
+        assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, 3 + i, &wrong));
+        if (i % 2) frugal_stop(f);
+        if (i % 2) assert_int_equal(CREW_FINE, crew_wait(child));
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        if (i % 2 == 0) assert_int_equal(CREW_FINE, crew_wait(child));
+        reference_close(&ref);
+    }
+}
+
+/* A device fixes a step's learning rate for all processes. */
+static int bring_another_rate(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    float rows[CREW_KEYS * CREW_DIM], grads[CREW_KEYS * CREW_DIM] = {0};
+    crew_reference(c, f, &ref);
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, 2, &wrong) == FRUGAL_OK && !wrong);
+    EXPECT(crew_announce(c, &ref, f, 1, announced) == FRUGAL_OK);
+    EXPECT(frugal_lookup(f, 1, 2, rows) == FRUGAL_OK);
+    await(1); /* the other has updated */
+    EXPECT(frugal_update(f, 1, 2, &(frugal_gradients){.grads = grads, .lr = 7}) == FRUGAL_ERR_SETTINGS);
+    EXPECT(frugal_update(f, 1, 2, &(frugal_gradients){.grads = grads, .lr = 0.5f, .scale = 2}) == FRUGAL_ERR_SETTINGS);
+    EXPECT(frugal_update(f, 1, 2, &(frugal_gradients){.grads = grads, .lr = 0.5f}) == FRUGAL_OK);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_settings(void **state) {
+    (void)state;
+    crew c;
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    float rows[CREW_KEYS * CREW_DIM], grads[CREW_KEYS * CREW_DIM] = {0};
+    crew_init(&c, 400);
+    if (pipe(pipes[1])) fail_msg("no pipe");
+    pid_t child = fork_to(bring_another_rate, &c);
+    frugal *f = open_world(&c);
+    crew_reference(&c, f, &ref);
+    assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, 2, &wrong));
+    assert_int_equal(FRUGAL_OK, crew_announce(&c, &ref, f, 0, announced));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 2, rows));
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 2, &(frugal_gradients){.grads = grads, .lr = 0.5f}));
+    tell(1);
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    reference_close(&ref);
+    close(pipes[1][0]), close(pipes[1][1]);
+}
+
+/* Two instances of other dims share workers; the other process trains a device of each. */
+static crew pair[2];
+
+static int train_pair(const crew *c) {
+    (void)c;
+    frugal *f[2];
+    reference ref[2];
+    uint64_t step[2] = {0, 0}, announced[2] = {0, 0};
+    int wrong = 0;
+    for (int i = 0; i < 2; i++) {
+        f[i] = join_or_exit(&pair[i], 1);
+        crew_reference(&pair[i], f[i], &ref[i]);
+    }
+    for (uint64_t to = 1; to <= pair[0].steps; to++)
+        for (int i = 0; i < 2; i++)
+            EXPECT(crew_train(&pair[i], f[i], 1, &ref[i], &step[i], &announced[i], to, &wrong) == FRUGAL_OK && !wrong);
+    for (int i = 0; i < 2; i++) EXPECT(frugal_close(f[i]) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_shared_workers(void **state) {
+    (void)state;
+    frugal_workers *workers;
+    frugal *f[2];
+    reference ref[2];
+    uint64_t step[2] = {0, 0}, announced[2] = {0, 0};
+    int wrong = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        crew_init(&pair[i], 500 + i);
+        pair[i].desc.tables = pair[i].tables, pair[i].desc.name = pair[i].name;
+        pair[i].desc.optimizer.kind = i ? FRUGAL_ADAM : FRUGAL_ROWWISE_ADAGRAD, pair[i].desc.workers = 0;
+        pair[i].desc.alone = i ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_PLACE, pair[i].cache.cache_rows = 24;
+    }
+    pid_t child = fork_to(train_pair, &pair[0]);
+    assert_int_equal(FRUGAL_OK, frugal_workers_open(2, &workers));
+    for (int i = 0; i < 2; i++) {
+        pair[i].desc.shared_workers = workers;
+        f[i] = open_world(&pair[i]);
+        crew_reference(&pair[i], f[i], &ref[i]);
+    }
+    for (uint64_t to = 1; to <= pair[0].steps; to++)
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(FRUGAL_OK, crew_train(&pair[i], f[i], 0, &ref[i], &step[i], &announced[i], to, &wrong));
+    assert_false(wrong);
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(FRUGAL_OK, frugal_drain(f[i]));
+        assert_table(f[i], &ref[i]);
+        assert_int_equal(FRUGAL_OK, frugal_close(f[i]));
+        reference_close(&ref[i]);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_workers_close(workers));
+}
+
+/* The table in a file: the other process maps the file, and the lock stays with the process that opened. */
+static void test_file(void **state) {
+    (void)state;
+    char path[] = "/tmp/test_processes.XXXXXX";
+    crew c;
+    frugal *f;
+    int made = mkstemp(path);
+    assert_true(made >= 0);
+    close(made);
+    for (int alone = 0; alone < 2; alone++) {
+        crew_init(&c, 600);
+        unlink(path);
+        c.desc.file = path, c.desc.alone = alone ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+        train_world(&c);
+        crew_init(&c, 600); /* it is clean: it opens again, with the next step */
+        c.desc.file = path, c.desc.first_step = c.steps;
+        if (frugal_open(&c.desc, &f) != FRUGAL_OK) fail_msg("open again: %s", frugal_message());
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+    }
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_bits),     cmocka_unit_test(test_refusals),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_between_steps),  cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_settings), cmocka_unit_test(test_shared_workers), cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
