@@ -141,8 +141,7 @@ static frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint
     posted_batch *post = posted_at(f, d, step);
     post->n = n, post->read_only = read_only;
     if (n) memcpy(post->sorted, sorted, n * sizeof *sorted);
-    batch_at(f, d, step)->n = n, batch_at(f, d, step)->n_unique = n; /* for a trace; the gate tells the rest */
-    frugal_store_release(&mail->announced, step + 1);                /* [F32] pairs with [F33] */
+    frugal_store_release(&mail->announced, step + 1); /* [F32] pairs with [F33] */
     event_notify(f->event);
     event_notify(&mail->bell); /* the trainer may wait for it */
     return FRUGAL_OK;

@@ -177,9 +177,11 @@ static void refuse_post(remote *r, frugal_status status) {
     frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
 }
 
-/* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. */
+/* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. Whether there is an
+ * end is read first, because it is posted last. */
 static int take_batches(remote *r) {
-    uint64_t posted = frugal_load_acquire(&r->mail->announced); /* [F33] pairs with [F32] */
+    int ends = frugal_load_acquire(&r->mail->finished) != 0;    /* [F33] pairs with [F32], as the next */
+    uint64_t posted = frugal_load_acquire(&r->mail->announced); /* a batch */
     uint64_t taken = frugal_load_relaxed(&r->mail->taken);      /* relaxed: under the lock */
     int any = 0;
     for (; taken < posted; taken++, any = 1) {
@@ -189,7 +191,7 @@ static int take_batches(remote *r) {
         if (status != FRUGAL_OK) return refuse_post(r, status), 1;
         frugal_store_release(&r->mail->taken, taken + 1); /* [F34] pairs with [F35] */
     }
-    if (frugal_load_acquire(&r->mail->finished) && !has_finished(r->f, r->d, taken)) { /* [F33] pairs with [F32] */
+    if (ends && !has_finished(r->f, r->d, taken)) {
         frugal_finish(r->f, r->d);
         any = 1;
     }

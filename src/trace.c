@@ -230,7 +230,8 @@ static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
         uint64_t hits = frugal_load_relaxed(&device->counts->hits) - span->counted;
         uint64_t misses = frugal_load_relaxed(&device->counts->misses) - span->missed;
         e->end = ns_of(clock_now());
-        if (e->kind != TRACE_UPDATE) trace_batch(f, e);
+        /* Where a batch is only posted, its place in the ring may still be that of an earlier step. */
+        if (e->kind == TRACE_LOOKUP || (e->kind == TRACE_ANNOUNCE && !f->joined)) trace_batch(f, e);
         if (e->kind == TRACE_ANNOUNCE) e->c = frugal_load_relaxed(&device->announce_ns) - span->counted;
         if (e->kind == TRACE_LOOKUP && !device->ops.poll && hits + misses == e->b) e->c = hits;
         trace_add(f, e);

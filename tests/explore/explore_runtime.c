@@ -122,6 +122,21 @@ static void set_up_finished(uint64_t variant) {
     w.shortens = 0;
 }
 
+/* Device 1 is as if in another process: it posts, and workers serve it. */
+static void set_up_joined(uint64_t variant, uint32_t workers, int loaders) {
+    w.joins = 1;
+    w.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + variant % 3);
+    w.shortens = variant % 5 == 4 ? 2 : 0;
+    set_up_hosts(variant / 3, 2, workers, loaders);
+    w.joins = w.shortens = 0;
+}
+static void set_up_process(uint64_t variant) {
+    set_up_joined(variant, 1, 0);
+}
+static void set_up_process_loaders(uint64_t variant) {
+    set_up_joined(variant, 2, 1);
+}
+
 static void play_in_place(int number) {
     int others = number - 2 * (1 + w.loaders);
     if (others < explore_created()) play(number);
@@ -797,6 +812,9 @@ int main(int argc, char **argv) {
         {"finish", "the data of one device ends, and the other trains on", 5, set_up_finished, play_in_place, NULL},
         {"finish-streams", "the same with streams, which keep updates or do not", STOPPER, set_up_finished_streams,
          play_streams, NULL},
+        {"processes", "[F32][F33][F34][F35]: a device of another process posts, and a worker serves it", 3,
+         set_up_process, play, NULL},
+        {"processes-loaders", "the same, loaders of their own, two workers", 6, set_up_process_loaders, play, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},

@@ -31,8 +31,14 @@ static int place(void **memory, size_t alignment, size_t bytes) {
 static void leave(void *memory) {
     (void)memory;
 }
+/* What processes would map is the explorer's, too. */
+static int keep_mapped(void *memory, size_t bytes) {
+    (void)memory, (void)bytes;
+    return 0;
+}
 #define posix_memalign place
 #define free           leave
+#define munmap         keep_mapped
 
 #define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"
 #define FRUGAL_PRIV_PLAN_RANGE  2u
@@ -40,6 +46,7 @@ static void leave(void *memory) {
 #define POLL_RESTLESS           (-1.0)
 #include "frugal_flush.c"
 #undef free
+#undef munmap
 
 #include "tests/reference_of.h"
 #include "tests/reference_stale.h"
@@ -73,6 +80,8 @@ typedef struct stream { /* a device that works on when a call has returned; its 
 static struct { /* constant while schedules run: outside of the arena */
     frugal *f;
     frugal *sharing[DEVICES]; /* not NULL: each device has an instance of its own, which shares workers */
+    frugal *joined;           /* not NULL: the handle of device 1, which is as if in another process (joining.h) */
+    int joins;                /* a world is to have it */
     frugal_workers *workers;
     float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
     uint64_t rows_of[DEVICES];
@@ -97,6 +106,7 @@ static struct { /* constant while schedules run: outside of the arena */
 } w;
 
 static frugal *instance_of(uint32_t d) {
+    if (d == 1 && w.joined) return w.joined;
     return w.sharing[d] ? w.sharing[d] : w.f;
 }
 static uint32_t number_of(uint32_t d) { /* in its instance */
@@ -311,7 +321,13 @@ static void run_stream(int d) {
 
 /* >>worlds */
 
+#include "tests/explore/joining.h"
+
 static void attach(uint32_t d, const frugal_cpu_desc *cache) {
+    if (d == JOINED && w.joins) {
+        join_within(cache);
+        return;
+    }
     frugal_status status =
         w.kinds[d] == HOST ? frugal_cpu_attach(instance_of(d), number_of(d), cache) : attach_stream(d);
     if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
@@ -322,7 +338,7 @@ static void clear(int loaders) {
     explore_forget_created();
     w.loaders = loaders;
     w.polite = 0;
-    w.f = NULL, w.workers = NULL;
+    w.f = NULL, w.joined = NULL, w.workers = NULL;
     memset(w.sharing, 0, sizeof w.sharing);
     w.done = explore_alloc(sizeof *w.done, 64);
     w.passed = explore_alloc(sizeof *w.passed, 64);

@@ -1,0 +1,69 @@
+/* joining.h - device 1 as if it were in another process: with a handle of the instance of its own, and a mailbox
+ * between. Memory that processes would map is at one address here, and a call that would go through a socket is made by
+ * the thread that sends it. */
+#ifndef JOINING_H
+#define JOINING_H
+
+enum { JOINED = 1 }; /* the device */
+
+static frugal_status within_write_back(void *device, const uint32_t *rows, uint32_t n) {
+    remote *r = device;
+    host_device *own = &w.joined->devices[JOINED];
+    hold_copies(own);
+    frugal_status status = own->ops.write_back(own->state, rows, n);
+    release_copies(own);
+    count_remote_kept(r);
+    return status;
+}
+
+static int within_verify(void *device) {
+    const host_device *own = &w.joined->devices[JOINED];
+    (void)device;
+    return own->ops.verify(own->state);
+}
+
+/* What the device's process would have of its own. */
+static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
+    frugal *j = explore_alloc(sizeof *j, 64);
+    memcpy(j, f, sizeof *j);
+    j->door = NULL, j->serve = NULL, j->workers = NULL;
+    j->desc.workers = 0;
+    j->gates = explore_alloc(SMALL_PAGE, SMALL_PAGE);
+    j->tables = explore_alloc(f->desc.n_tables * sizeof *j->tables, 64);
+    memcpy(j->tables, f->tables, f->desc.n_tables * sizeof *j->tables);
+    j->store.n_groups = 0;
+    if (open_groups(j) != FRUGAL_OK) explore_fail("groups");
+    open_powers(j);
+    j->devices = explore_alloc(DEVICES * sizeof *j->devices, 64);
+    memcpy(j->devices, f->devices, DEVICES * sizeof *j->devices);
+    if (open_own(j, &j->devices[JOINED]) != FRUGAL_OK) explore_fail("batches");
+    if (frugal_cpu_attach(j, JOINED, cache) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    return j;
+}
+
+static void join_within(const frugal_cpu_desc *cache) {
+    frugal *f = w.f;
+    host_device *device = &f->devices[JOINED];
+    f->region = explore_alloc(sizeof *f->region, SMALL_PAGE);
+    f->mail = explore_alloc(DEVICES * sizeof *f->mail, 64);
+    f->door = explore_alloc(sizeof *f->door, 64);
+    f->door->f = f, f->door->listening = f->door->wake = -1;
+    f->serve = serve_posts;
+    reset_mail(&f->mail[JOINED], f->desc.first_step);
+    device->inbox = explore_alloc((f->desc.lookahead + 1) * inbox_stride(f), 64);
+    w.joined = make_handle(f, cache);
+    host_device *own = &w.joined->devices[JOINED];
+    remote *r = explore_alloc(sizeof *r, 64);
+    r->f = f, r->d = JOINED, r->mail = device->mail = own->mail = &f->mail[JOINED];
+    r->member = explore_alloc(sizeof *r->member, 64);
+    r->in_place = own->in_place;
+    w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
+    frugal_device_ops ops = remote_operations;
+    ops.verify = within_verify, ops.write_back = own->keeps ? within_write_back : NULL;
+    if (frugal_attach(f, JOINED, &ops, r) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    device->remote = r;
+    frugal_store_release(&device->linked, 1);
+    frugal_store_release(&own->linked, 1);
+}
+
+#endif /* JOINING_H */
