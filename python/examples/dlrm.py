@@ -161,7 +161,7 @@ def main():
     batches = [part_of(batch, processes) for batch in log(options.rows, options.batch, options.steps)]
     embed = TorchTables(tables, options) if options.torch else tables
     sparse = torch.optim.Adagrad(embed.parameters(), lr=options.lr) if options.torch else None
-    forward = model if processes.world_size == 1 else DistributedDataParallel(model, broadcast_buffers=False)
+    forward = model if processes.world_size == 1 else DistributedDataParallel(model)
     training = batches[first:trained]
     since = time.perf_counter()
     for step, batch in enumerate(training if options.torch else frugal.torch.Loader(training, tables, features_of),
