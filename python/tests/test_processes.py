@@ -20,7 +20,7 @@ from reference import F, Reference
 
 spawn = multiprocessing.get_context("spawn")
 STEPS, SHORT, KEYS, DIM = 40, 30, 60, 5  # device 1 has data for SHORT steps
-LIMIT = 60  # seconds that a test waits for another process
+LIMIT = 300  # seconds that a test waits for another process
 
 WAYS = [dict(optimizer="adagrad", lookahead=3, workers=1, seed=1),
         dict(optimizer="adam", lookahead=0, workers=1, alone="staged", seed=2),

@@ -3,6 +3,7 @@ happens when a process leaves its loop."""
 import os
 import sys
 import tempfile
+import time
 import unittest
 
 try:
@@ -21,6 +22,7 @@ import frugal.torch as ft
 
 TABLES = {"a": (500, 8), "b": (300, 8), "c": (200, 4)}  # of two dims: two instances
 SETTINGS = dict(max_keys=256, seed=5, cache_rows=64, lookahead=4, lr=0.1)
+LIMIT = 300  # seconds that a process waits for another one, on a machine that is busy
 PARTS = ((0, 30, False), (10, 15, True), (20, 10, False))  # seed, steps, a loader in a thread
 
 
@@ -85,7 +87,7 @@ def of_rank(rank, folder, name):
     save("again")
     # A loop that is left while its thread waits for the other process, which never comes.
     if rank == 0:
-        for at, batch in enumerate(ft.Loader(batches(9, 99), bag, thread=True)):
+        for _ in ft.Loader(batches(9, 99), bag, thread=True):
             break
     dist.barrier()
     bag.close()
@@ -94,23 +96,22 @@ def of_rank(rank, folder, name):
 
 def differs(rank, name):
     try:
-        ft.EmbeddingBag(10 + rank, 4, max_keys=8, workers=1, processes=ft.Processes(rank, 2, name=name, seconds=30))
+        ft.EmbeddingBag(10 + rank, 4, max_keys=8, workers=1, processes=ft.Processes(rank, 2, name=name, seconds=LIMIT))
     except frugal.errors.SettingsError as error:
         assert rank == 1 and "rows: rank 0 has opened instance 0 of the run with (10,)" in str(error), error
         os._exit(7)
-    import time
-    time.sleep(30)
+    time.sleep(LIMIT)
 
 
 class Processes(unittest.TestCase):
-    def run_ranks(self, target, arguments, seconds=120):
+    def run_ranks(self, target, arguments):
         context = torch.multiprocessing.get_context("spawn")
         ranks = [context.Process(target=target, args=(rank, *arguments)) for rank in range(2)]
         try:
             for one in ranks:
                 one.start()
             for one in reversed(ranks):
-                one.join(seconds)
+                one.join(LIMIT)
                 yield one.exitcode
         finally:
             for one in ranks:
