@@ -186,8 +186,8 @@ class Frugal:
         them: announce, lookup, update, sum_squares, finish. Its settings are those of the process that opened.
 
         That process alone may drain, cancel, save, view, verify, read and write rows, set counts and release holders;
-        here these raise ProcessError. It must not drain or close before this process has made its last update: have both
-        meet first, by a multiprocessing.Barrier or torch.distributed.barrier(). `close` leaves the instance.
+        here these raise ProcessError. It must not drain or close before this process has made its last update: have
+        both meet first, by a multiprocessing.Barrier or torch.distributed.barrier(). `close` leaves the instance.
 
         Linux only. Ctrl-C ends the wait. Errors: ArgumentError (the name, or `seconds` below 0); ProcessError (nobody
         has opened it, or another version of Frugal has); OutOfMemoryError, WorkerError, FileError.

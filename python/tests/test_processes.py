@@ -1,5 +1,5 @@
-"""An instance that two processes train, started by multiprocessing's spawn: the bits of one process with two devices, and
-of the sequential reference; what a process that has joined may not do; and what is left when a process is killed."""
+"""An instance that two processes train, started by multiprocessing's spawn: the bits of one process with two devices,
+and of the sequential reference; what a process that has joined may not do; and what is left when one is killed."""
 import multiprocessing
 import os
 import signal
@@ -121,7 +121,8 @@ def joins_and_is_refused(pipe, name):
         f.attach_cpu(1)
         keys = np.arange(3)
         calls = {"drain": f.drain, "cancel": lambda: f.cancel(0), "view": f.view, "verify": f.verify,
-                 "read_rows": lambda: f.read_rows(keys), "write_rows": lambda: f.write_rows(keys, np.zeros((3, DIM), F)),
+                 "read_rows": lambda: f.read_rows(keys),
+                 "write_rows": lambda: f.write_rows(keys, np.zeros((3, DIM), F)),
                  "save": lambda: f.save(os.path.join(folder, "save")), "release_holders": f.release_holders,
                  "set_counts": lambda: f.set_counts(keys, np.ones(3, np.uint64)), "age_counts": f.age_counts}
         said = {}
