@@ -96,11 +96,13 @@ def of_rank(rank, folder, name):
 
 def differs(rank, name):
     try:
-        ft.EmbeddingBag(10 + rank, 4, max_keys=8, workers=1, processes=ft.Processes(rank, 2, name=name, seconds=LIMIT))
+        kept = ft.EmbeddingBag(10 + rank, 4, max_keys=8, workers=1,
+                               processes=ft.Processes(rank, 2, name=name, seconds=LIMIT))
     except frugal.errors.SettingsError as error:
         assert rank == 1 and "rows: rank 0 has opened instance 0 of the run with (10,)" in str(error), error
         os._exit(7)
-    time.sleep(LIMIT)
+    time.sleep(LIMIT)  # rank 0, which is killed
+    kept.close()
 
 
 class Processes(unittest.TestCase):
