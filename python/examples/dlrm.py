@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 """DLRM on a click log that it generates: 26 tables and 13 numbers, as Criteo's logs have. Trains with Frugal in one
-process; --torch trains the same model with torch.nn.EmbeddingBag(sparse=True), whose losses are the same to rounding.
+process, or in several that torchrun starts; --torch trains the same model with torch.nn.EmbeddingBag(sparse=True),
+whose losses are the same to rounding.
 
     python3 python/examples/dlrm.py [--rows 20000] [--dim 16] [--batch 1024] [--steps 300] [--torch]
                                     [--device cpu] [--checkpoint FILE]
+    torchrun --standalone --nproc-per-node 2 python/examples/dlrm.py ...
+
+Of several processes each trains a part of every batch: the tables are one, in the memory of rank 0, and the rest of the
+model is DistributedDataParallel's. On GPUs write --device cuda: process r uses GPU r.
 
 With --checkpoint, a run that finds the file goes on from it, with the same bits as a run that was not interrupted.
 Prints the loss, samples per second, and the area under the ROC curve of the last tenth, which is not trained on.
@@ -13,7 +18,9 @@ import os
 import time
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import frugal
 import frugal.torch
@@ -79,6 +86,29 @@ def features_of(batch):
     return {str(at): batch[0][at].unsqueeze(1) for at in range(TABLES)}
 
 
+def part_of(batch, processes):
+    """The samples of a batch that this process trains, next to each other in memory."""
+    keys, numbers, clicks = batch
+    of = slice(processes.rank, None, processes.world_size)
+    return keys[:, of].contiguous(), numbers[of].contiguous(), clicks[of].contiguous()
+
+
+def of_all(value, processes):
+    """The tensors `value` of all processes, which have one shape, one behind the other."""
+    if processes.world_size == 1:
+        return value
+    parts = [torch.empty_like(value) for _ in range(processes.world_size)]
+    dist.all_gather(parts, value)
+    return torch.cat(parts)
+
+
+def meet(processes):
+    """Waits until all processes are here: rank 0 must not read or close tables while others train, nor they train
+    before it has written them."""
+    if processes.world_size > 1:
+        dist.barrier()
+
+
 def auc(scores, clicks):
     """The share of pairs of a click and a non-click that the scores order rightly."""
     ranks = torch.empty(len(scores), dtype=torch.float64)
@@ -96,34 +126,48 @@ def read_options():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--torch", action="store_true", help="the baseline")
     parser.add_argument("--checkpoint", help="a file that is written at the end, and read where it exists")
-    return parser.parse_args()
+    options = parser.parse_args()
+    processes = frugal.torch.Processes()
+    if options.batch % processes.world_size:
+        parser.error(f"--batch: a multiple of {processes.world_size}, the number of processes, is wanted")
+    if options.torch and processes.world_size > 1:
+        parser.error("--torch: the baseline is one process")
+    if options.device == "cuda":
+        options.device = f"cuda:{processes.local_rank}"
+    return options, processes
 
 
 def main():
-    options = read_options()
+    options, processes = read_options()
+    if processes.world_size > 1:
+        dist.init_process_group("gloo")
     torch.manual_seed(1)
     model = Dlrm(options.dim).to(options.device)
     dense = torch.optim.Adagrad(model.parameters(), lr=options.lr)
+    # The mean over processes, as of the other gradients: so the loss is that of the whole batch.
     tables = frugal.torch.EmbeddingBagCollection(
-        {str(at): (options.rows, options.dim) for at in range(TABLES)}, max_keys=TABLES * options.batch, stacked=True,
-        optimizer="adagrad", lr=options.lr, init=frugal.Uniform(-0.05, 0.05), workers=options.workers,
-        device=options.device)
+        {str(at): (options.rows, options.dim) for at in range(TABLES)},
+        max_keys=TABLES * options.batch // processes.world_size, stacked=True, optimizer="adagrad", lr=options.lr,
+        init=frugal.Uniform(-0.05, 0.05), workers=options.workers, device=options.device, reduce="mean",
+        processes=processes)
     first = 0
     if options.checkpoint and os.path.exists(options.checkpoint):
         saved = torch.load(options.checkpoint)
         first = saved["step"]
         for part, of in (("model", model), ("dense", dense), ("tables", tables)):
             of.load_state_dict(saved[part])
+    meet(processes)
     trained = options.steps * 9 // 10
-    batches = list(log(options.rows, options.batch, options.steps))
+    batches = [part_of(batch, processes) for batch in log(options.rows, options.batch, options.steps)]
     embed = TorchTables(tables, options) if options.torch else tables
     sparse = torch.optim.Adagrad(embed.parameters(), lr=options.lr) if options.torch else None
+    forward = model if processes.world_size == 1 else DistributedDataParallel(model)
     training = batches[first:trained]
     since = time.perf_counter()
     for step, batch in enumerate(training if options.torch else frugal.torch.Loader(training, tables, features_of),
                                  first):
         _, numbers, clicks = (part.to(options.device) for part in batch)
-        loss = nn.functional.binary_cross_entropy_with_logits(model(numbers, embed(features_of(batch))), clicks)
+        loss = nn.functional.binary_cross_entropy_with_logits(forward(numbers, embed(features_of(batch))), clicks)
         dense.zero_grad()
         if sparse is not None:
             sparse.zero_grad()
@@ -132,16 +176,24 @@ def main():
         if sparse is not None:
             sparse.step()
         if step % 50 == 0 or step == trained - 1:
-            print(f"step {step:4}  loss {loss.item():.6f}")
+            mean = of_all(loss.detach().reshape(1), processes).mean().item()
+            if processes.rank == 0:
+                print(f"step {step:4}  loss {mean:.6f}")
     seconds = time.perf_counter() - since
-    with torch.no_grad():
+    with torch.no_grad():  # a forward is a step here, too: all processes take part
         scores = torch.cat([model(batch[1].to(options.device), embed(features_of(batch))).cpu()
                             for batch in batches[trained:]])
-    clicks = torch.cat([batch[2] for batch in batches[trained:]])
-    print(f"{max(len(training), 0) * options.batch / seconds:.0f} samples/s; AUC {auc(scores, clicks):.4f}")
-    if options.checkpoint:
-        torch.save({"step": max(first, trained), "model": model.state_dict(), "dense": dense.state_dict(),
-                    "tables": tables.state_dict()}, options.checkpoint)
+    scores = of_all(scores, processes)  # which waits until all have made their last step
+    clicks = of_all(torch.cat([batch[2] for batch in batches[trained:]]), processes)
+    if processes.rank == 0:
+        print(f"{max(len(training), 0) * options.batch / seconds:.0f} samples/s; AUC {auc(scores, clicks):.4f}")
+        if options.checkpoint:
+            torch.save({"step": max(first, trained), "model": model.state_dict(), "dense": dense.state_dict(),
+                        "tables": tables.state_dict()}, options.checkpoint)
+    meet(processes)
+    tables.close()
+    if processes.world_size > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -12,14 +12,19 @@
         table = f.view()                                       # float32 [1000000, 64], no copy
     print(table.mean())                                        # the memory lives as long as its last view
 
+Several processes: one opens with name="run 7", and the others join it:
+
+    with frugal.join("run 7") as f:
+        f.attach_cpu(1)
+
 Modules for PyTorch are in frugal.torch, which this package does not import. README.md of the folder `python` has more.
 """
 from ._library import has_cuda
 from ._library import version as __version__
 from .errors import *  # noqa: F401,F403
 from .errors import FrugalError
-from .instance import Frugal, metrics, read_saved, save
+from .instance import Frugal, join, metrics, read_saved, save
 from .settings import Normal, Optimizer, Table, Uniform, Workers, Zero
 
-__all__ = ["Frugal", "FrugalError", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero", "has_cuda",
+__all__ = ["Frugal", "FrugalError", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero", "has_cuda", "join",
            "metrics", "read_saved", "save", "__version__"]

@@ -10,6 +10,10 @@ Ctrl-C: a call that has to wait for another thread (for the announcement of a lo
 Python, where Ctrl-C ends it with KeyboardInterrupt. Nothing has changed then, and the call may be made again. Once
 nobody else has to act, the library finishes the call by itself, and a KeyboardInterrupt comes after it. `next_steps`
 says what has been done, if that is not known.
+
+Processes: one opens an instance with `name`; others `join` it, attach devices that no process has, and train them
+(docs/processes.md). An announcement that waits for a device of another process waits in Python, too. A lookup waits in
+the library: there the end of the other process ends the wait, with LostError, and Ctrl-C does not.
 """
 from __future__ import annotations
 
@@ -23,9 +27,10 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array, array_of
-from ._library import STOPPED, c, check, fail, has_cuda, lib
-from .errors import ArgumentError, BusyError, DeviceError, KeysError, OrderError, StuckError, TableError
-from .settings import (ALONE, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
+from ._library import AGAIN, STOPPED, c, check, fail, has_cuda, lib
+from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
+                     TableError)
+from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
                        _open_workers, as_optimizer, in_range, named, struct_of)
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
@@ -33,6 +38,7 @@ Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 KEY_KINDS = ("int64", "uint64", "int32")
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
+SHORTEST, LONGEST = 20e-6, 1e-3  # seconds: how long a wait for another process sleeps, because nobody wakes it
 
 
 class _Owner:
@@ -115,10 +121,11 @@ class Frugal:
     number of threads of its own, or Workers that instances share; with 0 the calling threads do all work.
     `optimizer`: its kind, or an Optimizer. `weights`: a matrix float32 [rows of all tables, dim] of the caller, which
     is the table then; `state` likewise. `file`: the table is a file that is mapped into memory. `saved`: files that
-    the rows are restored from, a base and its increments.
+    the rows are restored from, a base and its increments. `name`: other processes may `join` the instance by it, 1 to
+    64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
 
     Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of
-    the optimizer, a row).
+    the optimizer, a row), `name` (None: no other process may join), `joined` (another process has opened it).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -127,7 +134,7 @@ class Frugal:
                  optimizer: Union[str, Optimizer] = "sgd", first_step: int = 0, seed: int = 0, init_threads: int = 0,
                  stuck_seconds: float = 0.0, weights: Any = None, state: Any = None, file: Optional[str] = None,
                  sparse: bool = False, take_torn: bool = False, saved: Sequence[str] = (), saved_part: int = 0,
-                 saved_settings_may_differ: bool = False, increments: bool = False):
+                 saved_settings_may_differ: bool = False, increments: bool = False, name: Optional[str] = None):
         self._handle: Optional[int] = None
         self._owner: Optional[_Owner] = None
         kept: list = [weights, state]
@@ -147,7 +154,8 @@ class Frugal:
             reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
             init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
             file=None if file is None else os.fsencode(file), n_saved=len(saved), saved_part=saved_part,
-            saved_settings_may_differ=saved_settings_may_differ, increments=increments)
+            saved_settings_may_differ=saved_settings_may_differ, increments=increments,
+            name=None if name is None else _name(name))
         if isinstance(workers, Workers):
             if workers._handle is None:
                 raise ValueError("workers: these Workers are closed; open new ones: Workers(n)")
@@ -169,15 +177,62 @@ class Frugal:
                 lib.frugal_close(handle.value)
         self.tables = tuple(made)
         self.optimizer = default
-        self._take(handle.value or 0, kept)
+        self._take(handle.value or 0, kept, name, False)
 
-    def _take(self, handle: int, kept: list) -> None:
+    @classmethod
+    def join(cls, name: str, seconds: float = 60.0) -> "Frugal":
+        """Joins the instance that another process of this user has opened with `name`, or will have opened within so
+        many `seconds`. Returns this process's own Frugal of it, to attach devices that no process has, and to train
+        them: announce, lookup, update, sum_squares, finish. Its settings are those of the process that opened.
+
+        That process alone may drain, cancel, save, view, verify, read and write rows, set counts and release holders;
+        here these raise ProcessError. It must not drain or close before this process has made its last update: have
+        both meet first, by a multiprocessing.Barrier or torch.distributed.barrier(). `close` leaves the instance.
+
+        Linux only. Ctrl-C ends the wait. Errors: ArgumentError (the name, or `seconds` below 0); ProcessError (nobody
+        has opened it, or another version of Frugal has); OutOfMemoryError, WorkerError, FileError.
+        Later calls raise LostError, if the process that opened, or one that has joined, ends too early.
+        """
+        made = cls.__new__(cls)
+        made._handle = made._owner = None
+        text = _name(name)
+        if not 0 <= seconds:
+            raise ArgumentError(f"join: a wait of 0 seconds or more is wanted; {seconds!r} was given")
+        since = time.monotonic()
+        while True:
+            # In slices, because Ctrl-C cannot end a wait in the library.
+            left = max(since + seconds - time.monotonic(), 0.0)
+            handle = ctypes.c_void_p()
+            status = lib.frugal_join(text, min(left, SLICE), ctypes.byref(handle))
+            if not status:
+                break
+            try:
+                fail(status)
+            except ProcessError as error:
+                if "no process of this user" not in str(error):
+                    raise  # somebody has opened it, and does not let this process join
+                if left <= SLICE:
+                    raise ProcessError(f"FRUGAL_ERR_PROCESS: join: no process of this user has an open instance of the "
+                                       f"name {name}; waited {seconds:g} s. Open it there with name={name!r}") from None
+            finally:
+                lib.frugal_close(handle.value)
+        made._take(handle.value or 0, [], name, True)
+        settings = c.frugal_desc.from_address(lib.frugal_settings(handle.value))
+        of = settings.optimizer
+        kind = next(kind for kind, number in KINDS.items() if number == of.kind)
+        made.optimizer = Optimizer(kind, of.eps, of.beta1, of.beta2, of.weight_decay, of.initial_accumulator,
+                                   of.lr_scale, of.clip_norm, bool(of.frozen))
+        made.tables = tuple(Table(rows) for rows in made.rows)
+        return made
+
+    def _take(self, handle: int, kept: list, name: Optional[str], joined: bool) -> None:
         """Makes this the object of an open instance: all that it knows comes from the library, so that another way to
         open one ends here, too."""
         self._owner = _Owner(handle, kept)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle))
         rows = (c.frugal_table * settings.n_tables).from_address(settings.tables)
         self._handle = handle
+        self.name, self.joined = name, joined
         _instances.add(self)
         self.rows = tuple(table.rows for table in rows)
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
@@ -309,9 +364,11 @@ class Frugal:
             segments.append((table, array.address, array.shape[0], array.kind, array.owner))
         self.announce_addresses(device, step, segments, read_only)
 
-    def announce_addresses(self, device: int, step: int, segments: Sequence[tuple], read_only: bool = False) -> None:
+    def announce_addresses(self, device: int, step: int, segments: Sequence[tuple], read_only: bool = False,
+                           given_up: Optional[threading.Event] = None) -> None:
         """As announce, for callers that have addresses already: segments of (table, address, n, kind, owner), `kind`
-        one of int64, uint64 and int32. No array is checked."""
+        one of int64, uint64 and int32. No array is checked. `given_up`: when it is set, a wait for another process ends
+        with Stopped; nothing has changed then."""
         d = self._device(device, step)
         self._settle(d.loader)
         n = len(segments)
@@ -330,15 +387,29 @@ class Frugal:
         d.batch.n_segments, d.batch.read_only = n, read_only
         if step == d.announced and not self.may_announce(step):  # any other step is refused at once
             self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
-        with self._announcing:
-            status = self._logged(d.loader, (ANNOUNCED, d, step, total), lib.frugal_announce, (device,), (step,),
-                                  (ctypes.byref(d.batch),))
+        call = lib.frugal_announce if self.name is None else lib.frugal_try_announce
+        since = 0.0
+        while True:
+            with self._announcing:
+                status = self._logged(d.loader, (ANNOUNCED, d, step, total), call, (device,), (step,),
+                                      (ctypes.byref(d.batch),))
+            if status != AGAIN:
+                break
+            since = since or time.monotonic()
+            self._wait_for_process(since, lambda: self._late("announce", step))
+            if given_up is not None and given_up.is_set():
+                raise Stopped(f"announce of step {step}: it was given up while it waited for another process")
         if status:
             self._fail(status)
 
+    def _local(self) -> list:
+        """The devices whose calls are made in this process. Of others the library knows, and waits for them."""
+        return self._devices if self.name is None else [d for d in self._devices if d.attached]
+
     def may_announce(self, step: int) -> bool:
-        """Can `step` be announced without waiting for another call, of this thread or of another one?"""
-        for d in self._devices:
+        """Can `step` be announced without waiting for another call, of this thread or of another one? Other processes
+        may have to be waited for all the same."""
+        for d in self._local():
             if d.finished:
                 if d.updated < d.announced and d.updated + self.lookahead < step:
                     return False  # it still owes updates of what it has announced
@@ -355,7 +426,7 @@ class Frugal:
         return n or 0
 
     def _may_look_up(self, step: int) -> bool:
-        for d in self._devices:
+        for d in self._local():
             if d.finished:
                 if d.updated < min(step, d.announced):
                     return False
@@ -515,7 +586,8 @@ class Frugal:
             check(self._logged(self._log, (CANCELLED, None, step, None), lib.frugal_cancel, (step,)))
 
     def drain(self) -> None:
-        """Closes and flushes all committed steps: the table is whole then."""
+        """Closes and flushes all committed steps: the table is whole then. With several processes in the one that
+        opened, when the others have made their last updates; ProcessError in others."""
         with self._announcing:
             status = self._call(lib.frugal_drain)
         if status:
@@ -563,6 +635,15 @@ class Frugal:
             with self._condition:
                 self._waiters -= 1
 
+    def _wait_for_process(self, since: float, explain: Callable[[], str]) -> None:
+        """Helps, or sleeps: an eighth of the time since `since`, so a wait takes at most an eighth longer than it has
+        to, and a long one costs little."""
+        waited = time.monotonic() - since
+        if 0 <= self._stuck_seconds < waited:
+            raise StuckError(f"waited {self._stuck_seconds:g} s (stuck_seconds): {explain()}")
+        if not self._call(lib.frugal_help):
+            time.sleep(min(max(waited / 8, SHORTEST), LONGEST))
+
     def wait_for_change(self, seconds: float) -> None:
         """Helps, or sleeps until a device announces or updates, at most so long."""
         if self._call(lib.frugal_help):
@@ -573,9 +654,12 @@ class Frugal:
             self._waiters -= 1
 
     def _late(self, call: str, step: int) -> str:
-        for number, d in enumerate(self._devices):
+        local = [(number, d) for number, d in enumerate(self._devices) if self.name is None or d.attached]
+        for number, d in local:
             if d.announced < step + (call == "lookup") and not d.finished:
                 return f"{call} of step {step}: device {number} has announced its steps below {d.announced} only"
+        if len(local) < self.devices:
+            return f"{call} of step {step}: a device of another process is behind; lookahead is {self.lookahead}"
         least = min(range(self.devices), key=lambda number: self._devices[number].updated)
         return (f"{call} of step {step}: device {least} has updated its steps below {self._devices[least].updated} "
                 f"only; lookahead is {self.lookahead}")
@@ -719,7 +803,8 @@ class Frugal:
     def close(self) -> None:
         """Ends the workers and frees the memory. Updates that were not drained are lost. Threads that are in a call are
         woken with Stopped, and waited for; later calls are ValueErrors. BusyError while a view is in use. A closed
-        instance may be closed again."""
+        instance may be closed again. With `name`: training ends, with LostError, for processes that have joined and
+        still train. In one of these: its devices take no part any more, and the others train on without them."""
         if self._handle is None:
             return
         if self._has_views():
@@ -759,6 +844,11 @@ class Frugal:
     def __reduce__(self) -> Any:
         raise TypeError("an instance cannot be pickled or copied; save it to a file (Frugal.save), and open it "
                         "from there")
+
+
+def join(name: str, seconds: float = 60.0) -> Frugal:
+    """Frugal.join: joins the instance that another process has opened with `name`."""
+    return Frugal.join(name, seconds)
 
 
 def save(instances: Sequence[Frugal], path: str, increment: bool = False, replace: bool = False) -> None:
@@ -819,6 +909,15 @@ def _fill_table(struct: Any, table: Table, dim: int, keep: list) -> None:
         own = table.optimizer.struct()
         keep.append(own)
         struct.optimizer = ctypes.addressof(own)
+
+
+def _name(given: Any) -> bytes:
+    if not isinstance(given, str):
+        raise TypeError(f"name: a str of 1 to 64 bytes is wanted; {given!r} was given")
+    text = given.encode()
+    if not 1 <= len(text) <= 64 or b"\0" in text:
+        raise ArgumentError(f"name: 1 to 64 bytes, none of them 0, are wanted; {given!r} was given")
+    return text
 
 
 def _matrix(given: Any, what: str, shape: tuple, keep: list, writable: bool = True) -> Optional[int]:

@@ -21,5 +21,6 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
 from .loader import Loader  # noqa: E402
 from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
+from .processes import Processes  # noqa: E402
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Loader", "Optimizer"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Loader", "Optimizer", "Processes"]

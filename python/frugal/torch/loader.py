@@ -22,7 +22,9 @@ class Loader:
     `thread`: a thread takes and announces batches, beside training; else this happens between the steps.
 
     A batch that was yielded and has had no forward when the next one is taken is skipped. If the loop is left early,
-    what is announced is taken back; with several devices it stays announced, until `cancel` of the module.
+    what is announced is taken back; with several devices it stays announced, until `cancel` of the module. With several
+    processes each has a Loader, over batches of its own, and all have as many; one that has fewer calls `finish` of the
+    module when they have ended.
     """
 
     def __init__(self, batches: Iterable[Any], modules: Union[_Module, Mapping[_Module, Callable[[Any], Any]]],
@@ -114,6 +116,7 @@ class Loader:
 
         for session in sessions:
             session.ahead += 1
+            session.given_up = closing
         thread = threading.Thread(target=run, name="frugal loader", daemon=True)
         thread.start()
         try:
@@ -135,6 +138,7 @@ class Loader:
             thread.join()
             for session in sessions:
                 session.ahead -= 1
+                session.given_up = None
 
     def _take_back(self, owner: Any) -> None:
         for session in self._sessions():

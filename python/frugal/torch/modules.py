@@ -12,10 +12,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor, nn
 
+from ..errors import LostError
 from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers
 from . import operators
+from .processes import Processes
 from .session import POOLING, Session, host_keys, that_stays
 
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -27,18 +29,28 @@ class _Store:
     step."""
 
     def __init__(self, tables: Sequence[Table], dim: int, places: Sequence[torch.device], cache_rows: int, policy: str,
-                 gate_on_stream: bool, options: Dict[str, Any]):
+                 gate_on_stream: bool, processes: Optional[Processes], options: Dict[str, Any]):
         self.tables, self.dim, self.places = list(tables), dim, places
         self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
+        self.processes = processes if processes is not None and processes.world_size > 1 else None
         self.options = dict(options, devices=len(places))
+        # The logical devices that are driven here: that of the rank, or one for each place.
+        self.numbers = range(len(places))
+        if self.processes is not None:
+            if len(places) != 1:
+                raise ValueError(f"device: with `processes` each process has one; {len(places)} were given")
+            self.numbers = range(self.processes.rank, self.processes.rank + 1)
         self.sessions: List[Session] = []
         self.groups: List[dict] = [{"lr": 0.0} for _ in places]
         self.open()
 
     def open(self) -> None:
-        self.instance = Frugal(self.tables, self.dim, **self.options)
+        if self.processes is None:
+            self.instance = Frugal(self.tables, self.dim, **self.options)
+        else:
+            self.instance = self.processes.open(self.tables, self.dim, self.options)
         siblings: list = []
-        for device, place in enumerate(self.places):
+        for at, (device, place) in enumerate(zip(self.numbers, self.places)):
             stream = None
             if place.type == "cuda":
                 stream = torch.cuda.Stream(place) if self.gate_on_stream else torch.cuda.current_stream(place)
@@ -47,12 +59,12 @@ class _Store:
             else:
                 self.instance.attach_cpu(device, self.cache_rows, self.policy)
             session = Session(self.instance, device, place, range(len(self.tables)), stream, siblings)
-            session.group = self.groups[device]
-            if device < len(self.sessions):  # opened again: modules and groups keep their sessions
-                before = self.sessions[device]
+            session.group = self.groups[at]
+            if at < len(self.sessions):  # opened again: modules and groups keep their sessions
+                before = self.sessions[at]
                 before.__dict__.update(session.__dict__, id=before.id, group=before.group,
                                        gradient_scale=before.gradient_scale, skip_nonfinite=before.skip_nonfinite)
-                siblings[-1] = _reference(self.sessions[device])
+                siblings[-1] = _reference(self.sessions[at])
             else:
                 self.sessions.append(session)
 
@@ -63,7 +75,11 @@ class _Store:
                 raise RuntimeError(f"load_state_dict: the state goes on at step {step}, and a table opened with "
                                    f"`{name}` cannot be opened again there. Open it with first_step={step}, or restore "
                                    "a file of save() with saved=[...]")
-        self.instance.close()
+        try:
+            self.instance.close()
+        except LostError:
+            if not self.instance.joined:
+                raise  # else rank 0 has closed it first, to open it again
         self.options["first_step"] = step
         self.open()
 
@@ -149,6 +165,11 @@ class _Module(nn.Module):
     def device(self) -> torch.device:
         return self._place
 
+    @property
+    def is_saver(self) -> bool:
+        """May this process drain, save, view and make a state_dict? Of several processes rank 0 alone may."""
+        return not self._parts[0][0].instance.joined
+
     def on(self, device: int) -> "_Module":
         """This module on another logical device of the same tables: `device` is an index into `devices`."""
         made = type(self).__new__(type(self))
@@ -183,18 +204,21 @@ class _Module(nn.Module):
             session.instance.finish(session.device)
 
     def drain(self) -> None:
-        """Ends the step under way and flushes all updates: the tables are whole then. `view` needs it."""
+        """Ends the step under way and flushes all updates: the tables are whole then. `view` needs it. With several
+        processes in rank 0 alone (ProcessError elsewhere), when all others have made their last backward."""
         for _, session, _ in self._parts:
             session.drain()
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves the tables with their optimizer state to a file, checksummed, of any size: frugal_save.h. A module is
-        opened from it with saved=[path], and with increments after it."""
+        opened from it with saved=[path], and with increments after it. With several processes in rank 0 alone, as
+        `drain`."""
         self.drain()
         save_instances(self.instances, path, increment, replace)
 
     def close(self) -> None:
-        """Frees the tables. The module cannot be used afterwards."""
+        """Frees the tables. The module cannot be used afterwards. With several processes rank 0 must wait until the
+        others have made their last backward, because their calls raise LostError afterwards."""
         for store, _, _ in self._parts:
             store.instance.close()
         if self._own_workers is not None:
@@ -252,12 +276,17 @@ class _Module(nn.Module):
         if error_msgs or len(absent) == len(wanted):  # what is there is loaded, as by torch.nn
             return
         self.cancel()
-        self.drain()
+        if self.is_saver:
+            self.drain()
         steps = [session.step for _, session, _ in self._parts]
         if f"{prefix}step" in state_dict:
             given = torch.as_tensor(state_dict[f"{prefix}step"], device="cpu").reshape(-1).tolist()
             steps = [int(step) for step in (given * len(steps) if len(given) == 1 else given)]
         for (store, session, names), step in zip(self._parts, steps):
+            if store.instance.joined:  # rank 0 writes the rows
+                if session.step != step:
+                    store.open_at(step)
+                continue
             rows = [self._to_load(state_dict, prefix, store, table, name) for table, name in enumerate(names)]
             if session.step != step:
                 store.open_at(step)
@@ -290,12 +319,12 @@ class _OneTable(_Module):
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
                  optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
                  device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
-                 **options: Any):
+                 processes: Optional[Processes] = None, **options: Any):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         store = _Store([Table(num_embeddings, init)], embedding_dim, places, cache_rows, policy, gate_on_stream,
-                       dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer))
+                       processes, dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer))
         self._start([store], [("",)], 0, lr)
 
     @property
@@ -320,8 +349,9 @@ class Embedding(_OneTable):
     `lr`: learning rate. `optimizer`: "sgd", "adagrad", "rowwise_adagrad", "adam", or frugal.Optimizer. `init`: first
     values (frugal.Table). `lookahead`: how many steps may be announced ahead. `device`: "cpu", "cuda:0", or a list: one
     logical device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
-    GPU, the stream waits at the gate, and not the host; needs a worker. `options`: further arguments of frugal.Frugal,
-    as workers, seed, file, saved, increments.
+    GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
+    that train the table, and has one device. `options`: further arguments of frugal.Frugal, as workers, seed, file,
+    saved, increments; of several processes those of rank 0 count.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -376,7 +406,8 @@ class EmbeddingBagCollection(_Module):
                  include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
                  optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
                  device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
-                 workers: Union[int, Workers] = 0, saved: Sequence[str] = (), **options: Any):
+                 workers: Union[int, Workers] = 0, saved: Sequence[str] = (), processes: Optional[Processes] = None,
+                 **options: Any):
         super().__init__()
         if mode not in ("sum", "mean"):
             raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
@@ -391,11 +422,12 @@ class EmbeddingBagCollection(_Module):
             by_dim.setdefault(rows_dim[1], {})[name] = rows_dim[0]
         if stacked and len(by_dim) > 1:
             raise ValueError(f"stacked: tables of one dim are wanted; those given have {sorted(by_dim)}")
-        if len(by_dim) > 1 and isinstance(workers, int) and workers:
+        opens = processes is None or processes.rank == 0
+        if len(by_dim) > 1 and isinstance(workers, int) and workers and opens:
             workers = self._own_workers = Workers(workers)
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
-        stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream,
+        stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream, processes,
                          dict(arguments, saved=saved, saved_part=part))
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)

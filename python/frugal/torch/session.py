@@ -82,6 +82,7 @@ class Session:
         self.open: Optional[int] = None  # the step that waits for its gradients
         self.queue: deque = deque()
         self.ahead = 0  # loader threads that announce
+        self.given_up: Optional[threading.Event] = None  # when set, such a thread waits for no other process any more
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
         self.gradient_scale = 1.0
         self.skip_nonfinite = False
@@ -133,7 +134,7 @@ class Session:
         batch.begun = True
         segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
                     for table, keys in zip(self.tables, batch.keys)]
-        self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only)
+        self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only, self.given_up)
         batch.announced = True
 
     def _announce_those_put_off(self, wait: bool) -> None:
@@ -291,7 +292,8 @@ class Session:
         self.looked_up(batch.step, False)
 
     def cancel(self) -> None:
-        """Takes back all announced steps that no device has looked up, on all devices of the instance."""
+        """Takes back all announced steps that no device has looked up, on all devices of the instance. ProcessError in
+        a process that has joined, if anything is announced."""
         all_of = [session for session in (ref() for ref in self.siblings) if session is not None]
         if any(session.ahead for session in all_of):
             raise RuntimeError("cancel: a loader announces in a thread; close it first")
