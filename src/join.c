@@ -123,11 +123,9 @@ static frugal_status map_device(frugal *f, uint32_t d) {
     if (device->mail) return FRUGAL_OK; /* an attempt before has failed later */
     if (!device->batch_memory) device->batch_memory = map_part(f->region_file, parts->batches);
     if (!device->blocks) device->blocks = map_part(f->region_file, parts->blocks);
-    if (!device->counts) device->counts = map_part(f->region_file, parts->counts);
     if (!device->inbox) device->inbox = map_part(f->region_file, parts->inbox);
-    if (!device->batch_memory || !device->blocks || !device->counts || !device->inbox)
+    if (!device->batch_memory || !device->blocks || !device->inbox)
         return fail_memory("mapping what a device shares", f->batch_bytes + f->block_bytes + parts->inbox.bytes);
-    device->by_table = (table_hits *)(void *)(device->counts + 1);
     frugal_status status = device->batches ? FRUGAL_OK : open_own(f, device);
     if (status == FRUGAL_OK) device->mail = &f->mail[d];
     return status;
@@ -142,6 +140,17 @@ static frugal_status claim_device(frugal *f, uint32_t d) {
     frugal_status status = ask_controller(f, &m);
     if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: nobody calls it */
     return status;
+}
+
+/* Maps what devices count, of all processes, for statistics. */
+static frugal_status map_all_counts(frugal *f) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        if (!(device->counts = map_part(f->region_file, f->parts[d].counts)))
+            return fail_memory("mapping what devices count", count_bytes(f));
+        device->by_table = (table_hits *)(void *)(device->counts + 1);
+    }
+    return FRUGAL_OK;
 }
 
 /* Has touches counted where the instance was opened, and maps the rows' counts. */
@@ -191,8 +200,8 @@ static frugal_status greet(controller *c, file_list *files) {
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
     if (send_message(c->socket, &m, NULL) || !receive_message(c->socket, &m, files))
-        return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u does not let this one join; have both one version?",
-                           c->process);
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "join: process %u has not answered: it ends, or has another version of Frugal", c->process);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
@@ -260,6 +269,7 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     open_powers(f);
     if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* force_gates wants p2f before the gates */
     if ((status = open_device_list(f)) != FRUGAL_OK) return status;
+    if ((status = map_all_counts(f)) != FRUGAL_OK) return status;
     int error = start_quiet_thread(&c->thread, attendant_main, f);
     if (error) return frugal_fail(FRUGAL_ERR_WORKER, "join: no thread can be started: %s", strerror(error));
     c->started = 1;

@@ -104,6 +104,12 @@ static int try_all(const crew *c) {
     EXPECT(frugal_set_counts(f, &k, &count) == FRUGAL_ERR_PROCESS);
     EXPECT(frugal_get_counts(f, &k, &count) == FRUGAL_OK);
     EXPECT(frugal_help(f) == 0);
+    frugal_stats stats;
+    static char text[65536];
+    frugal_get_stats(f, &stats);
+    EXPECT(stats.steps == 0 && stats.hits == 0);
+    EXPECT(frugal_write_metrics(&f, NULL, 1, text, sizeof text) > 0 && strstr(text, "device=\"1\""));
+    EXPECT(frugal_trace_start(f, 64) == FRUGAL_OK && frugal_trace_stop(f) == FRUGAL_OK);
     /* devices: one that the other process has, one of this process once more, one that there is not */
     EXPECT(frugal_cpu_attach(f, 0, NULL) == FRUGAL_ERR_DEVICE);
     EXPECT(frugal_cpu_attach(f, 1, NULL) == FRUGAL_ERR_DEVICE);
