@@ -12,6 +12,14 @@
 
 /* >>attendant */
 
+/* The device writes back rows that it keeps, or all of them. How many it keeps then, one that works on says when it is
+ * polled. The caller holds its lock. */
+static frugal_status write_back_here(host_device *device, const uint32_t *rows, uint32_t n) {
+    uint64_t done;
+    frugal_status status = device->ops.write_back(device->state, rows, n);
+    return status == FRUGAL_OK && device->ops.poll ? device->ops.poll(device->state, &done) : status;
+}
+
 /* Does what the process that opened has asked of a device. */
 static frugal_status do_call(frugal *f, const message *m) {
     host_device *device = &f->devices[m->d];
@@ -20,8 +28,7 @@ static frugal_status do_call(frugal *f, const message *m) {
     pthread_mutex_lock(&device->keep_lock); /* its trainer may be in lookup or update */
     switch (m->call) {
     case CALL_WRITE_BACK:
-        status = m->n == CALL_ALL ? device->ops.write_back(device->state, NULL, 0)
-                                  : device->ops.write_back(device->state, rows, m->n);
+        status = m->n == CALL_ALL ? write_back_here(device, NULL, 0) : write_back_here(device, rows, m->n);
         break;
     case CALL_PRELOAD:
         status = device->ops.preload(device->state, rows, m->n);
@@ -312,7 +319,7 @@ static void settle_device(frugal *f, uint32_t d) {
         wait_posted(f, &all); /* if it fails, training has ended */
     if (!device->keeps) return;
     pthread_mutex_lock(&device->keep_lock);
-    device->ops.write_back(device->state, NULL, 0); /* if it fails, what it keeps is lost, and told as a loss */
+    write_back_here(device, NULL, 0); /* if it fails, what it keeps is lost, and told as a loss */
     pthread_mutex_unlock(&device->keep_lock);
 }
 

@@ -176,6 +176,8 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to.bags;
     view.stride = stride_of(f, to.stride);
+    /* where batches are posted, the batch is not known before */
+    if (f->joined && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to.rows);

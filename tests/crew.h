@@ -16,7 +16,15 @@
 enum { CREW_DEVICES = 4, CREW_KEYS = 24, CREW_ROWS = 60, CREW_DIM = 5 };
 enum { CREW_FINE = 0, CREW_WRONG = 1, CREW_ENDED = 2 }; /* how a member's process ends */
 
+struct crew;
+typedef struct crew_device { /* a kind of device; NULL: on host cores */
+    frugal_status (*attach)(const struct crew *c, frugal *f, uint32_t d);
+    frugal_status (*lookup)(frugal *f, uint32_t d, uint64_t step, float *rows);
+    frugal_status (*update)(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
+} crew_device;
+
 typedef struct crew {
+    const crew_device *kinds[4]; /* by device */
     char name[48];
     frugal_desc desc;
     frugal_table tables[2];
@@ -26,6 +34,10 @@ typedef struct crew {
     uint64_t ends[CREW_DEVICES]; /* the step at which a device's data ends; 0: with the others' */
     _Atomic(int) *attached;      /* becomes 1 when a member has its device; NULL: not wanted */
 } crew;
+
+static inline frugal_status crew_attach(const crew *c, frugal *f, uint32_t d) {
+    return c->kinds[d] ? c->kinds[d]->attach(c, f, d) : frugal_cpu_attach(f, d, &c->cache);
+}
 
 static inline void crew_init(crew *c, uint32_t seed) {
     static unsigned worlds;
@@ -107,13 +119,15 @@ static inline frugal_status crew_train(const crew *c, frugal *f, uint32_t d, ref
         for (; *announced < last && *announced <= *step + c->desc.lookahead; ++*announced)
             if ((status = crew_announce(c, ref, f, d, *announced)) != FRUGAL_OK) return status;
         if (c->ends[d] && *announced == c->ends[d]) frugal_finish(f, d); /* others announce ahead of this device */
-        if ((status = frugal_lookup(f, d, *step, rows)) != FRUGAL_OK) return status;
+        status = c->kinds[d] ? c->kinds[d]->lookup(f, d, *step, rows) : frugal_lookup(f, d, *step, rows);
+        if (status != FRUGAL_OK) return status;
         crew_batch_of(c, ref, d, *step, &b);
         for (uint32_t i = 0; i < b.n && !*wrong; i++)
             *wrong = memcmp(rows + i * CREW_DIM, ref->weights + b.rows[i] * CREW_DIM, sizeof(float) * CREW_DIM) != 0;
         if (*wrong) return FRUGAL_OK;
         frugal_gradients g = {.grads = b.n ? b.grads : NULL, .lr = crew_lr(*step)};
-        if ((status = frugal_update(f, d, *step, &g)) != FRUGAL_OK) return status;
+        status = c->kinds[d] ? c->kinds[d]->update(f, d, *step, &g) : frugal_update(f, d, *step, &g);
+        if (status != FRUGAL_OK) return status;
         crew_judge(c, ref, *step);
     }
     return status;
@@ -128,7 +142,7 @@ static inline int crew_member(const crew *c, uint32_t d) {
     frugal_status status = frugal_join(c->name, 30, &f);
     if (status == FRUGAL_OK) {
         crew_reference(c, f, &ref);
-        status = frugal_cpu_attach(f, d, &c->cache);
+        status = crew_attach(c, f, d);
     }
     if (status == FRUGAL_OK && c->attached) *c->attached = 1;
     if (status == FRUGAL_OK) status = crew_train(c, f, d, &ref, &step, &announced, c->steps, &wrong);
