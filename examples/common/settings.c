@@ -94,12 +94,14 @@ static int training_check_processes(const training_settings *settings, program_e
     if (settings->devices % processes)
         return program_fail(error, "--processes is %u, and there are %u devices; give a number that divides them",
                             processes, settings->devices);
-    if (gpus) return program_fail(error, "--processes is %u, which is for devices on host cores; give no GPU", processes);
+    if (gpus)
+        return program_fail(error, "--processes is %u, which is for devices on host cores; give no GPU", processes);
     if (!settings->workers)
-        return program_fail(error, "--processes is %u, and only workers serve other processes; give --workers 1 or more",
-                            processes);
+        return program_fail(
+            error, "--processes is %u, and only workers serve other processes; give --workers 1 or more", processes);
     if (settings->secondaries > 0)
-        return program_fail(error, "--processes does not go with --secondaries, whose copies are chosen in one process");
+        return program_fail(error,
+                            "--processes does not go with --secondaries, whose copies are chosen in one process");
     return 0;
 }
 
@@ -189,8 +191,9 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "the same, each where it is named: cpu or cuda:N, as in cuda:0,cuda:1; several may share a "
                          "GPU. For GPUs this is build/cuda's program, which `ninja cuda` builds"},
                 {"processes", OPTIONS_WHOLE32, &settings->processes, 1, FRUGAL_MAX_DEVICES,
-                 .help = "processes that these devices are divided among, evenly and in their order; on host cores, with "
-                         "workers, without --secondaries. The same bits"},
+                 .help =
+                     "processes that these devices are divided among, evenly and in their order; on host cores, with "
+                     "workers, without --secondaries. The same bits"},
                 {"workers", OPTIONS_WHOLE32, &settings->workers, 0, 1024,
                  .help = "threads that flush; 0: waiting threads do it"},
                 {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},

@@ -17,7 +17,7 @@
 
 typedef struct training_settings {
     uint32_t devices, workers, lookahead;
-    uint32_t processes; /* that the devices are divided among; 0 counts as 1 */
+    uint32_t processes;              /* that the devices are divided among; 0 counts as 1 */
     uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
     double cache;                    /* rows cached by each device, as a share of all rows */
     frugal_cache_policy cache_policy;

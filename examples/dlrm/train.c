@@ -3,22 +3,18 @@
 #include "examples/dlrm/deal.h"
 #include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
+#include "examples/dlrm/tables.h"
 #include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
 #include "examples/common/training_cuda.h"
 #endif
-#include "src/format.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define DLRM_INSTANCES 2
 
 /* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed.
  * So with a ring of L + 2 slots all devices have finished with the slot's previous step. They see what the loader
@@ -40,10 +36,10 @@ typedef struct dlrm_device {
     float *parameter_grads;       /* of a device on host cores */
     const float *gradient;        /* the step's, in host memory: parameter_grads, or what came from its GPU */
     dlrm_dense dense;
-    double loss;                  /* sum over the device's samples of the step */
-    uint64_t trained;             /* steps of this run */
-    int ended;                    /* it met the last slot */
-    training_end *end;            /* the trainer's, of this device */
+    double loss;       /* sum over the device's samples of the step */
+    uint64_t trained;  /* steps of this run */
+    int ended;         /* it met the last slot */
+    training_end *end; /* the trainer's, of this device */
 } dlrm_device;
 
 /* Of the current run. */
@@ -65,7 +61,7 @@ struct dlrm_trainer {
     frugal_workers *workers;
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
-    int made[DLRM_INSTANCES]; /* this trainer made the file */
+    int made[DLRM_INSTANCES]; /* this trainer made the tables' file */
     dlrm_device *device;      /* [devices] */
     training_end *end;        /* [devices + processes]: the last ones are the loaders' */
     dlrm_slot *slot;          /* [L + 2] */
@@ -108,122 +104,7 @@ static uint32_t dlrm_ends(const dlrm_trainer *trainer) {
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-enum { DLRM_LONGEST_PATH = 4096, DLRM_JOIN_SECONDS = 30 }; /* far more than needed: the tables are open by then */
-
-/* The name of the file with the instance's tables, if they lie in a file. */
-static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
-                           program_error *error) {
-    int n = snprintf(file, DLRM_LONGEST_PATH, "%s%s", settings->table_file, instance ? ".linear" : "");
-    if (n < DLRM_LONGEST_PATH) return 0;
-    return program_fail(error, "the name of the tables' file has %d bytes; the limit is %d", n, DLRM_LONGEST_PATH - 1);
-}
-
-/* `look`: opens the existing file only to look at it: it is not restored, and refused if it is torn, so that it stays
- * as it is. */
-static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look, program_error *error) {
-    const dlrm_settings *settings = &trainer->settings;
-    uint32_t features = settings->model.features;
-    char file[DLRM_LONGEST_PATH];
-    if (settings->table_file && dlrm_table_file(settings, instance, file, error)) return -1;
-    frugal_table *tables = calloc(features, sizeof *tables);
-    if (!tables) return program_fail(error, "out of memory");
-    float init = instance == 0 ? settings->common.init : 0; /* a linear model may begin with zeros */
-    for (uint32_t i = 0; i < features; i++)
-        tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
-                                   .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
-                                   .low = -init,
-                                   .high = init};
-    frugal_desc desc = {.tables = tables,
-                        .n_tables = features,
-                        .dim = dlrm_dim(trainer, instance),
-                        .devices = settings->common.devices,
-                        .max_keys = settings->common.batch * features,
-                        .lookahead = settings->common.lookahead,
-                        .shared_workers = trainer->workers,
-                        .mode = settings->common.mode,
-                        .alone = settings->common.alone,
-                        .name = look ? NULL : processes_name(trainer->processes, instance),
-                        .seed = settings->common.seed,
-                        .saved = &settings->saved,
-                        .n_saved = settings->saved && !look ? 1 : 0,
-                        .saved_part = instance,
-                        .first_step = look ? 0 : trainer->step + trainer->skipped,
-                        .optimizer = {.kind = settings->common.optimizer,
-                                      .weight_decay = settings->common.weight_decay,
-                                      .initial_accumulator = settings->accumulator}};
-    if (settings->table_file)
-        desc.file = file, desc.sparse = settings->table_file_sparse,
-        desc.take_torn = settings->table_file_torn && !look;
-    frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
-    free(tables);
-    if (!status) return 0;
-    if (!settings->table_file) return training_fail("cannot open the embedding tables", error);
-    int torn = strstr(frugal_message(), "is torn") != NULL;
-    if (look && torn && (settings->saved || settings->table_file_torn)) return 0;
-    return training_fail(
-        torn ? "cannot open --table-file (--table-file-torn takes it as it is)" : "cannot open --table-file", error);
-}
-
-/* The next step of the clean table in this file. 0: the file is not a clean table. */
-static int dlrm_table_step(const char *file, uint64_t *step) {
-    table_header header;
-    FILE *stream = fopen(file, "rbe");
-    int clean = stream && fread(&header, sizeof header, 1, stream) == 1 && header.use == TABLE_CLEAN &&
-                !memcmp(header.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
-    if (stream) fclose(stream);
-    if (clean) *step = header.step;
-    return clean;
-}
-
-/* Are all parts of the save of Frugal's next step? */
-static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
-    uint64_t wanted = trainer->step + trainer->skipped;
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_saved saved;
-        if (frugal_read_saved(trainer->settings.saved, i, &saved))
-            return training_fail("cannot open the embedding tables", error);
-        if (saved.step != wanted)
-            return program_fail(error,
-                                "the save cannot be used: part %u is of step %llu, and the state beside it of step "
-                                "%llu: %.300s",
-                                i, (unsigned long long)saved.step, (unsigned long long)wanted, trainer->settings.saved);
-    }
-    return 0;
-}
-
-/* Before the first file is restored or taken: can all be? If only one could, one file would be of the checkpoint, and
- * the other as it was. Two files that are used as they are must be of the same step. */
-static int dlrm_look_at_tables(dlrm_trainer *trainer, program_error *error) {
-    const dlrm_settings *settings = &trainer->settings;
-    char file[DLRM_LONGEST_PATH];
-    uint64_t step[DLRM_INSTANCES] = {0};
-    uint32_t known = 0;
-    if (settings->saved && dlrm_check_saved(trainer, error)) return -1;
-    for (uint32_t i = 0; settings->table_file && i < trainer->instances; i++) {
-        struct stat is;
-        if (dlrm_table_file(settings, i, file, error)) return -1;
-        trainer->made[i] = stat(file, &is) != 0;
-        if (trainer->made[i] || !is.st_size) continue; /* there is nothing to look at */
-        int status = dlrm_instance_open(trainer, i, 1, error);
-        frugal_close(trainer->frugal[i]);
-        trainer->frugal[i] = NULL;
-        if (status) return -1;
-        known += (uint32_t)dlrm_table_step(file, &step[i]);
-    }
-    if (settings->saved || known < 2 || step[0] == step[1]) return 0;
-    return program_fail(error,
-                        "--table-file %.200s is of step %llu, and %.200s of step %llu: they are of two trainings; "
-                        "restore them with --resume, or give another name",
-                        settings->table_file, (unsigned long long)step[0], file, (unsigned long long)step[1]);
-}
-
-/* After a failure: removes the files that this trainer made, while this process still holds them. */
-static void dlrm_remove_made(dlrm_trainer *trainer) {
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        const frugal_desc *settings = frugal_settings(trainer->frugal[i]);
-        if (settings && trainer->made[i]) unlink(settings->file);
-    }
-}
+enum { DLRM_JOIN_SECONDS = 30 }; /* far more than needed: the tables are open by then */
 
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
     double rows = 0;
@@ -413,14 +294,20 @@ static void dlrm_leave(void *argument) {
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_close(trainer->frugal[i]);
 }
 
-static int dlrm_tables_open(dlrm_trainer *trainer, program_error *error) {
+/* The tables, which other processes join. */
+static int dlrm_instances_open(dlrm_trainer *trainer, program_error *error) {
     uint32_t workers = trainer->settings.common.workers;
     if (workers && frugal_workers_open(workers, &trainer->workers))
         return training_fail("cannot start the workers", error);
-    if (dlrm_look_at_tables(trainer, error)) return -1;
-    for (uint32_t i = 0; i < trainer->instances; i++)
-        if (dlrm_instance_open(trainer, i, 0, error)) return -1;
-    return 0;
+    dlrm_tables tables = {.settings = &trainer->settings,
+                          .log = trainer->source.log,
+                          .workers = trainer->workers,
+                          .instances = trainer->instances,
+                          .step = trainer->step + trainer->skipped,
+                          .frugal = trainer->frugal,
+                          .made = trainer->made};
+    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) tables.name[i] = processes_name(trainer->processes, i);
+    return dlrm_tables_open(&tables, error);
 }
 
 static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
@@ -429,7 +316,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     if (dlrm_check_sizes(trainer, error) || dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
     if (dlrm_shared_open(trainer, error)) return -1;
     if (processes_start(trainer->processes, &work, trainer, error)) return -1;
-    if (dlrm_tables_open(trainer, error)) return -1;
+    if (dlrm_instances_open(trainer, error)) return -1;
     processes_begin(trainer->processes, DLRM_JOIN);
     if (dlrm_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     for (uint32_t i = 0; settings->secondaries && i < trainer->instances; i++)
@@ -466,7 +353,7 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
     }
     int status = dlrm_parts_open(trainer, error);
     if (status) {
-        dlrm_remove_made(trainer);
+        dlrm_tables_remove(trainer->frugal, trainer->made);
         dlrm_trainer_close(trainer);
     } else
         *out = trainer;
@@ -642,7 +529,8 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
     trainer->stopping |= stops;
     if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
-        atomic_store_explicit(&trainer->run->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
+        atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
+                              memory_order_relaxed); /* announce releases it */
     if (dlrm_read(trainer, slot)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;

@@ -50,9 +50,9 @@ struct kge_trainer {
     kge_device *device; /* [devices] */
     training_end *end;  /* [devices] */
     kge_run *run;
-    uint64_t step;      /* next to train; between runs */
-    uint64_t last;      /* the last step + 1; UINT64_MAX: the clock decides */
-    uint64_t saved;     /* the id of the last save of the tables; the state written after it names this id */
+    uint64_t step;  /* next to train; between runs */
+    uint64_t last;  /* the last step + 1; UINT64_MAX: the clock decides */
+    uint64_t saved; /* the id of the last save of the tables; the state written after it names this id */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */
@@ -410,8 +410,9 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
     uint32_t lookahead = trainer->settings.common.lookahead;
-    frugal_gradients gradients = {.grads = device->grads,
-                                  .lr = atomic_load_explicit(&trainer->run->rate[step % KGE_RATES], memory_order_acquire)};
+    frugal_gradients gradients = {
+        .grads = device->grads,
+        .lr = atomic_load_explicit(&trainer->run->rate[step % KGE_RATES], memory_order_acquire)};
     frugal_status status = kge_announce_until(device, step + (lookahead ? lookahead : 1));
     if (!status) status = frugal_lookup(trainer->frugal, device->number, step, device->rows);
     if (!status && lookahead && !device->cuda) status = kge_announce_until(device, step + lookahead + 1);
@@ -435,8 +436,8 @@ static void kge_device_run(void *argument, uint32_t part) {
     uint32_t number = processes_first(trainer->processes) + part;
     kge_device *device = &trainer->device[number];
     frugal_status status = FRUGAL_OK;
-    for (uint64_t step = trainer->run->first; !status && step < atomic_load_explicit(&trainer->run->stop_at, memory_order_acquire);
-         step++) {
+    for (uint64_t step = trainer->run->first;
+         !status && step < atomic_load_explicit(&trainer->run->stop_at, memory_order_acquire); step++) {
         if (!number) kge_steer(trainer, step);
         status = kge_device_step(device, step);
     }
