@@ -1,6 +1,6 @@
-/* Processes that train together: the first one, which the user has started, and others, which it forks. They run the same
- * code on devices of their own, and share memory in which all pointers are valid in each of them, because it is mapped
- * before they are forked.
+/* Processes that train together: the first one, which the user has started, and others, which it forks. They run the
+ * same code on devices of their own, and share memory in which all pointers are valid in each of them, because it is
+ * mapped before they are forked.
  *
  *     processes_open(&p, n, devices, &error)              n = 1: no other process, and memory is ordinary memory
  *     shared = processes_memory(p, sizeof *shared)        before the start
@@ -13,8 +13,8 @@
  *     frugal_close(f), processes_close(p)
  *
  * No wait of these functions outlasts a process. A thread of the first one is told by the operating system when another
- * ends, and breaks all waits. If the first one ends, however it does, the system kills the others. Signals of the terminal
- * are for the first one; the others ignore them, so that they train until it stops.
+ * ends, and breaks all waits. If the first one ends, however it does, the system kills the others. Signals of the
+ * terminal are for the first one; the others ignore them, so that they train until it stops.
  *
  * Functions that can fail return 0, or -1 with *error filled. Linux only.
  */
@@ -60,8 +60,8 @@ int processes_is_other(const processes *p);
 void processes_begin(processes *p, uint32_t what);
 /* Until they have. Fails if one has ended. */
 int processes_await(processes *p, program_error *error);
-/* After a failure, which may be the consequence of the end of another process: if so, *error becomes that. With `status`
- * LOST or STOPPED it waits until the system has reported that end, a second at most. */
+/* After a failure, which may be the consequence of the end of another process: if so, *error becomes that. With
+ * `status` LOST or STOPPED it waits until the system has reported that end, a second at most. */
 void processes_explain(processes *p, frugal_status status, program_error *error);
 
 /* Where the training waits. Each place has a bell; who changes what others wait for there rings it. */

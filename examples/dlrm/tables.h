@@ -1,5 +1,5 @@
-/* The tables of a training: an instance of Frugal with the features' rows, and one with those of the linear part. They lie
- * in memory or in files, and begin anew, or as a save has them. */
+/* The tables of a training: an instance of Frugal with the features' rows, and one with those of the linear part. They
+ * lie in memory or in files, and begin anew, or as a save has them. */
 #ifndef DLRM_TABLES_H
 #define DLRM_TABLES_H
 

@@ -45,14 +45,14 @@ typedef struct dlrm_device {
 /* Of the current run. */
 typedef struct dlrm_run {
     uint64_t first;
-    /* Its end. The loader lowers it before it announces the last step, so a device that has looked that step up sees it;
-     * and before that step is loaded, so loaders of other processes do, too. */
+    /* Its end. The loader lowers it before it announces the last step, so a device that has looked that step up sees
+     * it; and before that step is loaded, so loaders of other processes do, too. */
     _Atomic uint64_t until;
     _Atomic uint64_t loaded; /* the slots of steps below this are filled, in all runs */
 } dlrm_run;
 
-/* Each process has its own, and those of its devices. All processes share devices, ends, slots, the dense layers and the
- * run. The first process has the loader; those of others announce what it has loaded. */
+/* Each process has its own, and those of its devices. All processes share devices, ends, slots, the dense layers and
+ * the run. The first process has the loader; those of others announce what it has loaded. */
 struct dlrm_trainer {
     dlrm_settings settings;
     dlrm_source source;

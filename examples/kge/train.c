@@ -39,7 +39,7 @@ typedef struct kge_run {
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
 } kge_run;
 
-/* Each process has its own, and those of its devices; all processes share the arrays of devices and ends, and the run. */
+/* Each process has its own, and those of its devices. All processes share devices, ends and the run. */
 struct kge_trainer {
     kge_settings settings;
     const kge_graph *graph;
