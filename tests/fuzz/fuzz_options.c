@@ -299,8 +299,8 @@ static int makes_checkpoints(const second *s) {
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {
-        "give either ",  "--batch ",      "--dim ",          "a step would read ",
-        "--steps 0 ",    "--devices is ", "--secondaries ",  "--checkpoint-every is of ",
+        "give either ",  "--batch ",      "--dim ",           "a step would read ",
+        "--steps 0 ",    "--devices is ", "--secondaries ",   "--checkpoint-every is of ",
         "--keep is of ", "--stale ",      "--place is empty", "--processes "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
