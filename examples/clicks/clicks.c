@@ -188,17 +188,29 @@ uint32_t clicks_checksum(const clicks *log) {
 
 /* ---- Batches -------------------------------------------------------------------------------------------- */
 
-int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error) {
+int clicks_batch_open_in(clicks_batch *batch, const clicks *log, uint32_t room, const clicks_memory *memory,
+                         program_error *error) {
     size_t samples = room, numbers = log->schema.n_numbers, features = log->schema.n_features;
     *batch = (clicks_batch){.room = room};
-    batch->labels = calloc(samples + 1, sizeof *batch->labels);
-    batch->numbers = calloc(samples * numbers + 1, sizeof *batch->numbers);
-    batch->ids = calloc(samples * features + 1, sizeof *batch->ids);
-    batch->truth = calloc(samples + 1, sizeof *batch->truth);
+    batch->labels = memory->allocate(memory->user, (samples + 1) * sizeof *batch->labels);
+    batch->numbers = memory->allocate(memory->user, (samples * numbers + 1) * sizeof *batch->numbers);
+    batch->ids = memory->allocate(memory->user, (samples * features + 1) * sizeof *batch->ids);
+    batch->truth = memory->allocate(memory->user, (samples + 1) * sizeof *batch->truth);
     if (batch->labels && batch->numbers && batch->ids && batch->truth) return 0;
-    clicks_batch_close(batch);
     return program_fail(error, "out of memory for a batch of %" PRIu32 " samples of %zu columns", room,
                         1 + numbers + features);
+}
+
+static void *clicks_allocate(void *user, size_t bytes) {
+    (void)user;
+    return calloc(1, bytes);
+}
+
+int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error) {
+    static const clicks_memory memory = {clicks_allocate, NULL};
+    int status = clicks_batch_open_in(batch, log, room, &memory, error);
+    if (status) clicks_batch_close(batch);
+    return status;
 }
 
 void clicks_batch_close(clicks_batch *batch) {

@@ -98,6 +98,13 @@ typedef struct clicks_batch { /* samples that follow each other in the log */
 } clicks_batch;
 
 int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error);
+/* The same in memory of the caller's, who frees it: allocate(user, bytes) returns zeros, or NULL. */
+typedef struct clicks_memory {
+    void *(*allocate)(void *user, size_t bytes);
+    void *user;
+} clicks_memory;
+int clicks_batch_open_in(clicks_batch *batch, const clicks *log, uint32_t room, const clicks_memory *memory,
+                         program_error *error);
 void clicks_batch_close(clicks_batch *batch);
 
 /* A pass over samples [first, end) of one log; samples are numbered from 0, and lines that are no samples have no

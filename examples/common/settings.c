@@ -86,20 +86,45 @@ static int training_check_stale(const training_options *options, program_error *
     return 0;
 }
 
-int training_options_check(const training_options *options, program_error *error) {
+/* Once the number of devices is known. */
+static int training_check_processes(const training_settings *settings, program_error *error) {
+    uint32_t processes = settings->processes, gpus = 0;
+    for (uint32_t d = 0; d < settings->devices; d++) gpus += settings->gpu[d] != 0;
+    if (processes <= 1) return 0;
+    if (settings->devices % processes)
+        return program_fail(error, "--processes is %u, and there are %u devices; give a number that divides them",
+                            processes, settings->devices);
+    if (gpus)
+        return program_fail(error, "--processes is %u, which is for devices on host cores; give no GPU", processes);
+    if (!settings->workers)
+        return program_fail(
+            error, "--processes is %u, and only workers serve other processes; give --workers 1 or more", processes);
+    if (settings->secondaries > 0)
+        return program_fail(error,
+                            "--processes does not go with --secondaries, whose copies are chosen in one process");
+    return 0;
+}
+
+static int training_check_devices(const training_options *options, program_error *error) {
     uint32_t listed = options->places.n;
     training_settings *settings = options->places.settings;
-    if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
-    if (settings->place && !*settings->place)
-        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
-    if (settings->trace && !*settings->trace)
-        return program_fail(error, "--trace is empty; give a file, or leave it out");
     if (!listed) return 0;
     if (options->devices_given && listed != settings->devices)
         return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,
                             listed);
     settings->devices = listed;
     return 0;
+}
+
+int training_options_check(const training_options *options, program_error *error) {
+    const training_settings *settings = options->places.settings;
+    if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
+    if (settings->place && !*settings->place)
+        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
+    if (settings->trace && !*settings->trace)
+        return program_fail(error, "--trace is empty; give a file, or leave it out");
+    if (training_check_devices(options, error)) return -1;
+    return training_check_processes(settings, error);
 }
 
 /* ---- The options --------------------------------------------------------------------------------------- */
@@ -165,6 +190,10 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"device", OPTIONS_READ, &options->places, .read = training_read_places, .value = "LIST",
                  .help = "the same, each where it is named: cpu or cuda:N, as in cuda:0,cuda:1; several may share a "
                          "GPU. For GPUs this is build/cuda's program, which `ninja cuda` builds"},
+                {"processes", OPTIONS_WHOLE32, &settings->processes, 1, FRUGAL_MAX_DEVICES,
+                 .help =
+                     "processes that these devices are divided among, evenly and in their order; on host cores, with "
+                     "workers, without --secondaries. The same bits"},
                 {"workers", OPTIONS_WHOLE32, &settings->workers, 0, 1024,
                  .help = "threads that flush; 0: waiting threads do it"},
                 {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},

@@ -17,6 +17,7 @@
 
 typedef struct training_settings {
     uint32_t devices, workers, lookahead;
+    uint32_t processes;              /* that the devices are divided among; 0 counts as 1 */
     uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
     double cache;                    /* rows cached by each device, as a share of all rows */
     frugal_cache_policy cache_policy;
@@ -58,7 +59,7 @@ typedef struct training_outputs {
 
 /* Their options, in five sections. */
 typedef struct training_options {
-    options_entry training[10], frugal[10], stale[3], checkpoints[5], results[5];
+    options_entry training[10], frugal[11], stale[3], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

@@ -96,6 +96,26 @@ int training_run(uint32_t parts, void run(void *trainer, uint32_t part), void gi
     return started < parts ? program_fail(error, "cannot start %u threads; use fewer --devices", parts) : 0;
 }
 
+void training_give_up(processes *p, const training_end *end, uint32_t n, uint32_t devices) {
+    const training_end *failed = training_failure(end, n);
+    program_error why;
+    if (!processes_is_other(p)) {
+        processes_break(p);
+        return;
+    }
+    if (!training_failed(end, n, devices, &why)) program_fail(&why, "cannot start its threads; use fewer --devices");
+    processes_end(p, failed ? failed->status : FRUGAL_ERR_WORKER, &why);
+}
+
+int training_join_run(processes *p, int status, const training_end *end, uint32_t n, uint32_t devices,
+                      program_error *error) {
+    const training_end *failed = training_failure(end, n);
+    if (!status) status = training_failed(end, n, devices, error);
+    if (!status) return processes_await(p, error);
+    processes_explain(p, failed ? failed->status : FRUGAL_OK, error);
+    return status;
+}
+
 /* ---- The clock ----------------------------------------------------------------------------------------- */
 
 void training_start(training_clock *clock) {

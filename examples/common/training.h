@@ -21,6 +21,7 @@
 #ifndef TRAINING_H
 #define TRAINING_H
 
+#include "examples/common/processes.h"
 #include "examples/common/settings.h"
 
 /* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. A
@@ -50,6 +51,14 @@ int training_failed(const training_end *end, uint32_t n, uint32_t devices, progr
  * thread cannot be started, give_up(trainer) must make the others return. */
 int training_run(uint32_t parts, void run(void *trainer, uint32_t part), void give_up(void *trainer), void *trainer,
                  program_error *error);
+
+/* When a part of a trainer gives up in a process that was forked, ends this process with the failure of end[n]; else
+ * has no wait of processes.h last. */
+void training_give_up(processes *p, const training_end *end, uint32_t n, uint32_t devices);
+/* Waits until the other processes have done what they were begun with, unless the run failed here: `status`. Fills
+ * *error with what failed first, in any process. */
+int training_join_run(processes *p, int status, const training_end *end, uint32_t n, uint32_t devices,
+                      program_error *error);
 
 /* Seconds of training, over several runs. */
 typedef struct training_clock {

@@ -139,8 +139,14 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
 
 /* A generated log is for demonstration. */
 static void dlrm_set_defaults(int generate) {
-    training_settings common = {
-        .devices = 1, .workers = 1, .lookahead = 10, .batch = 256, .lr = 0.02f, .init = 0.05f, .decay = 1};
+    training_settings common = {.devices = 1,
+                                .processes = 1,
+                                .workers = 1,
+                                .lookahead = 10,
+                                .batch = 256,
+                                .lr = 0.02f,
+                                .init = 0.05f,
+                                .decay = 1};
     common.optimizer = FRUGAL_ADAGRAD;
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);

@@ -1,26 +1,20 @@
 /* The training loop over Frugal's logical devices. */
 #include "examples/dlrm/train.h"
 #include "examples/dlrm/deal.h"
+#include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
+#include "examples/dlrm/tables.h"
+#include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
 #include "examples/common/training_cuda.h"
 #endif
-#include "examples/common/vector.h"
-#include "src/arithmetic.h"
-#include "src/format.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
-#define DLRM_INSTANCES 2
 
 /* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed.
  * So with a ring of L + 2 slots all devices have finished with the slot's previous step. They see what the loader
@@ -32,15 +26,6 @@ typedef struct dlrm_slot {
     int end;                                /* no step but the end: nothing follows */
 } dlrm_slot;
 
-/* Where devices wait for each other. */
-typedef struct dlrm_meeting {
-    pthread_mutex_t lock;
-    pthread_cond_t complete;
-    uint32_t here;
-    uint64_t round;
-    int broken; /* a device will not come */
-} dlrm_meeting;
-
 typedef struct dlrm_device {
     dlrm_trainer *trainer;
     uint32_t number;
@@ -50,27 +35,39 @@ typedef struct dlrm_device {
     float *grads[DLRM_INSTANCES]; /* likewise */
     float *parameter_grads;       /* of a device on host cores */
     const float *gradient;        /* the step's, in host memory: parameter_grads, or what came from its GPU */
-    double power1, power2;        /* Adam's betas to the power of the steps so far */
-    double loss;                  /* sum over the device's samples of the step */
-    uint64_t trained;             /* steps of this run */
-    int ended;                    /* it met the last slot */
-    training_end *end;            /* the trainer's, of this device */
+    dlrm_dense dense;
+    double loss;       /* sum over the device's samples of the step */
+    uint64_t trained;  /* steps of this run */
+    int ended;         /* it met the last slot */
+    training_end *end; /* the trainer's, of this device */
 } dlrm_device;
 
+/* Of the current run. */
+typedef struct dlrm_run {
+    uint64_t first;
+    /* Its end. The loader lowers it before it announces the last step, so a device that has looked that step up sees
+     * it; and before that step is loaded, so loaders of other processes do, too. */
+    _Atomic uint64_t until;
+    _Atomic uint64_t loaded; /* the slots of steps below this are filled, in all runs */
+} dlrm_run;
+
+/* Each process has its own, and those of its devices. All processes share devices, ends, slots, the dense layers and
+ * the run. The first process has the loader; those of others announce what it has loaded. */
 struct dlrm_trainer {
     dlrm_settings settings;
     dlrm_source source;
     dlrm_layers layers;
+    processes *processes;
     frugal_workers *workers;
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
-    int made[DLRM_INSTANCES]; /* this trainer made the file */
+    int made[DLRM_INSTANCES]; /* this trainer made the tables' file */
     dlrm_device *device;      /* [devices] */
-    training_end *end;        /* [devices + 1]: the last one is the loader's */
-    dlrm_slot slot[DLRM_SLOTS];
+    training_end *end;        /* [devices + processes]: the last ones are the loaders' */
+    dlrm_slot *slot;          /* [L + 2] */
+    dlrm_run *run;
     /* Of the dense layers: between two meetings each device writes its range. */
     float *parameters, *parameter_state, *parameter_sum; /* parameter_sum: the sum of the devices' gradients */
-    dlrm_meeting meeting;
     double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
     uint64_t samples;
     uint64_t step;    /* next to train; between runs */
@@ -86,9 +83,6 @@ struct dlrm_trainer {
     uint64_t announced, epoch, loaded; /* next step to announce; number of passes begun; number of samples so far */
     uint64_t pass, samples_a_pass;     /* samples of this pass so far; of each one before */
     int in_pass, stopping;             /* a pass has begun; the loader has found that the training stops */
-    /* This run's end. The loader lowers it before it announces the last step, so a device that has looked that step up
-     * sees it. */
-    _Atomic uint64_t until;
     _Atomic double read_seconds;
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
@@ -102,123 +96,15 @@ static dlrm_slot *dlrm_slot_of(dlrm_trainer *trainer, uint64_t step) {
     return &trainer->slot[step % (trainer->settings.common.lookahead + 2)];
 }
 
+/* The number of training_ends. */
+static uint32_t dlrm_ends(const dlrm_trainer *trainer) {
+    uint32_t devices = trainer->settings.common.devices;
+    return devices + devices / processes_devices(trainer->processes);
+}
+
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-enum { DLRM_LONGEST_PATH = 4096 };
-
-/* The name of the file with the instance's tables, if they lie in a file. */
-static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
-                           program_error *error) {
-    int n = snprintf(file, DLRM_LONGEST_PATH, "%s%s", settings->table_file, instance ? ".linear" : "");
-    if (n < DLRM_LONGEST_PATH) return 0;
-    return program_fail(error, "the name of the tables' file has %d bytes; the limit is %d", n, DLRM_LONGEST_PATH - 1);
-}
-
-/* `look`: opens the existing file only to look at it: it is not restored, and refused if it is torn, so that it stays
- * as it is. */
-static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look, program_error *error) {
-    const dlrm_settings *settings = &trainer->settings;
-    uint32_t features = settings->model.features;
-    char file[DLRM_LONGEST_PATH];
-    if (settings->table_file && dlrm_table_file(settings, instance, file, error)) return -1;
-    frugal_table *tables = calloc(features, sizeof *tables);
-    if (!tables) return program_fail(error, "out of memory");
-    float init = instance == 0 ? settings->common.init : 0; /* a linear model may begin with zeros */
-    for (uint32_t i = 0; i < features; i++)
-        tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
-                                   .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
-                                   .low = -init,
-                                   .high = init};
-    frugal_desc desc = {.tables = tables,
-                        .n_tables = features,
-                        .dim = dlrm_dim(trainer, instance),
-                        .devices = settings->common.devices,
-                        .max_keys = settings->common.batch * features,
-                        .lookahead = settings->common.lookahead,
-                        .shared_workers = trainer->workers,
-                        .mode = settings->common.mode,
-                        .alone = settings->common.alone,
-                        .seed = settings->common.seed,
-                        .saved = &settings->saved,
-                        .n_saved = settings->saved && !look ? 1 : 0,
-                        .saved_part = instance,
-                        .first_step = look ? 0 : trainer->step + trainer->skipped,
-                        .optimizer = {.kind = settings->common.optimizer,
-                                      .weight_decay = settings->common.weight_decay,
-                                      .initial_accumulator = settings->accumulator}};
-    if (settings->table_file)
-        desc.file = file, desc.sparse = settings->table_file_sparse,
-        desc.take_torn = settings->table_file_torn && !look;
-    frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
-    free(tables);
-    if (!status) return 0;
-    if (!settings->table_file) return training_fail("cannot open the embedding tables", error);
-    int torn = strstr(frugal_message(), "is torn") != NULL;
-    if (look && torn && (settings->saved || settings->table_file_torn)) return 0;
-    return training_fail(
-        torn ? "cannot open --table-file (--table-file-torn takes it as it is)" : "cannot open --table-file", error);
-}
-
-/* The next step of the clean table in this file. 0: the file is not a clean table. */
-static int dlrm_table_step(const char *file, uint64_t *step) {
-    table_header header;
-    FILE *stream = fopen(file, "rbe");
-    int clean = stream && fread(&header, sizeof header, 1, stream) == 1 && header.use == TABLE_CLEAN &&
-                !memcmp(header.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
-    if (stream) fclose(stream);
-    if (clean) *step = header.step;
-    return clean;
-}
-
-/* Are all parts of the save of Frugal's next step? */
-static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
-    uint64_t wanted = trainer->step + trainer->skipped;
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_saved saved;
-        if (frugal_read_saved(trainer->settings.saved, i, &saved))
-            return training_fail("cannot open the embedding tables", error);
-        if (saved.step != wanted)
-            return program_fail(error,
-                                "the save cannot be used: part %u is of step %llu, and the state beside it of step "
-                                "%llu: %.300s",
-                                i, (unsigned long long)saved.step, (unsigned long long)wanted, trainer->settings.saved);
-    }
-    return 0;
-}
-
-/* Before the first file is restored or taken: can all be? If only one could, one file would be of the checkpoint, and
- * the other as it was. Two files that are used as they are must be of the same step. */
-static int dlrm_look_at_tables(dlrm_trainer *trainer, program_error *error) {
-    const dlrm_settings *settings = &trainer->settings;
-    char file[DLRM_LONGEST_PATH];
-    uint64_t step[DLRM_INSTANCES] = {0};
-    uint32_t known = 0;
-    if (settings->saved && dlrm_check_saved(trainer, error)) return -1;
-    for (uint32_t i = 0; settings->table_file && i < trainer->instances; i++) {
-        struct stat is;
-        if (dlrm_table_file(settings, i, file, error)) return -1;
-        trainer->made[i] = stat(file, &is) != 0;
-        if (trainer->made[i] || !is.st_size) continue; /* there is nothing to look at */
-        int status = dlrm_instance_open(trainer, i, 1, error);
-        frugal_close(trainer->frugal[i]);
-        trainer->frugal[i] = NULL;
-        if (status) return -1;
-        known += (uint32_t)dlrm_table_step(file, &step[i]);
-    }
-    if (settings->saved || known < 2 || step[0] == step[1]) return 0;
-    return program_fail(error,
-                        "--table-file %.200s is of step %llu, and %.200s of step %llu: they are of two trainings; "
-                        "restore them with --resume, or give another name",
-                        settings->table_file, (unsigned long long)step[0], file, (unsigned long long)step[1]);
-}
-
-/* After a failure: removes the files that this trainer made, while this process still holds them. */
-static void dlrm_remove_made(dlrm_trainer *trainer) {
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        const frugal_desc *settings = frugal_settings(trainer->frugal[i]);
-        if (settings && trainer->made[i]) unlink(settings->file);
-    }
-}
+enum { DLRM_JOIN_SECONDS = 30 }; /* far more than needed: the tables are open by then */
 
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
     double rows = 0;
@@ -238,8 +124,6 @@ static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
             return program_fail(error, "out of memory for %llu rows a step; use a smaller --batch",
                                 (unsigned long long)positions);
     }
-    device->parameter_grads = training_floats(trainer->layers.parameters);
-    if (!device->parameter_grads) return program_fail(error, "out of memory for the dense layers");
     return dlrm_workspace_open(&device->work, &trainer->settings.model, trainer->settings.common.batch, error);
 }
 
@@ -269,7 +153,9 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     device->number = number;
     device->end = &trainer->end[number];
     const dlrm_state *resumed = trainer->settings.resumed;
-    device->power1 = resumed ? resumed->power1 : 1, device->power2 = resumed ? resumed->power2 : 1;
+    device->dense = (dlrm_dense){.kind = trainer->settings.dense_optimizer,
+                                 .power1 = resumed ? resumed->power1 : 1,
+                                 .power2 = resumed ? resumed->power2 : 1};
 #ifdef TRAINING_CUDA
     if (trainer->settings.common.gpu[number]) return dlrm_gpu_open(device, error);
 #endif
@@ -335,35 +221,104 @@ static int dlrm_dealer_open_for(dlrm_trainer *trainer, program_error *error) {
     return dlrm_dealer_open(&trainer->dealer, &desc, error);
 }
 
-static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
+static int dlrm_fail_dense(const dlrm_trainer *trainer, program_error *error) {
+    return program_fail(error, "out of memory for the dense layers (%llu parameters)",
+                        (unsigned long long)trainer->layers.parameters);
+}
+
+/* The dense layers as the model begins. */
+static int dlrm_dense_open(dlrm_trainer *trainer, uint64_t state, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    if (dlrm_check_sizes(trainer, error)) return -1;
-    if (dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
-    trainer->parameters = training_floats(trainer->layers.parameters);
-    uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
-    trainer->parameter_state = calloc(state + 1, sizeof(float));
-    trainer->parameter_sum = training_floats(trainer->layers.parameters);
+    processes *p = trainer->processes;
+    size_t bytes = trainer->layers.parameters * sizeof(float);
+    trainer->parameters = processes_memory(p, bytes);
+    trainer->parameter_state = processes_memory(p, state * sizeof(float));
+    trainer->parameter_sum = processes_memory(p, bytes);
     if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
-        return program_fail(error, "out of memory for the dense layers (%llu parameters)",
-                            (unsigned long long)trainer->layers.parameters);
+        return dlrm_fail_dense(trainer, error);
+    for (uint32_t d = 0; d < settings->common.devices; d++) {
+        if (settings->common.gpu[d]) continue;
+        trainer->device[d].parameter_grads = processes_memory(p, bytes);
+        if (!trainer->device[d].parameter_grads) return dlrm_fail_dense(trainer, error);
+    }
     dlrm_init(&settings->model, settings->common.seed, trainer->parameters);
     for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
         trainer->parameter_state[i] = settings->accumulator;
-    if (dlrm_dealer_open_for(trainer, error)) return -1;
+    return 0;
+}
+
+static void *dlrm_slot_memory(void *trainer, size_t bytes) {
+    return processes_memory(((dlrm_trainer *)trainer)->processes, bytes);
+}
+
+/* All that processes share, as the training begins or goes on. */
+static int dlrm_shared_open(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    uint32_t slots = settings->common.lookahead + 2, room = settings->common.batch * settings->common.devices;
+    uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
+    clicks_memory memory = {dlrm_slot_memory, trainer};
+    if (dlrm_dense_open(trainer, state, error) || dlrm_dealer_open_for(trainer, error)) return -1;
     if (settings->resumed && dlrm_resume(trainer, state, error)) return -1;
-    for (uint32_t i = 0; i < settings->common.lookahead + 2; i++)
-        if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log,
-                              settings->common.batch * settings->common.devices, error))
-            return -1;
-    if (settings->common.workers) {
-        frugal_status status = frugal_workers_open(settings->common.workers, &trainer->workers);
-        if (status) return training_fail("cannot start the workers", error);
-    }
-    if (dlrm_look_at_tables(trainer, error)) return -1;
-    for (uint32_t i = 0; i < trainer->instances; i++)
-        if (dlrm_instance_open(trainer, i, 0, error)) return -1;
-    for (uint32_t d = 0; d < settings->common.devices; d++)
+    atomic_store(&trainer->run->loaded, trainer->announced);
+    trainer->slot = processes_memory(trainer->processes, slots * sizeof *trainer->slot);
+    if (!trainer->slot) return program_fail(error, "out of memory");
+    for (uint32_t i = 0; i < slots; i++)
+        if (clicks_batch_open_in(&trainer->slot[i].batch, trainer->source.log, room, &memory, error)) return -1;
+    return 0;
+}
+
+/* Attaches the devices of this process. */
+static int dlrm_devices_open(dlrm_trainer *trainer, program_error *error) {
+    uint32_t first = processes_first(trainer->processes), end = first + processes_devices(trainer->processes);
+    for (uint32_t d = first; d < end; d++)
         if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
+    return 0;
+}
+
+/* What another process does when the first one begins it. */
+enum { DLRM_JOIN, DLRM_RUN };
+
+static int dlrm_run_parts(dlrm_trainer *trainer, program_error *error);
+
+static int dlrm_work(void *argument, uint32_t what, program_error *error) {
+    dlrm_trainer *trainer = argument;
+    if (what == DLRM_RUN) return dlrm_run_parts(trainer, error);
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (frugal_join(processes_name(trainer->processes, i), DLRM_JOIN_SECONDS, &trainer->frugal[i]))
+            return training_fail("cannot join the embedding tables", error);
+    return dlrm_devices_open(trainer, error);
+}
+
+static void dlrm_leave(void *argument) {
+    dlrm_trainer *trainer = argument;
+    for (uint32_t i = 0; i < trainer->instances; i++) frugal_close(trainer->frugal[i]);
+}
+
+/* The tables, which other processes join. */
+static int dlrm_instances_open(dlrm_trainer *trainer, program_error *error) {
+    uint32_t workers = trainer->settings.common.workers;
+    if (workers && frugal_workers_open(workers, &trainer->workers))
+        return training_fail("cannot start the workers", error);
+    dlrm_tables tables = {.settings = &trainer->settings,
+                          .log = trainer->source.log,
+                          .workers = trainer->workers,
+                          .instances = trainer->instances,
+                          .step = trainer->step + trainer->skipped,
+                          .frugal = trainer->frugal,
+                          .made = trainer->made};
+    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) tables.name[i] = processes_name(trainer->processes, i);
+    return dlrm_tables_open(&tables, error);
+}
+
+static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
+    static const processes_work work = {dlrm_work, dlrm_leave};
+    const dlrm_settings *settings = &trainer->settings;
+    if (dlrm_check_sizes(trainer, error) || dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
+    if (dlrm_shared_open(trainer, error)) return -1;
+    if (processes_start(trainer->processes, &work, trainer, error)) return -1;
+    if (dlrm_instances_open(trainer, error)) return -1;
+    processes_begin(trainer->processes, DLRM_JOIN);
+    if (dlrm_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     for (uint32_t i = 0; settings->secondaries && i < trainer->instances; i++)
         if (secondaries_list(settings->secondaries, trainer->frugal[i], error)) return -1;
     /* After the lists, which empty caches. */
@@ -373,25 +328,32 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     return training_trace_start(&settings->common, trainer->frugal, trainer->instances, error);
 }
 
+/* What there must be to close a trainer. */
+static int dlrm_memory_open(dlrm_trainer *trainer, program_error *error) {
+    const training_settings *settings = &trainer->settings.common;
+    if (processes_open(&trainer->processes, settings->processes, settings->devices, error)) return -1;
+    processes *p = trainer->processes;
+    trainer->device = processes_memory(p, settings->devices * sizeof *trainer->device);
+    trainer->end = processes_memory(p, dlrm_ends(trainer) * sizeof *trainer->end);
+    trainer->run = processes_memory(p, sizeof *trainer->run);
+    return trainer->device && trainer->end && trainer->run ? 0 : program_fail(error, "out of memory");
+}
+
 int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
                       program_error *error) {
     dlrm_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
     if (!trainer) return program_fail(error, "out of memory");
-    pthread_mutex_init(&trainer->meeting.lock, NULL);
-    pthread_cond_init(&trainer->meeting.complete, NULL);
-    trainer->device = calloc(settings->common.devices, sizeof *trainer->device);
-    trainer->end = calloc(settings->common.devices + 1, sizeof *trainer->end);
-    if (!trainer->device || !trainer->end) {
-        dlrm_trainer_close(trainer);
-        return program_fail(error, "out of memory");
-    }
     trainer->settings = *settings;
     trainer->source = *source;
     trainer->instances = dlrm_has_linear(&settings->model) ? 2 : 1;
+    if (dlrm_memory_open(trainer, error)) {
+        dlrm_trainer_close(trainer);
+        return -1;
+    }
     int status = dlrm_parts_open(trainer, error);
     if (status) {
-        dlrm_remove_made(trainer);
+        dlrm_tables_remove(trainer->frugal, trainer->made);
         dlrm_trainer_close(trainer);
     } else
         *out = trainer;
@@ -401,6 +363,7 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
 
 int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error) {
     int status = 0;
+    if (trainer) processes_leave(trainer->processes);
     for (uint32_t i = 0; trainer && i < DLRM_INSTANCES; i++) {
         if (frugal_close(trainer->frugal[i]) != FRUGAL_OK && !status)
             status = training_fail("the tables are not saved", error);
@@ -409,33 +372,26 @@ int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error) {
     return status;
 }
 
+static void dlrm_device_close(dlrm_device *device) {
+    dlrm_workspace_close(device->work);
+    for (uint32_t i = 0; i < DLRM_INSTANCES && !device->cuda; i++) {
+        free(device->rows[i]);
+        free(device->grads[i]);
+    }
+    dlrm_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
+}
+
+/* The other processes close their devices by their end. */
 void dlrm_trainer_close(dlrm_trainer *trainer) {
     program_error error;
     if (!trainer) return;
+    uint32_t devices = trainer->device ? processes_devices(trainer->processes) : 0;
     dlrm_trainer_close_tables(trainer, &error);
     frugal_workers_close(trainer->workers);
-    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
-        dlrm_device *device = &trainer->device[d];
-        dlrm_workspace_close(device->work);
-        if (!trainer->settings.common.gpu[d]) {
-            for (uint32_t i = 0; i < DLRM_INSTANCES; i++) {
-                free(device->rows[i]);
-                free(device->grads[i]);
-            }
-        }
-        free(device->parameter_grads);
-        dlrm_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
-    }
-    for (uint32_t i = 0; i < DLRM_SLOTS; i++) clicks_batch_close(&trainer->slot[i].batch);
+    for (uint32_t d = 0; d < devices; d++) dlrm_device_close(&trainer->device[d]);
     clicks_reader_close(trainer->reader);
     dlrm_dealer_close(trainer->dealer);
-    pthread_mutex_destroy(&trainer->meeting.lock);
-    pthread_cond_destroy(&trainer->meeting.complete);
-    free(trainer->parameters);
-    free(trainer->parameter_state);
-    free(trainer->parameter_sum);
-    free(trainer->device);
-    free(trainer->end);
+    processes_close(trainer->processes);
     free(trainer);
 }
 
@@ -499,8 +455,10 @@ static void dlrm_end_pass(dlrm_trainer *trainer) {
     trainer->reader = NULL;
 }
 
+/* Of this process. */
 static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
-    return &trainer->end[trainer->settings.common.devices];
+    const processes *p = trainer->processes;
+    return &trainer->end[trainer->settings.common.devices + processes_first(p) / processes_devices(p)];
 }
 
 /* All samples of a pass are read: are they as many as were counted, or as in the previous pass? */
@@ -555,7 +513,7 @@ static int dlrm_read(dlrm_trainer *trainer, dlrm_slot *slot) {
 
 /* Relaxed: lookup has acquired what was announced, and this with it. */
 static uint64_t dlrm_until(const dlrm_trainer *trainer) {
-    return atomic_load_explicit(&trainer->until, memory_order_relaxed);
+    return atomic_load_explicit(&trainer->run->until, memory_order_relaxed);
 }
 
 /* Fills the slot of the next step. */
@@ -571,7 +529,8 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
     trainer->stopping |= stops;
     if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
-        atomic_store_explicit(&trainer->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
+        atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
+                              memory_order_relaxed); /* announce releases it */
     if (dlrm_read(trainer, slot)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
@@ -592,11 +551,27 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     return frugal_announce(trainer->frugal[instance], device, trainer->announced + trainer->skipped, &announcement);
 }
 
-/* Loads a step, and announces it to all devices. */
+/* Until the loader of the first process has filled the slot of the next step; or until there is none in this run. */
+static frugal_status dlrm_await_step(dlrm_trainer *trainer) {
+    for (;;) {
+        uint32_t heard = processes_listen(trainer->processes, PROCESSES_LOADER);
+        if (atomic_load(&trainer->run->loaded) > trainer->announced || dlrm_until(trainer) <= trainer->announced)
+            return FRUGAL_OK;
+        if (processes_sleep(trainer->processes, PROCESSES_LOADER, heard)) return FRUGAL_STOPPED;
+    }
+}
+
+/* Loads a step, unless it is another process's to load, and announces it to the devices of this process. */
 static frugal_status dlrm_load_step(dlrm_trainer *trainer, dlrm_slot *slot, frugal_keys *segments) {
-    if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
+    processes *p = trainer->processes;
+    uint32_t first = processes_first(p), end = first + processes_devices(p);
     frugal_status status = FRUGAL_OK;
-    for (uint32_t d = 0; d < trainer->settings.common.devices; d++)
+    if (!processes_is_other(p)) {
+        if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
+        atomic_store(&trainer->run->loaded, trainer->announced + 1);
+        processes_ring(p, PROCESSES_LOADER);
+    }
+    for (uint32_t d = first; d < end; d++)
         for (uint32_t i = 0; i < trainer->instances && !status; i++) status = dlrm_announce(trainer, i, d, segments);
     if (status)
         training_fail("cannot announce a batch", &dlrm_loader_end(trainer)->error);
@@ -611,7 +586,9 @@ static void dlrm_loader_run(dlrm_trainer *trainer) {
     frugal_keys *segments = calloc(trainer->settings.model.features + 1, sizeof *segments);
     frugal_status status = segments ? FRUGAL_OK : FRUGAL_ERR_MEMORY;
     if (status) program_fail(&dlrm_loader_end(trainer)->error, "out of memory");
-    for (int end = 0; !status && !end && trainer->announced < dlrm_until(trainer);) {
+    for (int end = 0; !status && !end;) {
+        if (processes_is_other(trainer->processes)) status = dlrm_await_step(trainer);
+        if (status || trainer->announced >= dlrm_until(trainer)) break;
         dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
         status = dlrm_load_step(trainer, slot, segments);
         end = slot->end;
@@ -626,61 +603,8 @@ static void dlrm_loader_run(dlrm_trainer *trainer) {
 /* Called when a thread gives up, so that no other thread waits for it. */
 static void dlrm_give_up(void *argument) {
     dlrm_trainer *trainer = argument;
+    training_give_up(trainer->processes, trainer->end, dlrm_ends(trainer), trainer->settings.common.devices);
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_stop(trainer->frugal[i]);
-    pthread_mutex_lock(&trainer->meeting.lock);
-    trainer->meeting.broken = 1;
-    pthread_cond_broadcast(&trainer->meeting.complete);
-    pthread_mutex_unlock(&trainer->meeting.lock);
-}
-
-/* Until all devices are here. */
-static frugal_status dlrm_meet(dlrm_trainer *trainer) {
-    dlrm_meeting *meeting = &trainer->meeting;
-    if (trainer->settings.common.devices == 1) return FRUGAL_OK;
-    pthread_mutex_lock(&meeting->lock);
-    uint64_t round = meeting->round;
-    if (++meeting->here == trainer->settings.common.devices) {
-        meeting->here = 0;
-        meeting->round++;
-        pthread_cond_broadcast(&meeting->complete);
-    }
-    while (meeting->round == round && !meeting->broken) pthread_cond_wait(&meeting->complete, &meeting->lock);
-    frugal_status status = meeting->round == round ? FRUGAL_STOPPED : FRUGAL_OK;
-    pthread_mutex_unlock(&meeting->lock);
-    return status;
-}
-
-/* sum[n] = a[n] + b[n]; `sum` may be `a`. */
-VECTOR_CLONES static void dlrm_add(float *sum, const float *a, const float *restrict b, uint64_t n) {
-    for (uint64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
-}
-
-/* The optimizers' arithmetic is Frugal's own, so that a dense layer learns as a row does. */
-VECTOR_CLONES static void dlrm_sgd(float *restrict w, const float *restrict g, uint64_t n, float lr) {
-    for (uint64_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], g[i], lr);
-}
-VECTOR_CLONES static void dlrm_adagrad(float *restrict w, float *restrict s, const float *restrict g, uint64_t n,
-                                       float lr) {
-    for (uint64_t i = 0; i < n; i++) w[i] = frugal_adagrad(w[i], &s[i], g[i], lr, 1e-10f);
-}
-VECTOR_CLONES static void dlrm_adam(float *restrict w, float *restrict m, float *restrict v, const float *restrict g,
-                                    uint64_t n, float step_size) {
-    for (uint64_t i = 0; i < n; i++)
-        w[i] = frugal_adam(w[i], &m[i], &v[i], g[i], step_size, 1.0f - 0.9f, 1.0f - 0.999f, 1e-8f);
-}
-
-/* One step of n of the dense layers' parameters, `from` on. */
-static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const float *g, float lr) {
-    dlrm_trainer *trainer = device->trainer;
-    float *w = trainer->parameters + from, *s = trainer->parameter_state + from;
-    if (trainer->settings.dense_optimizer == FRUGAL_ADAM) {
-        device->power1 *= 0.9, device->power2 *= 0.999;
-        float step_size = (float)((double)lr * sqrt(1 - device->power2) / (1 - device->power1));
-        dlrm_adam(w, s, s + trainer->layers.parameters, g, n, step_size);
-    } else if (trainer->settings.dense_optimizer == FRUGAL_ADAGRAD)
-        dlrm_adagrad(w, s, g, n, lr);
-    else
-        dlrm_sgd(w, g, n, lr);
 }
 
 /* The dense layers' part of a step, and its loss. Each device sums one range of the gradients over all devices, in
@@ -690,15 +614,16 @@ static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t s
     uint32_t devices = trainer->settings.common.devices;
     uint64_t all = trainer->layers.parameters;
     uint64_t from = all * device->number / devices, end = all * (device->number + 1) / devices;
-    frugal_status status = dlrm_meet(trainer);
+    frugal_status status = processes_meet(trainer->processes);
     if (status) return status;
     const float *sum = trainer->device[0].gradient + from;
     for (uint32_t d = 1; d < devices; d++, sum = trainer->parameter_sum + from)
-        dlrm_add(trainer->parameter_sum + from, sum, trainer->device[d].gradient + from, end - from);
-    dlrm_apply(device, from, end - from, sum, lr);
+        dlrm_dense_add(trainer->parameter_sum + from, sum, trainer->device[d].gradient + from, end - from);
+    dlrm_dense_step(&device->dense, trainer->parameters + from, trainer->parameter_state + from, all, sum, end - from,
+                    lr);
     for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
     if (device->number == 0) trainer->samples += samples;
-    status = dlrm_meet(trainer);
+    status = processes_meet(trainer->processes);
     if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->end->error))
         status = FRUGAL_ERR_CUDA;
     return status;
@@ -773,7 +698,7 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
 static void dlrm_device_run(dlrm_device *device) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
-    for (uint64_t step = trainer->step; step < dlrm_until(trainer) && !device->ended && !status; step++) {
+    for (uint64_t step = trainer->run->first; step < dlrm_until(trainer) && !device->ended && !status; step++) {
         double now = device->number ? 0 : training_elapsed(&trainer->clock);
         if (!device->number && training_report_is_due(&trainer->reporter, step, now))
             dlrm_make_report(trainer, step, now);
@@ -791,7 +716,12 @@ static void dlrm_part_run(void *argument, uint32_t part) {
     if (part == 0)
         dlrm_loader_run(trainer);
     else
-        dlrm_device_run(&trainer->device[part - 1]);
+        dlrm_device_run(&trainer->device[processes_first(trainer->processes) + part - 1]);
+}
+
+/* Of this process. */
+static int dlrm_run_parts(dlrm_trainer *trainer, program_error *error) {
+    return training_run(processes_devices(trainer->processes) + 1, dlrm_part_run, dlrm_give_up, trainer, error);
 }
 
 /* Frugal's next step. */
@@ -812,7 +742,7 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     const dlrm_settings *settings = &trainer->settings;
     uint64_t last = settings->common.steps ? settings->common.steps : UINT64_MAX;
     uint32_t devices = settings->common.devices;
-    atomic_store(&trainer->until, until < last ? until : last);
+    atomic_store(&trainer->run->until, until < last ? until : last);
     trainer->stop = stop;
     trainer->stopping = 0;
     double seconds = settings->common.seconds;
@@ -821,15 +751,23 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
         return 0;
     }
     for (uint32_t d = 0; d < devices; d++) trainer->device[d].trained = 0;
+    trainer->run->first = trainer->step;
     training_start(&trainer->clock);
-    int status = training_run(devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
+    processes_begin(trainer->processes, DLRM_RUN);
+    int status = dlrm_run_parts(trainer, error);
+    status = training_join_run(trainer->processes, status, trainer->end, dlrm_ends(trainer), devices, error);
     training_pause(&trainer->clock);
-    int traced = training_trace_write(&settings->common, trainer->frugal, trainer->instances, error);
-    if (status || training_failed(trainer->end, devices + 1, devices, error) || traced) return -1;
+    program_error tracing; /* a trace of what failed is written, too */
+    int traced =
+        training_trace_write(&settings->common, trainer->frugal, trainer->instances, status ? &tracing : error);
+    if (status || traced) return -1;
     trainer->step += trainer->device[0].trained;
     if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
     for (uint32_t i = 0; i < trainer->instances; i++)
-        if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) return -1;
+        if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) {
+            processes_explain(trainer->processes, FRUGAL_ERR_LOST, error);
+            return -1;
+        }
     return 0;
 }
 
@@ -873,8 +811,8 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
                         .misses = sums.misses,
                         .stall = sums.stall,
                         .read_seconds = dlrm_trainer_read_seconds(trainer),
-                        .power1 = device->power1,
-                        .power2 = device->power2,
+                        .power1 = device->dense.power1,
+                        .power2 = device->dense.power2,
                         .saved = trainer->saved,
                         .parameters = trainer->layers.parameters,
                         .state = state,

@@ -6,6 +6,9 @@
  * devices need not wait for reading, sorting and planning. Dense layers are the same for all devices: their gradients
  * are summed in the order of the devices, a range of them by each device, which also updates it.
  *
+ * The devices may be divided among processes (common/processes.h), which dlrm_trainer_open forks; the functions below
+ * are called in the first of them.
+ *
  * A step's samples follow from the log alone, so a command gives the same bits whatever the workers, the lookahead, the
  * caches, the mode and the timing.
  */
@@ -53,7 +56,7 @@ typedef struct dlrm_source { /* where the training samples are */
 
 typedef struct dlrm_trainer dlrm_trainer;
 
-/* On failure *out is NULL. */
+/* With several processes there must be no other thread. On failure *out is NULL. */
 int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
                       program_error *error);
 void dlrm_trainer_close(dlrm_trainer *trainer);

@@ -7,9 +7,9 @@
  * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
  * state and describe (for checkpoints), eval (ranking), save (names). In examples/common, what the programs share:
  * course (a program that trains, from its options to its exit status), settings (options that all have), placing
- * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), report, progress,
- * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), options,
- * program, vector.h.
+ * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), processes
+ * (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what;
+ * uses checkpoint, identity), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"

@@ -8,7 +8,8 @@
 /* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237, see docs/kge.md.
  * .model: kind, loss, dim, margin and temperature (of the other losses), N3, reciprocal. */
 /* clang-format off */
-#define KGE_COMMON .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f, .devices = 2, .workers = 1, .lookahead = 10
+#define KGE_COMMON                                                                                           \
+    .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
 static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},

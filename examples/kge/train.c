@@ -2,6 +2,7 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -13,6 +14,8 @@
 
 #define KGE_BATCHES 16 /* a ring: one batch a step, L + 1 <= 16 of them alive */
 #define KGE_RATES   4  /* learning rates of the next steps, where they follow the clock */
+
+enum { KGE_JOIN_SECONDS = 30 }; /* far more than needed: the tables are open when another process joins */
 
 typedef struct kge_device {
     kge_trainer *trainer;
@@ -28,26 +31,32 @@ typedef struct kge_device {
     training_end *end;            /* the trainer's, of this device */
 } kge_device;
 
+/* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own update; no
+ * device begins a step before all have updated the step before the last (kge_device_step), so all see it in time. */
+typedef struct kge_run {
+    uint64_t first;
+    atomic_uint_least64_t stop_at;
+    _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
+} kge_run;
+
+/* Each process has its own, and those of its devices. All processes share devices, ends and the run. */
 struct kge_trainer {
     kge_settings settings;
     const kge_graph *graph;
     kge_sampler sampler;
+    processes *processes;
     frugal *frugal;
     uint64_t table_rows[2];
     kge_device *device; /* [devices] */
     training_end *end;  /* [devices] */
-    uint64_t step;      /* next to train; between runs */
-    uint64_t last;      /* the last step + 1; UINT64_MAX: the clock decides */
-    uint64_t saved;     /* the id of the last save of the tables; the state written after it names this id */
+    kge_run *run;
+    uint64_t step;  /* next to train; between runs */
+    uint64_t last;  /* the last step + 1; UINT64_MAX: the clock decides */
+    uint64_t saved; /* the id of the last save of the tables; the state written after it names this id */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */
     training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
-    /* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own
-     * update; no device begins a step before all have updated the step before the last (kge_device_step), so all see it
-     * in time. */
-    atomic_uint_least64_t stop_at;
-    _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
 };
@@ -80,6 +89,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .mode = settings->common.mode,
         .alone = settings->common.alone,
         .reduce = FRUGAL_MEAN,
+        .name = processes_name(trainer->processes, 0),
         .saved = &settings->saved,
         .n_saved = settings->saved ? 1 : 0,
         .first_step = trainer->step,
@@ -162,7 +172,35 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
     return kge_cpu_open(device, &shape, positions, error);
 }
 
+/* Attaches the devices of this process. */
+static int kge_devices_open(kge_trainer *trainer, program_error *error) {
+    kge_batch shape = kge_shape(&trainer->settings);
+    uint32_t positions = kge_batch_positions(&trainer->settings.model, &shape);
+    uint32_t first = processes_first(trainer->processes), end = first + processes_devices(trainer->processes);
+    for (uint32_t d = first; d < end; d++)
+        if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
+    return 0;
+}
+
+/* What another process does when the first one begins it. */
+enum { KGE_JOIN, KGE_RUN };
+
+static int kge_run_devices(kge_trainer *trainer, program_error *error);
+
+static int kge_work(void *argument, uint32_t what, program_error *error) {
+    kge_trainer *trainer = argument;
+    if (what == KGE_RUN) return kge_run_devices(trainer, error);
+    if (frugal_join(processes_name(trainer->processes, 0), KGE_JOIN_SECONDS, &trainer->frugal))
+        return training_fail("cannot join the embedding tables", error);
+    return kge_devices_open(trainer, error);
+}
+
+static void kge_leave(void *trainer) {
+    frugal_close(((kge_trainer *)trainer)->frugal);
+}
+
 static int kge_parts_open(kge_trainer *trainer, program_error *error) {
+    static const processes_work work = {kge_work, kge_leave};
     const kge_settings *settings = &trainer->settings;
     const placing *placing = settings->placing;
     uint32_t devices = settings->common.devices;
@@ -177,26 +215,35 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
         return -1;
     if (settings->resumed && kge_resume(trainer, error)) return -1;
+    if (processes_start(trainer->processes, &work, trainer, error)) return -1;
     if (kge_frugal_open(trainer, positions, error)) return -1;
-    for (uint32_t d = 0; d < devices; d++)
-        if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
+    processes_begin(trainer->processes, KGE_JOIN);
+    if (kge_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     if (settings->secondaries && secondaries_list(settings->secondaries, trainer->frugal, error)) return -1;
     for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
         if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
     return training_trace_start(&settings->common, &trainer->frugal, 1, error);
 }
 
+/* What all processes share. */
+static int kge_memory_open(kge_trainer *trainer, program_error *error) {
+    const training_settings *settings = &trainer->settings.common;
+    if (processes_open(&trainer->processes, settings->processes, settings->devices, error)) return -1;
+    trainer->device = processes_memory(trainer->processes, settings->devices * sizeof *trainer->device);
+    trainer->end = processes_memory(trainer->processes, settings->devices * sizeof *trainer->end);
+    trainer->run = processes_memory(trainer->processes, sizeof *trainer->run);
+    return trainer->device && trainer->end && trainer->run ? 0 : program_fail(error, "out of memory");
+}
+
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error) {
     kge_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
     if (!trainer) return program_fail(error, "out of memory");
-    trainer->device = calloc(settings->common.devices, sizeof *trainer->device);
-    trainer->end = calloc(settings->common.devices, sizeof *trainer->end);
-    if (!trainer->device || !trainer->end) {
-        kge_trainer_close(trainer);
-        return program_fail(error, "out of memory");
-    }
     trainer->settings = *settings;
+    if (kge_memory_open(trainer, error)) {
+        kge_trainer_close(trainer);
+        return -1;
+    }
     trainer->graph = graph;
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
@@ -210,23 +257,27 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     return status;
 }
 
+static void kge_device_close(kge_device *device) {
+    for (int i = 0; i < KGE_BATCHES; i++) kge_batch_close(&device->batch[i]);
+    kge_workspace_close(&device->work);
+    if (!device->cuda) {
+        free(device->rows);
+        free(device->grads);
+    }
+    kge_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
+    free(device->keys);
+}
+
+/* The other processes close their devices by their end. */
 void kge_trainer_close(kge_trainer *trainer) {
     if (!trainer) return;
-    frugal_close(trainer->frugal);
-    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
-        kge_device *device = &trainer->device[d];
-        for (int i = 0; i < KGE_BATCHES; i++) kge_batch_close(&device->batch[i]);
-        kge_workspace_close(&device->work);
-        if (!trainer->settings.common.gpu[d]) {
-            free(device->rows);
-            free(device->grads);
-        }
-        kge_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
-        free(device->keys);
-    }
+    frugal *f = trainer->frugal;
+    uint32_t devices = trainer->device ? processes_devices(trainer->processes) : 0;
+    processes_leave(trainer->processes);
+    frugal_close(f);
+    for (uint32_t d = 0; d < devices; d++) kge_device_close(&trainer->device[d]);
+    processes_close(trainer->processes);
     kge_sampler_close(&trainer->sampler);
-    free(trainer->device);
-    free(trainer->end);
     free(trainer);
 }
 
@@ -296,9 +347,9 @@ static void kge_steer(kge_trainer *trainer, uint64_t step) {
                 (settings->common.seconds > 0 && now >= settings->common.seconds);
     int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
     if (stops && end < trainer->last) trainer->last = end;
-    if ((stops || pauses) && end < atomic_load_explicit(&trainer->stop_at, memory_order_relaxed))
-        atomic_store_explicit(&trainer->stop_at, end, memory_order_release);
-    atomic_store_explicit(&trainer->rate[(step + 2) % KGE_RATES],
+    if ((stops || pauses) && end < atomic_load_explicit(&trainer->run->stop_at, memory_order_relaxed))
+        atomic_store_explicit(&trainer->run->stop_at, end, memory_order_release);
+    atomic_store_explicit(&trainer->run->rate[(step + 2) % KGE_RATES],
                           kge_decayed(settings, training_progress(&trainer->settings.common, step + 2, now)),
                           memory_order_release);
     if (training_report_is_due(&trainer->reporter, step, now)) kge_make_report(trainer, step, now);
@@ -359,8 +410,9 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
     uint32_t lookahead = trainer->settings.common.lookahead;
-    frugal_gradients gradients = {.grads = device->grads,
-                                  .lr = atomic_load_explicit(&trainer->rate[step % KGE_RATES], memory_order_acquire)};
+    frugal_gradients gradients = {
+        .grads = device->grads,
+        .lr = atomic_load_explicit(&trainer->run->rate[step % KGE_RATES], memory_order_acquire)};
     frugal_status status = kge_announce_until(device, step + (lookahead ? lookahead : 1));
     if (!status) status = frugal_lookup(trainer->frugal, device->number, step, device->rows);
     if (!status && lookahead && !device->cuda) status = kge_announce_until(device, step + lookahead + 1);
@@ -372,16 +424,20 @@ static frugal_status kge_device_step(kge_device *device, uint64_t step) {
 }
 
 /* Called when a device gives up, so that no other waits for it. */
-static void kge_give_up(void *trainer) {
-    frugal_stop(((kge_trainer *)trainer)->frugal);
+static void kge_give_up(void *argument) {
+    kge_trainer *trainer = argument;
+    uint32_t devices = trainer->settings.common.devices;
+    training_give_up(trainer->processes, trainer->end, devices, devices);
+    frugal_stop(trainer->frugal);
 }
 
-static void kge_device_run(void *argument, uint32_t number) {
+static void kge_device_run(void *argument, uint32_t part) {
     kge_trainer *trainer = argument;
+    uint32_t number = processes_first(trainer->processes) + part;
     kge_device *device = &trainer->device[number];
     frugal_status status = FRUGAL_OK;
-    for (uint64_t step = trainer->step; !status && step < atomic_load_explicit(&trainer->stop_at, memory_order_acquire);
-         step++) {
+    for (uint64_t step = trainer->run->first;
+         !status && step < atomic_load_explicit(&trainer->run->stop_at, memory_order_acquire); step++) {
         if (!number) kge_steer(trainer, step);
         status = kge_device_step(device, step);
     }
@@ -391,6 +447,11 @@ static void kge_device_run(void *argument, uint32_t number) {
 }
 
 /* ---- Runs --------------------------------------------------------------------------------------------- */
+
+/* Of this process. */
+static int kge_run_devices(kge_trainer *trainer, program_error *error) {
+    return training_run(processes_devices(trainer->processes), kge_device_run, kge_give_up, trainer, error);
+}
 
 /* Flushes everything and takes back what was announced beyond the last step. */
 static int kge_settle(kge_trainer *trainer, program_error *error) {
@@ -403,8 +464,10 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
                 trainer->device[d].announced = trainer->step;
         }
     }
-    return status ? training_fail("cannot flush the last updates", error)
-                  : training_drain(trainer->frugal, trainer->step, error);
+    int failed = status ? training_fail("cannot flush the last updates", error)
+                        : training_drain(trainer->frugal, trainer->step, error);
+    if (failed) processes_explain(trainer->processes, FRUGAL_ERR_LOST, error);
+    return failed;
 }
 
 void kge_trainer_pause_at(kge_trainer *trainer, double seconds) {
@@ -412,19 +475,23 @@ void kge_trainer_pause_at(kge_trainer *trainer, double seconds) {
 }
 
 int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
-    atomic_store(&trainer->stop_at, until < trainer->last ? until : trainer->last);
+    atomic_store(&trainer->run->stop_at, until < trainer->last ? until : trainer->last);
     trainer->stop = stop;
     for (uint64_t step = trainer->step; step < trainer->step + 2; step++) /* device 0 decides from + 2 on */
         atomic_store(
-            &trainer->rate[step % KGE_RATES],
+            &trainer->run->rate[step % KGE_RATES],
             kge_decayed(&trainer->settings, training_progress(&trainer->settings.common, step, trainer->clock.before)));
+    trainer->run->first = trainer->step;
     training_start(&trainer->clock);
     uint32_t devices = trainer->settings.common.devices;
-    int status = training_run(devices, kge_device_run, kge_give_up, trainer, error);
+    processes_begin(trainer->processes, KGE_RUN);
+    int status = kge_run_devices(trainer, error);
+    status = training_join_run(trainer->processes, status, trainer->end, devices, devices, error);
     training_pause(&trainer->clock);
-    int traced = training_trace_write(&trainer->settings.common, &trainer->frugal, 1, error);
-    if (status || training_failed(trainer->end, devices, devices, error) || traced) return -1;
-    trainer->step = atomic_load(&trainer->stop_at);
+    program_error tracing; /* a trace of what failed is written, too */
+    int traced = training_trace_write(&trainer->settings.common, &trainer->frugal, 1, status ? &tracing : error);
+    if (status || traced) return -1;
+    trainer->step = atomic_load(&trainer->run->stop_at);
     return kge_settle(trainer, error);
 }
 

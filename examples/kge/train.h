@@ -4,6 +4,9 @@
  * compute, update. What it samples depends on (seed, device, step) alone, so a command gives the same bits
  * whatever the workers, the lookahead, the cache, the mode and the timing.
  *
+ * The devices may be divided among processes (common/processes.h), which kge_trainer_open forks; the functions below
+ * are called in the first of them.
+ *
  * A device on a GPU has such a thread too. It enqueues its steps, up to two of them at a time, and never waits for a
  * result: the stream waits at the gates, and losses are read when they have come.
  */
@@ -34,7 +37,7 @@ typedef struct kge_settings {
 
 typedef struct kge_trainer kge_trainer;
 
-/* `graph` must outlive the trainer. On failure *out is NULL. */
+/* `graph` must outlive the trainer. With several processes there must be no other thread. On failure *out is NULL. */
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error);
 void kge_trainer_close(kge_trainer *trainer);
 /* `function` is called on one of the training threads every `report_seconds`. */

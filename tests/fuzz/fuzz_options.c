@@ -43,6 +43,7 @@ static const option_kind options_known[] = {
     {"place", TEXT, 0, 0, NULL, AT(train.common.place)},
     {"devices", WHOLE32, 1, 254, NULL, AT(train.common.devices)},
     {"device", PLACES, 0, 0, NULL, AT(train.common.gpu)},
+    {"processes", WHOLE32, 1, 254, NULL, AT(train.common.processes)},
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},
     {"lookahead", WHOLE32, 0, 15, NULL, AT(train.common.lookahead)},
     {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
@@ -298,9 +299,9 @@ static int makes_checkpoints(const second *s) {
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {
-        "give either ",  "--batch ",      "--dim ",          "a step would read ",
-        "--steps 0 ",    "--devices is ", "--secondaries ",  "--checkpoint-every is of ",
-        "--keep is of ", "--stale ",      "--place is empty"};
+        "give either ",  "--batch ",      "--dim ",           "a step would read ",
+        "--steps 0 ",    "--devices is ", "--secondaries ",   "--checkpoint-every is of ",
+        "--keep is of ", "--stale ",      "--place is empty", "--processes "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -317,6 +318,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 6) assert_true(given(s, "secondaries") && makes_checkpoints(s));
     if (which == 9) assert_true(given(s, "stale") != NULL);
     if (which == 10) assert_true(given(s, "place") && !*given(s, "place"));
+    if (which == 11) assert_true(given(s, "processes") && strcmp(given(s, "processes"), "1") != 0);
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
