@@ -50,8 +50,8 @@
  *   workers.c     threads, and the instances that they serve
  *   gate.c        the gate of a step, and the threads that wait at it
  *   step.c        announce, lookup, update
- *   drain.c       stop, drain, cancel
  *   remote.c      devices of other processes, where the instance was opened: their posts are served
+ *   drain.c       stop, drain, cancel
  *   door.c        other processes join there, and their end is noticed
  *   open.c        checks, defaults, open
  *   join.c        a process joins, attaches devices, leaves
@@ -175,8 +175,8 @@
 
 #include "src/gate.c"
 #include "src/step.c"
-#include "src/drain.c"
 #include "src/remote.c"
+#include "src/drain.c"
 #include "src/door.c"
 #include "src/open.c"
 #include "src/join.c"

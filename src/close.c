@@ -23,6 +23,7 @@ frugal_status frugal_close(frugal *f) {
         leave_instance(f);
     else
         close_door(f);
+    end_doorman(f);
     if (f->workers && f->desc.shared_workers)
         give_back_seat(f);
     else if (f->workers)

@@ -44,12 +44,12 @@ static int welcome_files(const frugal *f, file_list *files) {
 }
 
 static void fail_answer(message *answer, frugal_status status) {
-    answer->status = status;
+    answer->status = status; /* their number is that of the question */
     snprintf(answer->text, sizeof answer->text, "%.255s", status == FRUGAL_OK ? "" : last_message);
 }
 
 static void say_hello(door *door, member *m, const message *hello) {
-    message answer = {.kind = MESSAGE_ANSWER};
+    message answer = {.kind = MESSAGE_ANSWER, .number = hello->number};
     file_list files = {0};
     frugal_status status = FRUGAL_OK;
     int error = 0;
@@ -94,28 +94,40 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
     return status;
 }
 
-static void lose_remote(frugal *f, const remote *r, const char *how) {
+/* What the device has told last is counted first, and no thread is in the middle of counting it. */
+static void lose_remote(frugal *f, remote *r, const char *how) {
+    host_device *device = &f->devices[r->d];
+    pthread_mutex_lock(&r->serving);
+    hold_copies(device);
+    count_remote_kept(r);
+    release_copies(device);
     lock_polling(f);
     frugal_fail(FRUGAL_ERR_LOST, "process %u, which had the device, %s", r->member->process, how);
     lose_device(f, r->d);
     pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&r->serving);
 }
 
-/* Can the others train on without a device whose process is gone? If it has done all that it had announced, keeps
- * nothing, and its data has ended, or its process has left. Then what it had posted last is taken. */
-static int spare(frugal *f, remote *r, int left) {
+/* Can the others do without a device whose process is gone? If it keeps nothing, and if it has done all that it had
+ * announced, and its data has ended or its process has left; or if training has been stopped. */
+static int may_spare(frugal *f, const remote *r, int left) {
     mailbox *mail = r->mail; /* relaxed, all: the process is gone */
-    int is_spared = frugal_load_relaxed(&mail->updated) == frugal_load_relaxed(&mail->announced) &&
-                    frugal_load_relaxed(&mail->kept_now) == 0 && (left || frugal_load_relaxed(&mail->finished));
-    if (!is_spared || is_lost(f)) return is_spared;
+    if (frugal_load_relaxed(&mail->kept_now) > 0) return 0;
+    if (left && frugal_load_relaxed(&f->stopped)) return 1;
+    return frugal_load_relaxed(&mail->updated) == frugal_load_relaxed(&mail->announced) &&
+           (left || frugal_load_relaxed(&mail->finished));
+}
+
+/* What it had posted last is taken; then its data has ended. */
+static void spare(frugal *f, remote *r) {
+    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: who takes it asks again */
     pthread_mutex_lock(&r->serving);
     take_update(r);
     hold_copies(&f->devices[r->d]);
     count_remote_kept(r);
     release_copies(&f->devices[r->d]);
     pthread_mutex_unlock(&r->serving);
-    frugal_finish(f, r->d);
-    return 1;
+    finish_device(f, r->d);
 }
 
 /* A process has left, or has ended. */
@@ -132,8 +144,11 @@ static void dismiss(door *door, member *m, int left) {
     event_rouse(f->event);             /* a thread may wait for an answer of its */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
-        if (r && r->member == m && !spare(f, r, left))
-            lose_remote(f, r, left ? "has left in the middle of a step" : "has ended");
+        if (!r || r->member != m) continue;
+        if (may_spare(f, r, left))
+            spare(f, r);
+        else
+            lose_remote(f, r, left ? "has left before the end of its data" : "has ended");
     }
     event_rouse(f->event);
 }
@@ -162,6 +177,7 @@ static void answer_member(door *door, member *m) {
         dismiss(door, m, 0);
         return;
     }
+    answer.number = asked.number;
     switch (asked.kind) {
     case MESSAGE_HELLO:
         say_hello(door, m, &asked);
@@ -189,7 +205,10 @@ static void admit(door *door) {
     pid_t process = 0;
     uid_t user = 0;
     int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
-    if (socket < 0) return;
+    if (socket < 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* no descriptor is free: it goes on knocking */
+        return;
+    }
     int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
     member *m = is_ours && door->n < MOST_MEMBERS ? calloc(1, sizeof *m) : NULL;
     if (!m) {
@@ -214,7 +233,10 @@ static void *doorman_main(void *argument) {
             watched[2 + 2 * i] = (struct pollfd){gone ? -1 : m->socket, POLLIN, 0};
             watched[3 + 2 * i] = (struct pollfd){gone ? -1 : m->watch, POLLIN, 0};
         }
-        if (poll(watched, 2 + 2 * members, -1) < 0 && errno != EINTR) return NULL;
+        if (poll(watched, 2 + 2 * members, -1) < 0) { /* interrupted, or the system is short of memory */
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            continue;
+        }
         if (watched[1].revents) return NULL;
         if (watched[0].revents) admit(door);
         for (uint32_t i = 0; i < members; i++) { /* what it has said before its end comes first */
@@ -257,8 +279,8 @@ static frugal_status describe_region(frugal *f) {
     return FRUGAL_OK;
 }
 
-static frugal_status fail_door(const char *what, int error, const char *name) {
-    return frugal_fail(FRUGAL_ERR_PROCESS, "open: %s for the name %s: %s", what, name, strerror(error));
+static frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
+    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, strerror(error));
 }
 
 /* Makes the socket that has the name. */
@@ -267,14 +289,14 @@ static frugal_status open_socket(door *door) {
     socklen_t bytes = name_address(door->name, &address);
     door->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     door->wake = eventfd(0, EFD_CLOEXEC);
-    if (door->listening < 0 || door->wake < 0) return fail_door("no socket", errno, door->name);
+    if (door->listening < 0 || door->wake < 0) return fail_door("open", "no socket", errno, door->name);
     if (bind(door->listening, (struct sockaddr *)&address, bytes)) {
-        if (errno != EADDRINUSE) return fail_door("the socket cannot get its address", errno, door->name);
+        if (errno != EADDRINUSE) return fail_door("open", "the socket cannot get its address", errno, door->name);
         return frugal_fail(FRUGAL_ERR_PROCESS,
                            "open: another instance has the name %s: join it, close it, or choose another name",
                            door->name);
     }
-    if (listen(door->listening, 64)) return fail_door("the socket cannot listen", errno, door->name);
+    if (listen(door->listening, 64)) return fail_door("open", "the socket cannot listen", errno, door->name);
     return FRUGAL_OK;
 }
 
@@ -290,16 +312,21 @@ static frugal_status open_door(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* When all else is there: from here on others may join. */
-static frugal_status open_to_others(frugal *f) {
+/* Takes the name. Who joins waits from now on. */
+static frugal_status open_name(frugal *f) {
     door *door = f->door;
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS, "open: no memory that processes can share for the workers of %s",
                            door->name);
     frugal_status status = describe_region(f);
-    if (status == FRUGAL_OK) status = open_socket(door);
-    if (status != FRUGAL_OK) return status;
+    return status == FRUGAL_OK ? open_socket(door) : status;
+}
+
+/* When all else is there: others may join. */
+static frugal_status open_to_others(frugal *f) {
+    door *door = f->door;
+    if (!door) return FRUGAL_OK;
     int error = start_quiet_thread(&door->doorman, doorman_main, door);
     if (error)
         return frugal_fail(FRUGAL_ERR_WORKER, "the thread that others join by cannot be started: %s", strerror(error));
@@ -307,18 +334,25 @@ static frugal_status open_to_others(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* Nobody joins any more. Processes that have joined are told, and have stopped writing when this returns. */
+/* Processes that have joined are told that this one closes the instance, and have stopped writing when this returns. The
+ * doorman still notices those that end instead. */
 static void close_door(frugal *f) {
     door *door = f->door;
-    if (!door) return;
-    if (f->region) tell_end(f, END_STOPPED, "the process that opened the instance has closed it");
+    if (!door || !f->mail) return;
+    tell_end(f, END_STOPPED, "");
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
         while (is_posting(f, d)) {
             uint32_t seen = event_prepare(f->event);
             if (is_posting(f, d)) event_sleep(f->event, seen, 1);
         }
+}
+
+/* Nobody joins any more. A worker that waits for a process gives up, because it was told that training has ended. */
+static void end_doorman(frugal *f) {
+    door *door = f->door;
+    uint64_t one = 1;
+    if (!door) return;
     if (door->started) {
-        uint64_t one = 1;
         if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
         pthread_join(door->doorman, NULL);
     }
@@ -341,11 +375,18 @@ static void free_door(frugal *f) {
 static frugal_status open_door(frugal *f) {
     return f->desc.name ? fail_unsupported("open") : FRUGAL_OK;
 }
+static frugal_status open_name(frugal *f) {
+    (void)f;
+    return FRUGAL_OK;
+}
 static frugal_status open_to_others(frugal *f) {
     (void)f;
     return FRUGAL_OK;
 }
 static void close_door(frugal *f) {
+    (void)f;
+}
+static void end_doorman(frugal *f) {
     (void)f;
 }
 static void free_door(frugal *f) {

@@ -148,15 +148,11 @@ static frugal_status cancel_steps(frugal *f, uint64_t step) {
     return status;
 }
 
-frugal_status frugal_cancel(frugal *f, uint64_t step) {
-    frugal_status status = check_owner(f, "cancel");
-    if (status != FRUGAL_OK) return status;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
-        if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
-    }
+/* While no other thread serves posts of other processes. */
+static frugal_status cancel_held(frugal *f, uint64_t step) {
     /* The queue is emptied first, so that its number of pages stays within bounds however often steps are cancelled. */
-    if ((status = flush_all(f, "cancel")) != FRUGAL_OK) return status;
+    frugal_status status = flush_all(f, "cancel");
+    if (status != FRUGAL_OK) return status;
     while (flush_page(f, UINT64_MAX, 0)) {
     }
     condition cancelled = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
@@ -167,10 +163,26 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
     cancel_clocks(f, step);
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (frugal_load_relaxed(&f->devices[d].told) > step)
+            frugal_store_relaxed(&f->devices[d].told, step); /* relaxed, both: no announcement is under way */
+    drop_posts(f, step);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_cancel(frugal *f, uint64_t step) {
+    frugal_status status = check_owner(f, "cancel");
+    if (status != FRUGAL_OK) return status;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
+        if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
+    }
+    hold_posts(f);
+    status = cancel_held(f, step);
+    release_posts(f);
+    if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (frugal_load_relaxed(&device->told) > step)
-            frugal_store_relaxed(&device->told, step); /* relaxed, both: no announcement is under way */
         if (device->attached && device->ops.cancelled) device->ops.cancelled(device->state);
     }
     return FRUGAL_OK;

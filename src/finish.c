@@ -102,11 +102,8 @@ static void post_finish(frugal *f, uint32_t d) {
     event_notify(&mail->bell); /* the trainer may wait for a batch that does not come */
 }
 
-frugal_status frugal_finish(frugal *f, uint32_t d) {
-    frugal_status status = check_device(f, d, "finish");
-    if (status != FRUGAL_OK) return status;
+static void finish_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    if (f->joined) return post_finish(f, d), FRUGAL_OK;
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&device->end) == UINT64_MAX) { /* relaxed, all: under the lock; has_finished */
         frugal_store_relaxed(&device->end, frugal_p2f_announced(f->p2f, d));
@@ -115,6 +112,15 @@ frugal_status frugal_finish(frugal *f, uint32_t d) {
     }
     pthread_mutex_unlock(&f->end_lock);
     event_notify(f->event); /* a step may be sealed now; the device's trainer may wait for one that does not come */
+}
+
+frugal_status frugal_finish(frugal *f, uint32_t d) {
+    frugal_status status = check_own(f, d, "finish");
+    if (status != FRUGAL_OK) return status;
+    if (f->joined)
+        post_finish(f, d);
+    else
+        finish_device(f, d);
     return FRUGAL_OK;
 }
 

@@ -116,7 +116,8 @@ typedef struct host_device {
     /* Bit t mod 64: the device has begun with its recalls for step t, and the state machine has not been told that they
      * are done. Only with `poll`. Set under keep_lock, cleared under poll_lock. */
     FRUGAL_ATOMIC(uint64_t) recalling;
-    int refused; /* recalls in a row; under keep_lock */
+    int refused;     /* recalls in a row; under keep_lock, as the next */
+    int is_recalled; /* 1: a thread is having it write back for a gate */
     FRUGAL_ATOMIC(uint64_t)
     kept_now, kept, written_back;      /* of frugal_count_kept; under keep_lock, read by any thread */
     host_batch *batches;               /* ring [L + 1], by announced step */
@@ -245,13 +246,14 @@ struct frugal {
     region_header *region;             /* NULL: none; as the next two, which are [devices] */
     device_parts *parts;
     mailbox *mail;
-    controller *joined;              /* NULL: this process has opened the instance */
-    door *door;                      /* NULL: nobody can join */
-    int (*serve)(frugal *f);         /* serves what devices of other processes have posted (remote.c); NULL: none */
-    int entered;                     /* the seat is open */
-    FRUGAL_ATOMIC(uint32_t) tracing; /* 1: events are recorded */
-    trace *trace;                    /* constant once `tracing` was set for the first time; NULL: never */
-    pthread_mutex_t trace_lock;      /* held by the calls of frugal.h >>seeing */
+    controller *joined;                  /* NULL: this process has opened the instance */
+    door *door;                          /* NULL: nobody can join */
+    FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */
+    int (*serve)(frugal *f);             /* serves what devices of other processes have posted (remote.c); NULL: none */
+    int entered;                         /* the seat is open */
+    FRUGAL_ATOMIC(uint32_t) tracing;     /* 1: events are recorded */
+    trace *trace;                        /* constant once `tracing` was set for the first time; NULL: never */
+    pthread_mutex_t trace_lock;          /* held by the calls of frugal.h >>seeing */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };

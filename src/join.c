@@ -63,9 +63,13 @@ static void answer_call(frugal *f, const message *m) {
     event_notify(f->event);
 }
 
+/* An answer to a question that was given up is dropped; that of number 0 is the end of the other side. */
 static void take_answer(controller *c, const message *m) {
     pthread_mutex_lock(&c->answer_lock);
-    c->answer = *m, c->has_answer = 1;
+    if (m->number == 0 || (m->number == c->asked && !c->is_over)) {
+        c->answer = *m, c->has_answer = 1;
+        c->is_over |= m->number == 0;
+    }
     pthread_cond_signal(&c->answered);
     pthread_mutex_unlock(&c->answer_lock);
 }
@@ -105,22 +109,28 @@ static void *attendant_main(void *argument) {
 
 /* >>asking */
 
-/* Sends a message to the process that opened, and waits for its answer. */
+/* Sends a message to the process that opened, and waits for its answer: for stuck_seconds at most. */
 static frugal_status ask_controller(frugal *f, message *m) {
     controller *c = f->joined;
+    double limit = f->desc.stuck_seconds < 0 ? FOREVER : LEAST(f->desc.stuck_seconds, FOREVER);
+    struct timespec until;
+    frugal_status status = FRUGAL_OK;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)limit + 1;
     pthread_mutex_lock(&c->lock);
     pthread_mutex_lock(&c->answer_lock);
-    int is_over = c->has_answer; /* nobody has taken the answer that the end of the process was */
-    if (!is_over) {
-        send_message(c->socket, m, NULL); /* if it fails, the end of the process is noticed */
-        while (!c->has_answer) pthread_cond_wait(&c->answered, &c->answer_lock);
-    }
-    const message answer = c->answer;
-    if (answer.kind == MESSAGE_ANSWER) c->has_answer = 0;
+    m->number = ++c->asked;
+    c->has_answer = c->is_over;
+    if (!c->is_over) send_message(c->socket, m, NULL); /* if it fails, the end of the process is noticed */
+    while (!c->has_answer && status == FRUGAL_OK)
+        if (pthread_cond_timedwait(&c->answered, &c->answer_lock, &until) == ETIMEDOUT)
+            status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which opened the instance, has not answered for %.3g s",
+                                 c->process, limit);
+    if (status == FRUGAL_OK && c->answer.status != FRUGAL_OK)
+        status = frugal_fail((frugal_status)c->answer.status, "%s", c->answer.text);
     pthread_mutex_unlock(&c->answer_lock);
     pthread_mutex_unlock(&c->lock);
-    if (answer.status == FRUGAL_OK) return FRUGAL_OK;
-    return frugal_fail((frugal_status)answer.status, "%s", answer.text);
+    return status;
 }
 
 /* Maps what a device needs, before it is attached. */
@@ -184,11 +194,12 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
     double start = clock_now();
     for (;;) {
         c->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (c->socket < 0) return fail_door("no socket", errno, name);
+        if (c->socket < 0) return fail_door("join", "no socket", errno, name);
         if (!connect(c->socket, (struct sockaddr *)&address, bytes)) return FRUGAL_OK;
         int error = errno;
         close_file(&c->socket);
-        if (error != ECONNREFUSED && error != EAGAIN && error != EINTR) return fail_door("cannot connect", error, name);
+        if (error != ECONNREFUSED && error != EAGAIN && error != EINTR)
+            return fail_door("join", "cannot connect", error, name);
         if (clock_now() - start >= seconds)
             return frugal_fail(FRUGAL_ERR_PROCESS,
                                "join: no process of this user has an open instance of the name %s; waited %.3g s", name,
@@ -197,18 +208,21 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
     }
 }
 
-/* Says hello, and receives the descriptors. */
-static frugal_status greet(controller *c, file_list *files) {
+/* Says hello, and receives the descriptors: within so many seconds, one at least. */
+static frugal_status greet(controller *c, double seconds, file_list *files) {
     message m = {.kind = MESSAGE_HELLO};
+    struct timeval limit = {.tv_sec = (time_t)LEAST(seconds, FOREVER) + 1}, none = {.tv_sec = 0};
     pid_t process = 0;
     uid_t user = 0;
     if (!peer_of(c->socket, &process, &user) || (user != geteuid() && user != 0))
         return frugal_fail(FRUGAL_ERR_PROCESS, "join: the name is that of a process of another user");
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
+    setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (send_message(c->socket, &m, NULL) || !receive_message(c->socket, &m, files))
         return frugal_fail(FRUGAL_ERR_PROCESS,
                            "join: process %u has not answered: it ends, or has another version of Frugal", c->process);
+    setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
@@ -257,7 +271,7 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     controller *c = f->joined;
     file_list files = {0};
     frugal_status status = connect_to(c, name, seconds);
-    if (status == FRUGAL_OK) status = greet(c, &files);
+    if (status == FRUGAL_OK) status = greet(c, seconds, &files);
     if (files.n > 0) f->region_file = files.files[0];
     if (files.n > 2) c->table_file = files.files[2];
     if (files.n > 1) {
@@ -310,17 +324,19 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
 
 /* >>leaving */
 
-/* The device's posts are waited for, and what it keeps is written back. */
+/* The device's posts are waited for, and what it keeps is written back, unless training has ended: then nobody writes
+ * who is not asked, because the instance may be closed. */
 static void settle_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const post_wait all = {committed_posts, d, frugal_load_relaxed(&device->updated), "close"}; /* relaxed: its own */
     if (!device->attached) return;
     if (frugal_load_relaxed(&device->mail->updated) != frugal_load_relaxed(&device->mail->committed))
         wait_posted(f, &all); /* if it fails, training has ended */
-    if (!device->keeps) return;
+    if (!device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;
     pthread_mutex_lock(&device->keep_lock);
     write_back_here(device, NULL, 0); /* if it fails, what it keeps is lost, and told as a loss */
     pthread_mutex_unlock(&device->keep_lock);
+    end_writing(f, d);
 }
 
 /* The devices of this process take no part any more. Their memory is freed by the caller. */

@@ -92,12 +92,17 @@ static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
 static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
     after_refusal(f, d, status, "recall");
     if (is_lost(f)) return;
-    if (++f->devices[d].refused < RECALL_ATTEMPTS) {
+    if (status == FRUGAL_STOPPED) return; /* it was given up */
+    if (status != FRUGAL_ERR_STUCK && ++f->devices[d].refused < RECALL_ATTEMPTS) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         return;
     }
     char text[sizeof last_message];
-    snprintf(text, sizeof text, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS, last_message);
+    if (status == FRUGAL_ERR_STUCK)
+        snprintf(text, sizeof text, "a recall was not answered: %.200s", last_message);
+    else
+        snprintf(text, sizeof text, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS,
+                 last_message);
     lock_polling(f);
     end_training(f, d, text);
     pthread_mutex_unlock(&f->poll_lock);
@@ -114,7 +119,9 @@ static int recall_from(frugal *f, uint32_t d) {
     /* [F22] pairs with [F23]: if it is 0 because the device is lost, the loss is known here */
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
     if (is_lost(f)) any = keeps = 0;
+    device->is_recalled = 1;
     if (keeps) status = write_recalled(f, d, &r);
+    device->is_recalled = 0;
     news = status != FRUGAL_OK && status != FRUGAL_AGAIN; /* to be tried again, or training has ended */
     if (news)
         refuse_recall(f, d, status);
@@ -147,6 +154,7 @@ static int may_recall(frugal *f, uint32_t d) {
 static int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
     if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0; /* after a loss no gate opens */
+    if (f->door && frugal_load_relaxed(&f->stopped)) return 0;      /* nor after a stop; relaxed: a hint */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!may_recall(f, d)) continue;
         if (pthread_mutex_trylock(&f->devices[d].keep_lock))

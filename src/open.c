@@ -292,6 +292,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = open_door(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
+    if ((status = open_name(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1; /* others may join before this returns */
     if ((status = open_to_others(f)) != FRUGAL_OK) f->opened = 0;

@@ -24,18 +24,18 @@ static int is_posting(const frugal *f, uint32_t d) {
 /* Has a device of another process posted an update that no thread has taken yet? After a loss nobody takes it. Relaxed,
  * here and in the next: the caller comes after the posts, and what was taken is acquired with the progress. */
 static int has_posted_update(const frugal *f) {
-    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
-        mailbox *mail = f->devices[d].mail;
-        if (mail && frugal_load_relaxed(&mail->updated) > frugal_load_acquire(&mail->committed)) return 1; /* [F35] */
+    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) {
+        mailbox *mail = &f->mail[d];
+        if (frugal_load_relaxed(&mail->updated) > frugal_load_acquire(&mail->committed)) return 1; /* [F35] */
     }
     return 0;
 }
 
 /* The same for announcements. */
 static int has_posted_batch(const frugal *f) {
-    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
-        mailbox *mail = f->devices[d].mail;
-        if (mail && frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
+    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) {
+        mailbox *mail = &f->mail[d];
+        if (frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
     }
     return 0;
 }
@@ -55,6 +55,15 @@ static void tell_end(frugal *f, region_end end, const char *text) {
         frugal_or_acquire(&f->mail[d].state, MAIL_ENDED); /* [F36]: what was written before; pairs with itself */
         event_notify(&f->mail[d].bell);
     }
+}
+
+/* In a process that has joined: the process that opened learns that the device is lost. */
+static void post_loss(frugal *f, uint32_t d, const char *text) {
+    mailbox *mail = f->joined ? f->devices[d].mail : NULL;
+    if (!mail) return;
+    snprintf(mail->broken_text, sizeof mail->broken_text, "%.250s", text);
+    frugal_store_release(&mail->broken, 1); /* [F32] pairs with [F33] */
+    event_notify(f->event);
 }
 
 /* After a loss: the device whose update may still be writing rows in place; `devices`: none. What it has updated is not
@@ -101,7 +110,7 @@ static int is_outstanding(const frugal *f) {
 static int is_owing(const frugal *f) {
     int trains = 0;
     if (is_lost(f)) return (is_polled(f) || f->door) && is_writing(f);
-    if (has_posted_update(f)) return 1;
+    if (!frugal_load_relaxed(&f->stopped) && has_posted_update(f)) return 1; /* relaxed: nobody takes it any more */
     if (!is_polled(f)) return 0;
     uint64_t next = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -128,6 +137,8 @@ static uint32_t device_ahead(frugal *f) {
         uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed: the caller comes after the update */
         for (uint64_t t = committed; device->in_place && t < updated; t++)
             if (device->brings[t % FRUGAL_P2F_SLOTS]) return d;
+        mailbox *mail = f->door && device->in_place ? device->mail : NULL; /* posted, and not taken */
+        if (mail && frugal_load_relaxed(&mail->updated) > updated && mail->brings) return d;
     }
     return f->desc.devices;
 }
@@ -149,6 +160,7 @@ static void end_training(frugal *f, uint32_t d, const char *text) {
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
     tell_end(f, END_LOST, text);
+    post_loss(f, d, text);
 }
 
 /* The device's poll has failed, and the message says why. It does nothing any more, and what it keeps is gone. The

@@ -22,7 +22,8 @@ struct controller { /* the process that opened the instance, as one that has joi
     pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
-    int has_answer;
+    int has_answer, is_over; /* is_over: the other side has ended, and this is the answer to all that is asked */
+    uint64_t asked;          /* the number of the last question; this and the two above: under answer_lock */
     message answer;
     FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: only what the end of the socket means */
     void *event_memory, *file_map;

@@ -6,7 +6,7 @@
  * holds for those calls holds for it, and a wait costs no thread. One thread at a time serves a device. If the process
  * of a device ends, door.c ends training, as after the loss of a GPU.
  *
- * Contents: >>calls >>operations >>posts
+ * Contents: >>calls >>operations >>posts >>holding
  */
 #include "host.h"
 
@@ -54,33 +54,45 @@ static void count_remote_kept(remote *r) {
 
 /* >>calls - to the device's process, which answers in the mailbox */
 
+/* Waits until the call with the number is answered; 0: it is not, because the process is gone, or because *status says
+ * why. A recall is given up when training ends: no gate waits for it then. */
+static int await_answer(remote *r, uint64_t number, frugal_status *status) {
+    frugal *f = r->f;
+    double start = clock_now();
+    for (;;) {
+        uint32_t seen = event_prepare(f->event);
+        double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
+        if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
+        if (is_gone(r)) return 0;
+        if (f->devices[r->d].is_recalled && frugal_load_acquire(&f->region->ended) != END_NONE) { /* [F38], [F37] */
+            *status = frugal_fail(FRUGAL_STOPPED, "a recall of device %u was given up: training has ended", r->d);
+            return 0;
+        }
+        if (left <= 0) {
+            *status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which has device %u, has not answered for %.3g s",
+                                  r->member->process, r->d, limit);
+            return 0;
+        }
+        event_sleep(f->event, seen, left);
+    }
+}
+
 /* Sends a call and waits for the answer. Of a process that has left, or has ended, nothing more can be had: then OK is
- * returned, and its loss is told elsewhere. */
+ * returned, and its loss is told elsewhere. A call that was given up earlier is waited for first, because it uses the
+ * same places. */
 static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
-    double start = clock_now();
     pthread_mutex_lock(&r->calling);
-    if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
-    m.number = ++r->calls;
-    pthread_mutex_lock(&r->member->sending);
-    if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, its end is noticed */
-    pthread_mutex_unlock(&r->member->sending);
-    while (!is_gone(r)) {
-        uint32_t seen = event_prepare(r->f->event);
-        double limit = r->f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
-        if (frugal_load_acquire(&mail->replies) == m.number) { /* [F35] pairs with [F34] */
-            status =
-                mail->reply == FRUGAL_OK ? FRUGAL_OK : frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
-            break;
-        }
-        if (left <= 0) {
-            status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which has device %u, has not answered for %.3g s",
-                                 r->member->process, r->d, limit);
-            break;
-        }
-        if (!is_gone(r)) event_sleep(r->f->event, seen, left);
+    if (await_answer(r, r->calls, &status)) {
+        if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
+        m.number = ++r->calls;
+        pthread_mutex_lock(&r->member->sending);
+        if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, its end is noticed */
+        pthread_mutex_unlock(&r->member->sending);
+        if (await_answer(r, m.number, &status) && mail->reply != FRUGAL_OK)
+            status = frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
     }
     pthread_mutex_unlock(&r->calling);
     return status;
@@ -135,16 +147,8 @@ static frugal_status remote_write_back(void *device, const uint32_t *rows, uint3
     return FRUGAL_OK;
 }
 
-/* Steps are cancelled: posts of these are dropped. */
 static void remote_cancelled(void *device) {
-    remote *r = device;
-    uint64_t step = frugal_load_relaxed(&r->f->devices[r->d].told); /* relaxed, all: between steps */
-    pthread_mutex_lock(&r->serving);
-    if (frugal_load_relaxed(&r->mail->announced) > step) frugal_store_relaxed(&r->mail->announced, step);
-    if (frugal_load_relaxed(&r->mail->taken) > step) frugal_store_relaxed(&r->mail->taken, step);
-    if (frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX) frugal_store_relaxed(&r->mail->finished, 0);
-    pthread_mutex_unlock(&r->serving);
-    call_remote(r, CALL_CANCELLED, NULL, 0);
+    call_remote(device, CALL_CANCELLED, NULL, 0);
 }
 
 static int remote_updates_in_place(void *device) {
@@ -171,10 +175,28 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
 
 /* >>posts */
 
-/* A post was refused: the device's next call returns that. */
+/* A post was refused: the device's next call returns that, and training ends, because its call has returned already.
+ * After a stop or a loss it has ended. */
 static void refuse_post(remote *r, frugal_status status) {
-    snprintf(r->mail->failed_text, sizeof r->mail->failed_text, "%.250s", last_message);
+    char text[sizeof last_message];
+    if (status == FRUGAL_STOPPED || status == FRUGAL_ERR_LOST) return;
+    memcpy(text, last_message, sizeof text);
+    snprintf(r->mail->failed_text, sizeof r->mail->failed_text, "%.250s", text);
     frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
+    lock_polling(r->f);
+    end_training(r->f, r->d, text);
+    pthread_mutex_unlock(&r->f->poll_lock);
+    event_notify(r->f->event);
+}
+
+/* The device was lost where it is. */
+static void lose_broken(remote *r) {
+    lock_polling(r->f);
+    if (!is_lost(r->f)) {
+        frugal_fail(FRUGAL_ERR_LOST, "in process %u: %s", r->member->process, r->mail->broken_text);
+        lose_device(r->f, r->d);
+    }
+    pthread_mutex_unlock(&r->f->poll_lock);
 }
 
 /* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. Whether there is an
@@ -188,11 +210,11 @@ static int take_batches(remote *r) {
         const posted_batch *post = posted_at(r->f, r->d, taken);
         frugal_status status = announce_posted(r->f, r->d, taken, post);
         if (status == FRUGAL_AGAIN) return any;
-        if (status != FRUGAL_OK) return refuse_post(r, status), 1;
+        if (status != FRUGAL_OK) return refuse_post(r, status), any;
         frugal_store_release(&r->mail->taken, taken + 1); /* [F34] pairs with [F35] */
     }
     if (ends && !has_finished(r->f, r->d, taken)) {
-        frugal_finish(r->f, r->d);
+        finish_device(r->f, r->d);
         any = 1;
     }
     return any;
@@ -202,11 +224,9 @@ static int take_update(remote *r) {
     uint64_t taken = frugal_load_relaxed(&r->mail->committed);     /* relaxed: under the lock */
     if (frugal_load_acquire(&r->mail->updated) == taken) return 0; /* [F33] pairs with [F32] */
     const frugal_gradients gradients = {.records = 1, .lr = r->mail->lr, .scale = r->mail->scale};
-    frugal_status status = frugal_update(r->f, r->d, taken, r->mail->brings ? &gradients : NULL);
-    if (status != FRUGAL_OK)
-        refuse_post(r, status);
-    else
-        frugal_store_release(&r->mail->committed, taken + 1); /* [F34] pairs with [F35] */
+    frugal_status status = update_step(r->f, r->d, taken, r->mail->brings ? &gradients : NULL);
+    if (status != FRUGAL_OK) return refuse_post(r, status), 0;
+    frugal_store_release(&r->mail->committed, taken + 1); /* [F34] pairs with [F35] */
     return 1;
 }
 
@@ -239,16 +259,14 @@ static void end_watch(remote *r, uint64_t step) {
 static int open_gate_of(remote *r, uint64_t wanted) {
     uint64_t opened = frugal_load_relaxed(&r->mail->opened); /* relaxed: under the lock */
     if (wanted == opened) return 0;
-    frugal_status status = frugal_try_lookup(r->f, r->d, opened, NULL);
+    frugal_status status = lookup_step(r->f, r->d, opened, (row_array){.rows = NULL}, 0);
     if (status == FRUGAL_AGAIN) {
         watch_gate(r, opened);
         return 0;
     }
     end_watch(r, opened);
-    if (status != FRUGAL_OK)
-        refuse_post(r, status);
-    else
-        frugal_store_release(&r->mail->opened, opened + 1); /* [F34] pairs with [F35] */
+    if (status != FRUGAL_OK) return refuse_post(r, status), 0;
+    frugal_store_release(&r->mail->opened, opened + 1); /* [F34] pairs with [F35] */
     return 1;
 }
 
@@ -256,7 +274,9 @@ static int open_gate_of(remote *r, uint64_t wanted) {
 static int has_post(const remote *r) {
     mailbox *mail = r->mail;
     if (frugal_load_relaxed(&mail->failed) || frugal_load_relaxed(&r->member->gone)) return 0;
-    return frugal_load_relaxed(&mail->announced) != frugal_load_relaxed(&mail->taken) ||
+    if (frugal_load_relaxed(&r->f->holds_posts)) return 0;
+    return frugal_load_relaxed(&mail->broken) ||
+           frugal_load_relaxed(&mail->announced) != frugal_load_relaxed(&mail->taken) ||
            frugal_load_relaxed(&mail->updated) != frugal_load_relaxed(&mail->committed) ||
            frugal_load_relaxed(&mail->wanted) != frugal_load_relaxed(&mail->opened) ||
            (frugal_load_relaxed(&mail->finished) && frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX);
@@ -266,7 +286,9 @@ static int has_post(const remote *r) {
  * update of the step before; so the wish is read first, and the update taken before the gate is asked for. */
 static int serve_device(remote *r) {
     int any = 0;
-    if (has_post(r)) {
+    if (frugal_load_acquire(&r->mail->broken)) /* [F33] pairs with [F32] */
+        lose_broken(r);
+    else if (has_post(r)) {
         uint64_t wanted = frugal_load_acquire(&r->mail->wanted); /* [F33] pairs with [F32] */
         any |= take_update(r);
         any |= take_batches(r);
@@ -293,6 +315,54 @@ static int serve_posts(frugal *f) {
     if (!held) return 0;
     pthread_mutex_lock(&held->serving);
     return serve_device(held);
+}
+
+/* >>holding - while steps are cancelled, posts are served by the thread that cancels, or by nobody */
+
+/* From here on no other thread serves posts; those that can be served now are. */
+static void hold_posts(frugal *f) {
+    if (!f->door) return;
+    frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: who serves asks again under the lock */
+    for (int again = 1; again;) {
+        again = 0;
+        for (uint32_t d = 0; d < f->desc.devices; d++) {
+            remote *r = remote_of(f, d);
+            if (!r || is_gone(r)) continue;
+            pthread_mutex_lock(&r->serving);
+            again |= take_update(r);
+            again |= take_batches(r);
+            pthread_mutex_unlock(&r->serving);
+        }
+    }
+}
+
+/* Steps from `step` on were cancelled: posts of these are dropped. Relaxed, all: between steps. */
+static void drop_posts(frugal *f, uint64_t step) {
+    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
+        remote *r = remote_of(f, d);
+        if (!r) continue;
+        mailbox *mail = r->mail;
+        if (frugal_load_relaxed(&mail->announced) > step) frugal_store_relaxed(&mail->announced, step);
+        if (frugal_load_relaxed(&mail->taken) > step) frugal_store_relaxed(&mail->taken, step);
+        frugal_store_relaxed(&mail->wanted, frugal_load_relaxed(&mail->opened)); /* of a lookup that was not to wait */
+        if (frugal_load_relaxed(&f->devices[d].end) == UINT64_MAX) frugal_store_relaxed(&mail->finished, 0);
+    }
+}
+
+static void release_posts(frugal *f) {
+    if (f->door) frugal_add_relaxed(&f->holds_posts, (uint32_t)-1);
+}
+
+#else
+
+static void hold_posts(frugal *f) {
+    (void)f;
+}
+static void drop_posts(frugal *f, uint64_t step) {
+    (void)f, (void)step;
+}
+static void release_posts(frugal *f) {
+    (void)f;
 }
 
 #endif

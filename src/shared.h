@@ -55,6 +55,8 @@ typedef struct mailbox {
     FRUGAL_ATOMIC(uint64_t) kept, written_back, kept_now; /* as in host_device */
     FRUGAL_ATOMIC(uint64_t) replies;                      /* calls answered */
     int32_t reply;                                        /* of the last one */
+    FRUGAL_ATOMIC(uint32_t) broken;                       /* 1: the device was lost where it is */
+    char broken_text[256];
     char reply_text[256];
     /* MAIL_WRITING: the device may be writing rows or records; MAIL_ENDED: it must not begin to any more. Changed by
      * read-modify-write only, so one of the two comes first. */

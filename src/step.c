@@ -97,7 +97,7 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
 }
 
 static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
-    frugal_status status = check_device(f, d, "announce");
+    frugal_status status = check_own(f, d, "announce");
     if (status != FRUGAL_OK) return status;
     if (!batch || (batch->n_segments && !batch->segments))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
@@ -197,7 +197,8 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
 
 static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
-    frugal_status status = lookup_step(f, d, step, to, wait);
+    frugal_status status = check_own(f, d, "lookup");
+    if (status == FRUGAL_OK) status = lookup_step(f, d, step, to, wait);
     trace_leave(f, &span, status);
     return status;
 }
@@ -236,7 +237,8 @@ static frugal_status check_looked_up(frugal *f, uint32_t d, uint64_t step, const
 }
 
 frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_records *out) {
-    frugal_status status = check_looked_up(f, d, step, "get_records");
+    frugal_status status = check_own(f, d, "get_records");
+    if (status == FRUGAL_OK) status = check_looked_up(f, d, step, "get_records");
     if (status != FRUGAL_OK) return status;
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_records: `out` is NULL");
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
@@ -269,7 +271,8 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
 
 frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients,
                                  double *squares) {
-    frugal_status status = check_looked_up(f, d, step, "sum_squares");
+    frugal_status status = check_own(f, d, "sum_squares");
+    if (status == FRUGAL_OK) status = check_looked_up(f, d, step, "sum_squares");
     if (status != FRUGAL_OK) return status;
     if (!squares || !gradients || (!gradients->grads && !gradients->records))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "sum_squares: no %s", squares ? "gradients" : "`squares`");
@@ -339,7 +342,8 @@ static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const fru
 
 frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     trace_span span = trace_enter(f, TRACE_UPDATE, d, step);
-    frugal_status status = update_step(f, d, step, gradients);
+    frugal_status status = check_own(f, d, "update");
+    if (status == FRUGAL_OK) status = update_step(f, d, step, gradients);
     trace_leave(f, &span, status);
     return status;
 }

@@ -414,11 +414,161 @@ static void test_file(void **state) {
     unlink(path);
 }
 
+/* A cancel waits for batches that workers are announcing for others, and drops those that nobody has taken. */
+enum { MANY = 60000 };
+
+static frugal_desc many_desc(const crew *c, frugal_table *table) {
+    frugal_desc d = c->desc;
+    *table = (frugal_table){.rows = MANY};
+    d.tables = table, d.n_tables = 1, d.max_keys = MANY;
+    return d;
+}
+
+static frugal_status announce_many(frugal *f, uint32_t d, uint64_t step) {
+    static uint64_t keys[MANY];
+    for (uint32_t i = 0; i < MANY; i++) keys[i] = (i * 7919ull + step + d) % MANY;
+    frugal_keys k = {.table = 0, .keys = keys, .n = MANY};
+    return frugal_announce(f, d, step, &(frugal_batch){&k, 1, 0});
+}
+
+static int announce_and_wait(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    for (int i = 0; i < 20; i++) {
+        for (uint64_t t = 0; t <= c->desc.lookahead; t++) EXPECT(announce_many(f, 1, t) == FRUGAL_OK);
+        tell(0);
+        await(1);
+    }
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_cancel_many(void **state) {
+    (void)state;
+    crew c;
+    frugal *f;
+    frugal_table table;
+    crew_init(&c, 800);
+    c.desc = many_desc(&c, &table);
+    if (pipe(pipes[0]) || pipe(pipes[1])) fail_msg("no pipe");
+    pid_t child = fork_to(announce_and_wait, &c);
+    f = open_world(&c);
+    for (int i = 0; i < 20; i++) {
+        if (i % 2) assert_int_equal(FRUGAL_OK, announce_many(f, 0, 0));
+        await(0);
+        if (frugal_cancel(f, 0) != FRUGAL_OK) fail_msg("cancel: %s", frugal_message());
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        tell(1);
+    }
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    for (int p = 0; p < 4; p++) close(pipes[p / 2][p % 2]);
+}
+
+/* A device is driven by its own process alone. */
+static int only_attach(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    tell(0);
+    await(1);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_own_devices(void **state) {
+    (void)state;
+    crew c;
+    float row[CREW_DIM];
+    double squares;
+    frugal_records records;
+    crew_init(&c, 810);
+    if (pipe(pipes[0]) || pipe(pipes[1])) fail_msg("no pipe");
+    pid_t child = fork_to(only_attach, &c);
+    frugal *f = open_world(&c);
+    await(0);
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_announce(f, 1, 0, &(frugal_batch){.n_segments = 0}));
+    assert_non_null(strstr(frugal_message(), "another process"));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_lookup(f, 1, 0, row));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_update(f, 1, 0, NULL));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_get_records(f, 1, 0, &records));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_sum_squares(f, 1, 0, NULL, &squares));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_finish(f, 1));
+    tell(1);
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    for (int p = 0; p < 4; p++) close(pipes[p / 2][p % 2]);
+}
+
+/* A process that leaves while it has announced more is a loss to the others, but no row of it is lost. */
+static int leave_early(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    crew_reference(c, f, &ref);
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, 6, &wrong) == FRUGAL_OK && !wrong);
+    EXPECT(crew_announce(c, &ref, f, 1, announced) == FRUGAL_OK);
+    await(1); /* until the other has trained the step */
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_leaves_early(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        crew c;
+        reference ref;
+        uint64_t step = 0, announced = 0;
+        int wrong = 0;
+        crew_init(&c, 820 + i);
+        c.desc.alone = ways[i], c.cache.cache_rows = 24;
+        if (pipe(pipes[1])) fail_msg("no pipe");
+        pid_t child = fork_to(leave_early, &c);
+        frugal *f = open_world(&c);
+        crew_reference(&c, f, &ref);
+        assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, 6, &wrong));
+        tell(1);
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        assert_int_equal(FRUGAL_ERR_LOST, crew_train(&c, f, 0, &ref, &step, &announced, c.steps, &wrong));
+        assert_non_null(strstr(frugal_message(), "left"));
+        if (frugal_drain(f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+        assert_table(f, &ref);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+        close(pipes[1][0]), close(pipes[1][1]);
+    }
+}
+
+/* An open that fails because the name is taken leaves no file behind. */
+static void test_taken_name_and_file(void **state) {
+    (void)state;
+    char path[64];
+    crew c;
+    frugal *f, *other;
+    crew_init(&c, 830);
+    snprintf(path, sizeof path, "/tmp/test_processes.%ld", (long)getpid());
+    f = open_world(&c);
+    frugal_desc d = c.desc;
+    d.file = path;
+    assert_int_equal(FRUGAL_ERR_PROCESS, frugal_open(&d, &other));
+    frugal_close(other);
+    assert_int_equal(-1, access(path, F_OK));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_refusals),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_ends),     cmocka_unit_test(test_between_steps),  cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_shared_workers), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_between_steps),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_shared_workers),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_cancel_many),
+        cmocka_unit_test(test_own_devices),
+        cmocka_unit_test(test_leaves_early),
+        cmocka_unit_test(test_taken_name_and_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
