@@ -334,8 +334,8 @@ static frugal_status open_to_others(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* Processes that have joined are told that this one closes the instance, and have stopped writing when this returns. The
- * doorman still notices those that end instead. */
+/* Processes that have joined are told that this one closes the instance, and have stopped writing when this returns.
+ * The doorman still notices those that end instead. */
 static void close_door(frugal *f) {
     door *door = f->door;
     if (!door || !f->mail) return;
