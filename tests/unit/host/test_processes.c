@@ -48,6 +48,7 @@ static void test_bits(void **state) {
         c.desc.lookahead = i % 5, c.desc.workers = 1 + i % 2;
         c.cache =
             (frugal_cpu_desc){.cache_rows = i % 4 ? 24 : 0, .policy = i % 2 ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_COUNTED};
+        if (i < 3) c.steps = 80; /* more than rings of 64 steps hold */
         train_world(&c);
     }
 }
