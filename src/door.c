@@ -363,8 +363,9 @@ static void end_doorman(frugal *f) {
 /* When no device calls its process any more. */
 static void free_door(frugal *f) {
     door *door = f->door;
-    for (uint32_t i = 0; door && i < door->n; i++) free_member(door->members[i]);
-    for (uint32_t d = 0; door && f->devices && d < f->desc.devices; d++)
+    if (!door) return;
+    for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
         if (f->devices[d].inbox) unmap_part(f->devices[d].inbox, f->parts[d].inbox.bytes);
     free(door);
     f->door = NULL;

@@ -98,8 +98,9 @@ static frugal_status open_region(frugal *f) {
 }
 
 static void close_region(frugal *f) {
+    if (f->region_file < 0) return;
     if (f->region) unmap_part(f->region, sizeof *f->region);
-    if (f->region_file >= 0) close(f->region_file);
+    close(f->region_file);
     f->region = NULL, f->region_file = -1;
 }
 

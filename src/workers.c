@@ -7,6 +7,10 @@
 
 #define MAX_WORKERS 1024u
 
+#ifndef EVENT_SHARES /* 0: the event of shared workers is private, for tests whose memory is their own */
+#define EVENT_SHARES 1
+#endif
+
 static const memory_part event_part = {0, SMALL_PAGE}; /* of the file of a workers' event */
 
 typedef struct worker { /* one thread's; private */
@@ -246,7 +250,7 @@ frugal_status frugal_workers_open(uint32_t n, frugal_workers **out) {
     if (n == 0 || n > MAX_WORKERS)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_workers_open: %u workers; there may be 1 to %u", n,
                            MAX_WORKERS);
-    return start_workers(&(frugal_desc){0}, n, 1, out);
+    return start_workers(&(frugal_desc){0}, n, EVENT_SHARES, out);
 }
 
 frugal_status frugal_workers_close(frugal_workers *w) {
