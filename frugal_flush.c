@@ -122,6 +122,9 @@
  *  |[F41] | is a device linked to       | acquire | [F42]      | it is not there yet                      |
  *  |      | another process?            |         |            |                                          |
  *  |[F42] | it is                       | release | [F41]      | as [F41]                                 |
+ *  |[F43] | may posts be served?        | acquire | [F44]      | batches are announced while others of    |
+ *  |      |                             |         |            | these steps are cancelled                |
+ *  |[F44] | they may again              | release | [F43]      | as [F43]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

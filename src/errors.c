@@ -97,9 +97,10 @@ static frugal_status check_device(const frugal *f, uint32_t d, const char *call)
 
 /* For calls of a device's own thread: in the process that opened, a device of another process is not called. */
 static frugal_status check_own(frugal *f, uint32_t d, const char *call) {
-    frugal_status status = check_device(f, d, call);
-    if (status == FRUGAL_OK && f->door && frugal_load_acquire(&f->devices[d].linked)) /* [F41] pairs with [F42] */
+    int is_remote = f && f->opened && f->door && d < f->desc.devices &&
+                    frugal_load_acquire(&f->devices[d].linked); /* [F41] pairs with [F42] */
+    if (is_remote)
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is that of another process, which makes its calls", call,
                            d);
-    return status;
+    return check_device(f, d, call);
 }

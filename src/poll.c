@@ -16,7 +16,7 @@
 
 /* Is a device of another process in the middle of an update? A process that has ended is not. */
 static int is_posting(const frugal *f, uint32_t d) {
-    mailbox *mail = f->door ? f->devices[d].mail : NULL;
+    mailbox *mail = f->door ? &f->mail[d] : NULL;
     /* [F36] acquire: what was written; pairs with itself */
     return mail && frugal_load_acquire(&mail->state) & MAIL_WRITING;
 }
@@ -135,10 +135,10 @@ static uint32_t device_ahead(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
         uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed: the caller comes after the update */
-        for (uint64_t t = committed; device->in_place && t < updated; t++)
+        for (uint64_t t = committed; t < updated && device->in_place; t++)
             if (device->brings[t % FRUGAL_P2F_SLOTS]) return d;
-        mailbox *mail = f->door && device->in_place ? device->mail : NULL; /* posted, and not taken */
-        if (mail && frugal_load_relaxed(&mail->updated) > updated && mail->brings) return d;
+        mailbox *mail = f->door ? &f->mail[d] : NULL; /* posted, and not taken */
+        if (mail && frugal_load_relaxed(&mail->updated) > updated && device->in_place && mail->brings) return d;
     }
     return f->desc.devices;
 }

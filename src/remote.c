@@ -274,7 +274,7 @@ static int open_gate_of(remote *r, uint64_t wanted) {
 static int has_post(const remote *r) {
     mailbox *mail = r->mail;
     if (frugal_load_relaxed(&mail->failed) || frugal_load_relaxed(&r->member->gone)) return 0;
-    if (frugal_load_relaxed(&r->f->holds_posts)) return 0;
+    if (frugal_load_acquire(&r->f->holds_posts)) return 0; /* [F43] pairs with [F44] */
     return frugal_load_relaxed(&mail->broken) ||
            frugal_load_relaxed(&mail->announced) != frugal_load_relaxed(&mail->taken) ||
            frugal_load_relaxed(&mail->updated) != frugal_load_relaxed(&mail->committed) ||
@@ -350,7 +350,7 @@ static void drop_posts(frugal *f, uint64_t step) {
 }
 
 static void release_posts(frugal *f) {
-    if (f->door) frugal_add_relaxed(&f->holds_posts, (uint32_t)-1);
+    if (f->door) frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: steps are cancelled */
 }
 
 #else
