@@ -72,7 +72,7 @@ typedef struct mailbox {
     uint32_t call_rows[CALL_ROWS]; /* of the call under way */
 } mailbox;
 
-enum { NOT_A_DEVICE = UINT32_MAX }; /* frugal.lost: the process that opened has ended */
+#define NOT_A_DEVICE UINT32_MAX /* frugal.lost: the process that opened has ended */
 typedef enum { END_NONE, END_STOPPED, END_LOST } region_end;
 
 typedef struct region_header { /* constant once others can join, but for the last fields */

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #endif
 
@@ -30,7 +31,7 @@ typedef enum {
 enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
 
 typedef enum { CALL_WRITE_BACK, CALL_PRELOAD, CALL_VERIFY, CALL_EMPTY, CALL_RECOUNT, CALL_CANCELLED } call_kind;
-enum { CALL_ALL = UINT32_MAX }; /* n of CALL_WRITE_BACK: all rows */
+#define CALL_ALL UINT32_MAX /* n of CALL_WRITE_BACK: all rows */
 
 typedef struct message {
     uint64_t magic;
