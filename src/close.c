@@ -35,6 +35,7 @@ frugal_status frugal_close(frugal *f) {
         close_own(f, device);
         free_shared(f, device->batch_memory, f->batch_bytes);
         free_shared(f, device->blocks, f->block_bytes);
+        unmap_part(device->inbox, inbox_bytes(f));
         free_shared(f, device->counts, count_bytes(f));
     }
     free_door(f);

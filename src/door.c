@@ -94,13 +94,16 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
     return status;
 }
 
-/* What the device has told last is counted first, and no thread is in the middle of counting it. */
-static void lose_remote(frugal *f, remote *r, const char *how) {
-    host_device *device = &f->devices[r->d];
-    pthread_mutex_lock(&r->serving);
-    hold_copies(device);
+/* Counts what the device has told last. The caller holds `serving`, so no thread is in the middle of counting it. */
+static void count_last(frugal *f, remote *r) {
+    hold_copies(&f->devices[r->d]);
     count_remote_kept(r);
-    release_copies(device);
+    release_copies(&f->devices[r->d]);
+}
+
+static void lose_remote(frugal *f, remote *r, const char *how) {
+    pthread_mutex_lock(&r->serving);
+    count_last(f, r);
     lock_polling(f);
     frugal_fail(FRUGAL_ERR_LOST, "process %u, which had the device, %s", r->member->process, how);
     lose_device(f, r->d);
@@ -123,9 +126,7 @@ static void spare(frugal *f, remote *r) {
     if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: who takes it asks again */
     pthread_mutex_lock(&r->serving);
     take_update(r);
-    hold_copies(&f->devices[r->d]);
-    count_remote_kept(r);
-    release_copies(&f->devices[r->d]);
+    count_last(f, r);
     pthread_mutex_unlock(&r->serving);
     finish_device(f, r->d);
 }
@@ -206,7 +207,7 @@ static void admit(door *door) {
     uid_t user = 0;
     int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
     if (socket < 0) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* no descriptor is free: it goes on knocking */
+        pause_after_error(); /* no descriptor is free: it goes on knocking */
         return;
     }
     int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
@@ -233,8 +234,8 @@ static void *doorman_main(void *argument) {
             watched[2 + 2 * i] = (struct pollfd){gone ? -1 : m->socket, POLLIN, 0};
             watched[3 + 2 * i] = (struct pollfd){gone ? -1 : m->watch, POLLIN, 0};
         }
-        if (poll(watched, 2 + 2 * members, -1) < 0) { /* interrupted, or the system is short of memory */
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (poll(watched, 2 + 2 * members, -1) < 0) {
+            pause_after_error();
             continue;
         }
         if (watched[1].revents) return NULL;
@@ -262,7 +263,6 @@ static frugal_status describe_region(frugal *f) {
         tables[t].table.source = NULL, tables[t].table.optimizer = NULL;
     }
     unmap_part(tables, bytes);
-    r->magic = REGION_MAGIC, r->layout = REGION_LAYOUT, r->version = FRUGAL_VERSION;
     r->desc = f->desc, r->store = f->store;
     r->desc.tables = NULL, r->desc.shared_workers = NULL, r->desc.weights = r->desc.state = NULL;
     r->desc.file = r->desc.name = NULL, r->desc.saved = NULL, r->desc.n_saved = 0;
@@ -365,8 +365,6 @@ static void free_door(frugal *f) {
     door *door = f->door;
     if (!door) return;
     for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
-    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
-        if (f->devices[d].inbox) unmap_part(f->devices[d].inbox, f->parts[d].inbox.bytes);
     free(door);
     f->door = NULL;
 }

@@ -92,7 +92,10 @@ static void *attendant_main(void *argument) {
     struct pollfd watched[2] = {{c->socket, POLLIN, 0}, {c->watch, POLLIN, 0}};
     for (;;) {
         message m;
-        if (poll(watched, 2, -1) < 0 && errno != EINTR) return NULL;
+        if (poll(watched, 2, -1) < 0) {
+            pause_after_error();
+            continue;
+        }
         if (watched[0].revents) {
             if (!receive_message(c->socket, &m, NULL)) break;
             if (m.kind == MESSAGE_CALL)
@@ -170,19 +173,11 @@ static frugal_status map_all_counts(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* Has touches counted where the instance was opened, and maps the rows' counts. */
+/* Has touches counted where the instance was opened, too. */
 static frugal_status join_counting(frugal *f) {
     message m = {.kind = MESSAGE_COUNT};
     frugal_status status = ask_controller(f, &m);
-    if (status != FRUGAL_OK) return status;
-    pthread_mutex_lock(&f->settings_lock);
-    if (!f->worth) f->worth = map_part(f->region_file, f->region->worth);
-    if (f->worth)
-        frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */
-    else
-        status = fail_memory("the rows' counts, one each,", f->store.rows);
-    pthread_mutex_unlock(&f->settings_lock);
-    return status;
+    return status == FRUGAL_OK ? open_counts(f) : status;
 }
 
 /* >>joining */
@@ -286,7 +281,7 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     f->desc.workers = 0;
     f->record_stride = record_stride_of(f->desc.dim);
     if ((status = read_tables(f)) != FRUGAL_OK) return status;
-    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
+    f->sort_bits = bits_of_rows(f->store.rows);
     open_powers(f);
     if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* force_gates wants p2f before the gates */
     if ((status = open_device_list(f)) != FRUGAL_OK) return status;
@@ -358,8 +353,6 @@ static void leave_instance(frugal *f) {
 static void free_controller(frugal *f) {
     controller *c = f->joined;
     if (!c) return;
-    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
-        if (f->devices[d].inbox) unmap_part(f->devices[d].inbox, f->parts[d].inbox.bytes);
     unmap_part(c->event_memory, event_part.bytes);
     close_file(&c->table_file);
     pthread_mutex_destroy(&c->lock);

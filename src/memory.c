@@ -9,21 +9,32 @@ static size_t whole_pages(size_t bytes) {
     return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
 }
 
+/* Fresh pages, `whole` bytes from a multiple of `unit` on. Returns NULL if there are none. */
+static unsigned char *map_aligned(size_t whole, size_t unit, int protection) {
+    unsigned char *memory = mmap(NULL, whole + unit, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    size_t before = (unit - (uintptr_t)memory % unit) % unit;
+    if (before) munmap(memory, before);
+    munmap(memory + before + whole, unit - before);
+    return memory + before;
+}
+
+static void ask_for_huge_pages(void *memory, size_t whole) {
+#if defined(MADV_HUGEPAGE)
+    madvise(memory, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
+#else
+    (void)memory, (void)whole;
+#endif
+}
+
 /* Large blocks come from mmap, on huge pages where the system has them: a random row then costs no page walk. */
 static void *map_pages(size_t bytes, size_t alignment) {
     size_t unit = alignment > HUGE_PAGE ? alignment : HUGE_PAGE;
     if (bytes > SIZE_MAX - 2 * unit) return NULL;
     size_t whole = whole_pages(bytes);
-    unsigned char *memory =
-        mmap(NULL, whole + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return NULL;
-    size_t before = (unit - (uintptr_t)memory % unit) % unit;
-    if (before) munmap(memory, before);
-    munmap(memory + before + whole, unit - before);
-#if defined(MADV_HUGEPAGE)
-    madvise(memory + before, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
-#endif
-    return memory + before;
+    void *memory = map_aligned(whole, unit, PROT_READ | PROT_WRITE);
+    if (memory) ask_for_huge_pages(memory, whole);
+    return memory;
 }
 
 static int is_mapped(size_t bytes) {

@@ -192,7 +192,7 @@ static frugal_status open_mail(frugal *f) {
     f->mail = allocate_shared(f, mails, SMALL_PAGE, &f->region->mail);
     if (!f->parts || !f->mail) return fail_memory("what processes share", bytes + mails);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t inbox = (f->desc.lookahead + 1) * inbox_stride(f);
+        uint64_t inbox = inbox_bytes(f);
         reset_mail(&f->mail[d], f->desc.first_step);
         if (!reserve_part(f, inbox, &f->parts[d].inbox)) return fail_memory("batches on their way", inbox);
     }
@@ -255,6 +255,13 @@ static void open_locks(frugal *f) {
     pthread_mutex_init(&f->trace_lock, NULL);
 }
 
+/* Bits of the largest row number. */
+static uint32_t bits_of_rows(uint64_t rows) {
+    uint32_t bits = 0;
+    while (bits < 32 && rows - 1 >= UINT64_C(1) << bits) bits++;
+    return bits;
+}
+
 static uint32_t record_stride_of(uint32_t dim) {
     return dim >= 16 ? (dim + 15) / 16 * 16 : (uint32_t)aligned_floats(dim);
 }
@@ -282,7 +289,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
                               .first_row = f->first_row};
     if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
-    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
+    f->sort_bits = bits_of_rows(f->store.rows);
     open_powers(f);
     if ((status = open_p2f(f)) != FRUGAL_OK) return status;
     if ((status = open_changed(f)) != FRUGAL_OK) return status;

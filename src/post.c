@@ -26,7 +26,7 @@ struct controller { /* the process that opened the instance, as one that has joi
     uint64_t asked;          /* the number of the last question; this and the two above: under answer_lock */
     message answer;
     FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: only what the end of the socket means */
-    void *event_memory, *file_map;
+    void *event_memory;
     int table_file;
 };
 

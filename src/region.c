@@ -23,19 +23,14 @@ static int make_memory_file(const char *name) {
 /* Maps a part of a file, large parts as memory.c does. Returns NULL if it cannot be mapped. */
 static void *map_part(int file, memory_part part) {
     size_t whole = whole_pages((size_t)part.bytes), unit = is_mapped((size_t)part.bytes) ? HUGE_PAGE : SMALL_PAGE;
-    unsigned char *room = mmap(NULL, whole + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return NULL;
-    size_t before = (unit - (uintptr_t)room % unit) % unit;
-    if (before) munmap(room, before);
-    munmap(room + before + whole, unit - before);
-    void *memory = mmap(room + before, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, (off_t)part.at);
+    void *room = map_aligned(whole, unit, PROT_NONE);
+    if (!room) return NULL;
+    void *memory = mmap(room, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, (off_t)part.at);
     if (memory == MAP_FAILED) {
-        munmap(room + before, whole);
+        munmap(room, whole);
         return NULL;
     }
-#if defined(MADV_HUGEPAGE)
-    if (unit == HUGE_PAGE) madvise(memory, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
-#endif
+    if (unit == HUGE_PAGE) ask_for_huge_pages(memory, whole);
     return memory;
 }
 
@@ -130,6 +125,10 @@ static size_t count_bytes(const frugal *f) {
 /* Bytes from one entry of an inbox to the next. */
 static uint64_t inbox_stride(const frugal *f) {
     return (sizeof(posted_batch) + f->desc.max_keys * sizeof(uint64_t) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static uint64_t inbox_bytes(const frugal *f) {
+    return (f->desc.lookahead + 1) * inbox_stride(f);
 }
 
 static posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step) {

@@ -116,11 +116,16 @@ static frugal_status remote_update(void *device, const frugal_step *step, const 
     return FRUGAL_OK;
 }
 
-static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t n) {
+/* A call for rows[n], in as many as they need. */
+static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += CALL_ROWS)
-        status = call_remote(device, CALL_PRELOAD, rows + at, LEAST(n - at, CALL_ROWS));
+        status = call_remote(r, call, rows + at, LEAST(n - at, CALL_ROWS));
     return status;
+}
+
+static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t n) {
+    return call_for_rows(device, CALL_PRELOAD, rows, n);
 }
 
 static int remote_verify(void *device) {
@@ -137,9 +142,8 @@ static frugal_status remote_recount(void *device) {
 
 static frugal_status remote_write_back(void *device, const uint32_t *rows, uint32_t n) {
     remote *r = device;
-    frugal_status status = rows ? FRUGAL_OK : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
-    for (uint32_t at = 0; rows && at < n && status == FRUGAL_OK; at += CALL_ROWS)
-        status = call_remote(r, CALL_WRITE_BACK, rows + at, LEAST(n - at, CALL_ROWS));
+    frugal_status status =
+        rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n) : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
     if (status != FRUGAL_OK) return status;
     if (is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0) /* relaxed: its end was acquired */
         return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);

@@ -76,9 +76,7 @@ typedef struct mailbox {
 typedef enum { END_NONE, END_STOPPED, END_LOST } region_end;
 
 typedef struct region_header { /* constant once others can join, but for the last fields */
-    uint64_t magic;
-    uint32_t layout, version;
-    frugal_desc desc; /* resolved, without pointers */
+    frugal_desc desc;          /* resolved, without pointers */
     frugal_store store;
     uint64_t state_behind; /* floats from weights to state, if `table` has both */
     uint64_t p2f_bytes, batch_bytes, block_bytes, block_stride;

@@ -119,6 +119,11 @@ static int watch_process(pid_t process) {
 #endif
 }
 
+/* A thread that waits for others was interrupted, or the system is short of memory or descriptors: it tries again. */
+static void pause_after_error(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
 static void close_file(int *file) {
     if (*file >= 0) close(*file);
     *file = -1;

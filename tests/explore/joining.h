@@ -50,7 +50,7 @@ static void join_within(const frugal_cpu_desc *cache) {
     f->door->f = f, f->door->listening = f->door->wake = -1;
     f->serve = serve_posts;
     reset_mail(&f->mail[JOINED], f->desc.first_step);
-    device->inbox = explore_alloc((f->desc.lookahead + 1) * inbox_stride(f), 64);
+    device->inbox = explore_alloc(inbox_bytes(f), 64);
     w.joined = make_handle(f, cache);
     host_device *own = &w.joined->devices[JOINED];
     remote *r = explore_alloc(sizeof *r, 64);
