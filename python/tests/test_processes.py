@@ -141,24 +141,22 @@ def joins_and_is_refused(pipe, name):
         pipe.recv()
 
 
-def joins_and_stays(pipe, name, steps):
-    f = frugal.join(name)
-    trainer = Trainer(f, 1, STEPS)
+def trains_and_stays(pipe, f, device, steps):
+    trainer = Trainer(f, device, STEPS)
     for step in range(steps):
         trainer.announce(step)
         trainer.step(step)
     pipe.send("ready")
     pipe.recv()
+
+
+def joins_and_stays(pipe, name, steps):
+    trains_and_stays(pipe, frugal.join(name), 1, steps)
 
 
 def opens_and_stays(pipe, name, steps):
     f = frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=2, lookahead=2, workers=1, name=name)
-    trainer = Trainer(f, 0, STEPS)
-    for step in range(steps):
-        trainer.announce(step)
-        trainer.step(step)
-    pipe.send("ready")
-    pipe.recv()
+    trains_and_stays(pipe, f, 0, steps)
 
 
 class Other:
