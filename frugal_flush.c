@@ -125,6 +125,8 @@
  *  |[F43] | may posts be served?        | acquire | [F44]      | batches are announced while others of    |
  *  |      |                             |         |            | these steps are cancelled                |
  *  |[F44] | they may again              | release | [F43]      | as [F43]                                 |
+ *  |[F45] | is a device attached?       | acquire | [F46]      | how it is called is not there yet        |
+ *  |[F46] | a device is attached        | release | [F45]      | as [F45]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

@@ -5,14 +5,6 @@
  */
 #include "host.h"
 
-/* Attached or not: another process may be about to attach the device. */
-static int is_attached(frugal *f, uint32_t d) {
-    pthread_mutex_lock(&f->settings_lock);
-    int attached = f->devices[d].attached;
-    pthread_mutex_unlock(&f->settings_lock);
-    return attached;
-}
-
 static frugal_status fail_attached(uint32_t d) {
     return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
 }
@@ -21,22 +13,21 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
-    frugal *changed = (frugal *)(uintptr_t)f; /* its lock, and in a process that has joined its mappings */
-    if (is_attached(changed, d)) return fail_attached(d);
-    return f->joined ? map_device(changed, d) : FRUGAL_OK;
+    if (is_attached(f, d)) return fail_attached(d);
+    return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 
 /* Makes the device known, if no other thread has done so for it. */
 static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&f->settings_lock);
-    int attached = device->attached;
+    int attached = is_attached(f, d);
     if (!attached) {
         device->ops = *ops;
         device->state = state;
         device->in_place = ops->updates_in_place && ops->updates_in_place(state);
         device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
-        device->attached = 1;
+        frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
     }
     pthread_mutex_unlock(&f->settings_lock);
     return attached ? fail_attached(d) : FRUGAL_OK;
@@ -48,7 +39,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
     if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
-        f->devices[d].attached = 0; /* in a process that has joined no other thread attaches devices of others */
+        frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: in a process that has joined, only this thread */
         return status;
     }
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
@@ -100,7 +91,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
 }
 
 void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *ops) {
-    if (!f || !f->opened || !ops || d >= f->desc.devices || !f->devices[d].attached) return NULL;
+    if (!f || !f->opened || !ops || d >= f->desc.devices || !is_attached(f, d)) return NULL;
     return memcmp(&f->devices[d].ops, ops, sizeof *ops) == 0 ? f->devices[d].state : NULL;
 }
 

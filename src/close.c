@@ -31,7 +31,7 @@ frugal_status frugal_close(frugal *f) {
     force_gates(f); /* so that devices finish their work */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (device->attached) device->ops.close(device->state);
+        if (is_attached(f, d)) device->ops.close(device->state);
         close_own(f, device);
         free_shared(f, device->batch_memory, f->batch_bytes);
         free_shared(f, device->blocks, f->block_bytes);

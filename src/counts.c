@@ -5,8 +5,8 @@
 static frugal_status tell_counts(frugal *f, const char *call) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (!device->ops.recount) continue; /* a device that is not attached has no operations */
-        hold_copies(device);                /* steps may be announced, and rows recalled */
+        if (!is_attached(f, d) || !device->ops.recount) continue;
+        hold_copies(device); /* steps may be announced, and rows recalled */
         frugal_status status = device->ops.recount(device->state);
         release_copies(device);
         if (status != FRUGAL_OK) return after_refusal(f, d, status, call);

@@ -62,7 +62,7 @@ static frugal_status settle_devices(frugal *f, const char *call) {
         const host_device *device = &f->devices[d];
         /* relaxed, both: the caller comes after lookup and update */
         uint64_t updated = frugal_load_relaxed(&device->updated), looked_up = frugal_load_relaxed(&device->looked_up);
-        if (!device->attached || !device->ops.poll) continue;
+        if (!is_attached(f, d) || !device->ops.poll) continue;
         uint64_t last = updated > looked_up ? updated : looked_up, all = frugal_p2f_all_committed(f->p2f);
         condition own = {own_ready, drain_explain, d, updated, call, 1};
         condition gate = {gate_ready, gate_explain, d, updated, call, 1};
@@ -78,6 +78,7 @@ static frugal_status settle_devices(frugal *f, const char *call) {
 /* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
 static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
     host_device *device = &f->devices[d];
+    if (!is_attached(f, d)) return FRUGAL_OK;
     int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
     if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* [F18] with [F17] */
     frugal_status status = polled ? settle_devices(f, call) : FRUGAL_OK;
@@ -183,7 +184,7 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (device->attached && device->ops.cancelled) device->ops.cancelled(device->state);
+        if (is_attached(f, d) && device->ops.cancelled) device->ops.cancelled(device->state);
     }
     return FRUGAL_OK;
 }

@@ -88,7 +88,7 @@ static frugal_status check_device(const frugal *f, uint32_t d, const char *call)
     if (status != FRUGAL_OK) return status;
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u; there are %u, from 0", call, d, f->desc.devices);
-    if (!f->devices[d].attached)
+    if (!is_attached(f, d))
         return frugal_fail(FRUGAL_ERR_DEVICE,
                            "%s: device %u is not attached; call frugal_cpu_attach or frugal_cuda_attach first", call,
                            d);

@@ -180,8 +180,10 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
 
 /* What given_ready waits for, in the order of its checks. */
 static gate_cause given_cause(frugal *f, const condition *what) {
-    uint64_t step = what->step;
-    for (uint32_t d = 0; d < f->desc.devices && step > f->desc.first_step; d++) {
+    uint64_t step = what->step, first = f->desc.first_step;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (!is_attached(f, d)) return (gate_cause){CAUSE_ANNOUNCE, d, step > first ? step - 1 : step, first};
+    for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
         const host_device *device = &f->devices[d];
         uint64_t told = frugal_load_relaxed(&device->told);
         if (told < step && !has_finished(f, d, step - 1)) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};

@@ -19,7 +19,7 @@ frugal_status frugal_release_holders(frugal *f) {
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy("release_holders");
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].attached) f->devices[d].ops.empty(f->devices[d].state);
+        if (is_attached(f, d)) f->devices[d].ops.empty(f->devices[d].state);
     frugal_p2f_release_holders(f->p2f);
     drop_secondaries(f);
     return FRUGAL_OK;

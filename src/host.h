@@ -105,11 +105,11 @@ typedef struct table_hits {
 } table_hits;
 
 typedef struct host_device {
+    FRUGAL_ATOMIC(uint32_t) attached; /* 1: the next four are there, and constant; set under settings_lock */
     frugal_device_ops ops;
     void *state;
-    int attached;
-    int in_place; /* it updates rows that it alone touches in place; constant while attached */
-    int keeps;    /* ... and may keep the updates in its cache; likewise */
+    int in_place; /* it updates rows that it alone touches in place */
+    int keeps;    /* ... and may keep the updates in its cache */
     /* Only if it keeps: held during lookup, update, recount and write_back, because other threads have it write rows
      * back; and while its recalls are done, or cancelled. */
     pthread_mutex_t keep_lock;
@@ -262,6 +262,10 @@ static inline void tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
     frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
 }
 
+/* Another process may be about to attach the device. */
+static inline int is_attached(const frugal *f, uint32_t d) {
+    return frugal_load_acquire(&f->devices[d].attached) != 0; /* [F45] pairs with [F46] */
+}
 static inline float *weights_of(const frugal *f, uint64_t row) {
     return f->store.weights + row * f->store.weights_stride;
 }

@@ -324,7 +324,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
 static void settle_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const post_wait all = {committed_posts, d, frugal_load_relaxed(&device->updated), "close"}; /* relaxed: its own */
-    if (!device->attached) return;
+    if (!is_attached(f, d)) return;
     if (frugal_load_relaxed(&device->mail->updated) != frugal_load_relaxed(&device->mail->committed))
         wait_posted(f, &all); /* if it fails, training has ended */
     if (!device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;

@@ -156,7 +156,7 @@ frugal_status frugal_verify(frugal *f) {
     if (!is_complete(f)) return fail_busy("verify");
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;
+        if (!is_attached(f, d) || f->devices[d].ops.verify(f->devices[d].state)) continue;
         status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that it could not be asked? */
         if (status == FRUGAL_ERR_LOST) return status;
         return frugal_fail(FRUGAL_ERR_COPY,

@@ -18,6 +18,8 @@ device *this_device() {
 
 cudaError_t requested_failure(counter &c) {
     world_type &w = world();
+    w.used.store(true, std::memory_order_relaxed);
+    if (w.forked) return cudaErrorInitializationError; /* as CUDA's own */
     uint64_t n = c.calls.fetch_add(1, std::memory_order_relaxed) + 1;
     if (w.calls_left.load(std::memory_order_relaxed) && w.calls_left.fetch_sub(1, std::memory_order_relaxed) == 1) {
         w.failed = true;

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
@@ -147,10 +148,10 @@ struct world_type {
     std::atomic<uint64_t> calls_left; /* to the one that fails; 0: none */
     std::atomic<int> call_error;
     std::atomic<bool> failed;
+    std::atomic<bool> used{false};
+    bool forked = false; /* the process that has used it is the parent of this one, which has none of its threads */
 
-    world_type() {
-        defaults();
-    }
+    world_type();
     void defaults();
     void make_devices(int n) {
         devices.clear();
@@ -188,6 +189,18 @@ void world_type::defaults() {
 world_type &world() {
     static world_type &w = *new world_type;
     return w;
+}
+
+/* In a child: what held the lock is not there. */
+void see_fork() {
+    world_type &w = world();
+    w.forked = w.used;
+    new (&w.lock) std::mutex;
+}
+
+world_type::world_type() {
+    defaults();
+    pthread_atfork(nullptr, nullptr, see_fork);
 }
 
 thread_local int current_device;

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <sys/mman.h>
 #include "tests/crew.h"
 
 static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
@@ -555,6 +556,39 @@ static void test_taken_name_and_file(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
+/* Calls that ask each device are made while another process attaches its. */
+static int attach_and_wait(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    while (!*c->attached) usleep(1000);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_attaching(void **state) {
+    (void)state;
+    uint64_t key = 0;
+    frugal_keys k = {.table = 0, .keys = &key, .n = 1};
+    _Atomic(int) *seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED);
+    for (uint32_t i = 0; i < 10; i++) {
+        crew c;
+        crew_init(&c, 840 + i);
+        c.cache.cache_rows = 16, c.attached = seen, *seen = 0;
+        pid_t child = fork_to(attach_and_wait, &c);
+        frugal *f = open_world(&c);
+        frugal_status status;
+        while ((status = frugal_preload(f, 1, &k)) == FRUGAL_ERR_DEVICE) {
+            assert_int_equal(FRUGAL_OK, frugal_verify(f));
+            assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        }
+        assert_int_equal(FRUGAL_OK, status);
+        *seen = 1;
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+    }
+    munmap(seen, sizeof *seen);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),
@@ -570,6 +604,7 @@ int main(void) {
         cmocka_unit_test(test_own_devices),
         cmocka_unit_test(test_leaves_early),
         cmocka_unit_test(test_taken_name_and_file),
+        cmocka_unit_test(test_attaching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
