@@ -21,8 +21,8 @@
  * not change meanwhile. Each CUDA thread is a coroutine. Blocks begin in a random order, 2 a multiprocessor at a time;
  * threads run in a random order until they wait at a barrier or a warp operation, sleep, or meet an atomic, at some of
  * which they let others run. A thread that meets none runs straight through. The random numbers come from the seed and
- * the number of the launch, so that a failure can be replayed as far as one stream's kernels go. Who is forked after its
- * parent has used a device cannot use any, as with CUDA: cudaErrorInitializationError.
+ * the number of the launch, so that a failure can be replayed as far as one stream's kernels go. A process that is
+ * forked after its parent has used a device can use none, as with CUDA: cudaErrorInitializationError.
  *
  * WHAT IT CHECKS; each ends the process with a message that names kernel, block, thread and line:
  *   - threads of a block at different barriers, or some at one and others finished; likewise lanes and warp operations;

@@ -1,5 +1,6 @@
-/* test_cuda_processes.c - a GPU for each process: the table that processes share is pinned by each for its own. CUDA does
- * not work in a process whose parent has used it, so each world begins in a process of its own. */
+/* test_cuda_processes.c - a GPU for each process: the table that processes share is pinned by each for its own.
+ *
+ * CUDA does not work in a process whose parent has used it, so each world begins in a process of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
