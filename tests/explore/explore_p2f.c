@@ -58,6 +58,13 @@ static void set_up_in_place(uint64_t variant) {
 static void set_up_in_place_loaders(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .loaders = 1, .workers = 1, .steps = 3, .in_place = 90});
 }
+/* Copies keep updates. */
+static void set_up_kept(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .keeps = 1});
+}
+static void set_up_kept_loaders(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .loaders = 1, .workers = 1, .steps = 3, .keeps = 1});
+}
 static void set_up_write_through(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .mode = FRUGAL_SYNC});
 }
@@ -72,16 +79,24 @@ static void set_up_driver(uint64_t variant) {
 static void set_up_driver_in_place(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 2, .steps = 3, .in_place = 90});
 }
+static void set_up_driver_keeping(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 2, .steps = 3, .keeps = 1});
+}
 
 static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint32_t device, uint64_t step) {
     frugal_status status;
-    while ((status = call(device, step)) == FRUGAL_AGAIN) world_help_or_yield(w, UINT64_MAX);
+    while ((status = call(device, step)) == FRUGAL_AGAIN) {
+        int any = 0;
+        for (uint32_t v = 0; v < w->desc.devices; v++) any |= world_recall(w, v);
+        if (!any) world_help_or_yield(w, UINT64_MAX);
+    }
     EXPLORE_EXPECT(status == FRUGAL_OK);
 }
 
 static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
-    const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = w->desc.in_place > 0};
+    int in_place = w->desc.in_place > 0 || w->desc.keeps;
+    const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = in_place};
     return frugal_p2f_announce(world_state(w), device, step, &batch, NULL);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
@@ -102,9 +117,10 @@ static frugal_status cancel(uint32_t device, uint64_t step) {
     return frugal_p2f_cancel(world_state(w), step);
 }
 
-/* Reads a row that is not announced, flushing it if need be. */
+/* Reads a row that is not announced, flushing it, and having it written back, if need be. */
 static void read_row(uint32_t row, uint64_t expected) {
     frugal_p2f_work work;
+    for (uint32_t v = 0; v < w->desc.devices; v++) world_write_back(w, v, row);
     for (int taken; (taken = frugal_p2f_take_row(world_state(w), row, &work)) != 0;) {
         if (taken < 0) explore_wait();
         if (taken < 0) continue;
@@ -115,7 +131,6 @@ static void read_row(uint32_t row, uint64_t expected) {
 }
 
 static void drive(void) {
-    copy caches[MOST_DEVICES][MOST_ROWS] = {0};
     uint64_t table[MOST_ROWS] = {0}, sum[MOST_ROWS] = {0};
     uint8_t brought[MOST_ROWS] = {0};
     for (uint64_t s = 0; s < w->desc.steps; s++) {
@@ -129,8 +144,8 @@ static void drive(void) {
         for (uint32_t row = 0; what % 3 == 1 && row < w->desc.rows; row++) read_row(row, table[row]);
         for (uint32_t v = 0; v < w->desc.devices; v++) wait_for(announce, v, step);
         wait_for(pass, 0, step);
-        for (uint32_t v = 0; v < w->desc.devices; v++) world_look_up(w, v, s, caches[v]);
-        for (uint32_t v = 0; v < w->desc.devices; v++) world_train(w, v, s, caches[v]);
+        for (uint32_t v = 0; v < w->desc.devices; v++) world_look_up(w, v, s);
+        for (uint32_t v = 0; v < w->desc.devices; v++) world_train(w, v, s);
         world_follow(w, s, table, sum, brought);
         while (what % 5 == 0 && frugal_p2f_closed(world_state(w)) <= step) world_help_or_yield(w, UINT64_MAX);
         for (uint32_t row = 0; what % 5 == 0 && row < w->desc.rows; row++) read_row(row, table[row]);
@@ -149,14 +164,16 @@ static void drive_or_work(int number) {
 
 static FRUGAL_ATOMIC(uint32_t) * go; /* steps whose trainers may commit; relaxed */
 
-static void set_up_ahead(uint64_t variant) {
-    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 2});
+static void set_up_ahead_of(uint64_t variant, unsigned in_place) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 2, .in_place = in_place});
     w->desc.loaders = 1; /* trainers do not announce */
     go = explore_alloc(sizeof *go, 64);
 }
+static void set_up_ahead(uint64_t variant) {
+    set_up_ahead_of(variant, 0);
+}
 static void set_up_ahead_in_place(uint64_t variant) {
-    set_up_ahead(variant);
-    w->desc.in_place = 90;
+    set_up_ahead_of(variant, 90);
 }
 
 static void announce_and_take_back(void) {
@@ -173,13 +190,12 @@ static void announce_and_take_back(void) {
 }
 
 static void train_when_let(uint32_t device) {
-    copy cache[MOST_ROWS] = {0};
     for (uint64_t s = 0; s < w->desc.steps; s++) {
         uint64_t step = s + w->desc.first_step;
         while (!frugal_p2f_gate(world_state(w), step)) world_help_or_yield(w, step);
-        world_look_up(w, device, s, cache);
+        world_look_up(w, device, s);
         while (frugal_load_relaxed(go) <= s) world_help_or_yield(w, step);
-        world_train(w, device, s, cache);
+        world_train(w, device, s);
     }
     frugal_add_relaxed(&w->running, (uint32_t)-1);
 }
@@ -476,6 +492,11 @@ int main(int argc, char **argv) {
          drive_or_work, compare},
         {"in-place-ahead", "the same, when steps ahead are cancelled while trainers pass the gate before", 4,
          set_up_ahead_in_place, play_ahead, compare},
+        {"kept", "(g) no gate opens before another device has written back what it keeps; [P11][P20]-[P23]", 3,
+         set_up_kept, play, compare},
+        {"kept-loaders", "the same, announced by other threads", 5, set_up_kept_loaders, play, compare},
+        {"kept-driver", "the same, when steps are cancelled and announced anew", 3, set_up_driver_keeping,
+         drive_or_work, compare},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
         {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges,
          close_then_look, NULL},

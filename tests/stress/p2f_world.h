@@ -25,7 +25,8 @@ typedef struct world_desc {
     uint32_t devices, workers, rows, max_rows, steps, lookahead, staging;
     frugal_mode mode;
     int loaders;       /* announcing is done by a thread of its own */
-    unsigned in_place; /* percent of the batches that are announced in place */
+    unsigned in_place; /* percent of the batches that are announced in place; all, if devices keep updates */
+    int keeps;         /* devices keep some updates in their copies */
     uint64_t first_step, seed;
 } world_desc;
 
@@ -40,6 +41,7 @@ typedef struct world { /* all else lies behind it, at offsets from it */
     uint64_t table_at;               /* uint64 [rows]: plain memory, ordered by the state machine alone */
     uint64_t staging_at;             /* uint64 [devices][staging][max_rows]: likewise */
     uint64_t valid_at;               /* uint64 [devices][lookahead + 1][words]: loader to trainer */
+    uint64_t copies_at;              /* copy [devices][rows]: a trainer's, and another one's who does a recall */
     uint64_t state_at;               /* frugal_p2f */
     FRUGAL_ATOMIC(uint32_t) running; /* trainers; relaxed, as all of these: they order nothing */
     FRUGAL_ATOMIC(uint32_t) failures;
@@ -47,6 +49,11 @@ typedef struct world { /* all else lies behind it, at offsets from it */
 } world;
 
 enum { BRINGS = 1, READ_ONLY = 2 };
+
+typedef struct copy {
+    uint64_t x;
+    uint32_t present, kept; /* kept: the table's row lacks updates that x has */
+} copy;
 
 /* >>layout */
 
@@ -79,8 +86,11 @@ static inline uint64_t *world_valid(const world *w, uint32_t device, uint64_t st
     uint64_t ring = (uint64_t)device * (w->desc.lookahead + 1) + step % (w->desc.lookahead + 1);
     return (uint64_t *)world_at(w, w->valid_at) + ring * ((w->desc.max_rows + 63) / 64);
 }
+static inline copy *world_copies(const world *w, uint32_t device) {
+    return (copy *)world_at(w, w->copies_at) + (uint64_t)device * w->desc.rows;
+}
 static inline int world_is_in_place(const world *w, uint32_t device, uint64_t step) { /* step counted from 0 */
-    return test_mix3(~w->desc.seed, step, device) % 100 < w->desc.in_place;
+    return w->desc.keeps || test_mix3(~w->desc.seed, step, device) % 100 < w->desc.in_place;
 }
 static inline uint64_t world_gradient(const world *w, uint32_t device, uint64_t step, uint32_t row) {
     return test_mix3(w->desc.seed, step << 8 | device, row);
@@ -94,6 +104,7 @@ static frugal_p2f_desc world_p2f_desc(const world_desc *d) {
                              .staging = d->staging,
                              .mode = d->mode,
                              .first_step = d->first_step,
+                             .recalls = d->keeps,
                              .threads = d->workers + 2 * d->devices + 1};
 }
 
@@ -109,6 +120,7 @@ static uint64_t world_layout(const world_desc *d, world *w) {
     w->table_at = at, at += (uint64_t)d->rows * 8;
     w->staging_at = at, at += (uint64_t)d->devices * d->staging * d->max_rows * 8;
     w->valid_at = at, at += (uint64_t)d->devices * (d->lookahead + 1) * ((d->max_rows + 63) / 64) * 8;
+    w->copies_at = at, at += (uint64_t)d->devices * d->rows * sizeof(copy);
     w->state_at = at = (at + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN;
     at += frugal_p2f_footprint(&p2f);
     return w->bytes = (at + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN;
@@ -226,6 +238,32 @@ static int world_flush(world *w, uint64_t limit) {
     return n > 0;
 }
 
+/* The table gets what the device's copy of the row has more. */
+static void world_write_back(world *w, uint32_t device, uint32_t row) {
+    copy *c = &world_copies(w, device)[row];
+    if (c->kept) ((uint64_t *)world_at(w, w->table_at))[row] = c->x;
+    c->kept = 0;
+}
+static void world_write_back_all(world *w, uint32_t device) {
+    for (uint32_t row = 0; row < w->desc.rows; row++) world_write_back(w, device, row);
+}
+
+/* Does the device's next recalls, if there are any. One thread does those of a device; the device, if it is another,
+ * waits at its gate meanwhile, and what it did is acquired from the state machine alone. */
+static int world_recall(world *w, uint32_t device) {
+    frugal_p2f *p = world_state(w);
+    uint64_t step;
+    if (!w->desc.keeps || !frugal_p2f_has_recall(p, device, &step)) return 0;
+    for (uint32_t other = 0; other < w->desc.devices; other++) {
+        const uint32_t *rows = NULL;
+        uint32_t n = frugal_p2f_recalls(p, device, step, other, &rows);
+        if (n == UINT32_MAX) world_write_back_all(w, device); /* steps were cancelled */
+        for (uint32_t i = 0; n != UINT32_MAX && i < n; i++) world_write_back(w, device, rows[i]);
+    }
+    frugal_p2f_recall_done(p, device, step);
+    return 1;
+}
+
 /* One piece of whatever there is to do, most urgent first. */
 static int world_help(world *w, uint64_t limit) {
     return frugal_p2f_plan(world_state(w)) || world_close(w) || world_flush(w, limit);
@@ -253,26 +291,26 @@ static inline void world_loader(world *w, uint32_t device) {
         if (!world_try_announce(w, device)) WORLD_WAIT();
 }
 
-typedef struct copy {
-    uint64_t x;
-    int present;
-} copy;
-
-/* Reads the batch: cached copies where they are valid, the table elsewhere; and checks both. */
-static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
+/* Reads the batch: cached copies where they are valid, the table elsewhere; and checks both. Some copies that keep
+ * updates are written back for no reason. */
+static void world_look_up(world *w, uint32_t device, uint64_t s) {
+    copy *cache = world_copies(w, device);
     uint64_t step = s + w->desc.first_step, hits = 0;
     const uint64_t *valid = world_valid(w, device, step), *expected = world_expected(w, device, s);
     const uint64_t *table = world_at(w, w->table_at);
     for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
         copy *c = &cache[row];
-        if (table[row] != expected[i])
+        int is_valid = c->present && (valid[i / 64] >> i % 64 & 1);
+        if (c->kept && !is_valid) world_fail(w, "a copy that keeps an update is not valid", step, device, row);
+        if (c->kept && world_gradient(w, device, ~s, row) % 4 == 0) world_write_back(w, device, row);
+        if (!c->kept && table[row] != expected[i])
             world_fail(w, "the table is not what sequential training has", step, device, row);
-        if (c->present && (valid[i / 64] >> i % 64 & 1)) {
+        if (is_valid) {
             hits++;
             if (c->x != expected[i]) world_fail(w, "a valid copy is not what the table is", step, device, row);
         } else {
-            *c = (copy){table[row], 1};
+            *c = (copy){table[row], 1, 0};
         }
     }
     frugal_add_relaxed(&w->hits, hits);
@@ -285,28 +323,31 @@ static int world_is_alone(const world *w, uint32_t device, uint64_t step, uint32
     return bits && frugal_load_relaxed((const FRUGAL_ATOMIC(uint64_t) *)(const void *)&bits[i / 64]) >> i % 64 & 1;
 }
 
-/* Writes the records of the batch, and of a row that is the device's alone the row of the table itself. */
-static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
+/* Writes the records of the batch, and of a row that is the device's alone the row of the table itself, or its copy. */
+static void world_train(world *w, uint32_t device, uint64_t s) {
+    copy *cache = world_copies(w, device);
     uint64_t step = s + w->desc.first_step;
     int brings = *world_kind(w, device, s) == BRINGS;
     uint64_t *block = world_block(w, device, step), *table = world_at(w, w->table_at);
     for (uint32_t i = 0; brings && i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
         uint64_t gradient = world_gradient(w, device, s, row);
-        if (world_is_alone(w, device, step, i))
-            table[row] = 3 * table[row] + gradient;
-        else
-            block[i] = gradient;
         cache[row].x = 3 * cache[row].x + gradient;
+        if (!world_is_alone(w, device, step, i))
+            block[i] = gradient;
+        else if (w->desc.keeps && (cache[row].kept || gradient % 4))
+            cache[row].kept = 1;
+        else
+            table[row] = 3 * table[row] + gradient;
     }
     if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
         world_fail(w, "a commit", step, device, 0);
 }
 
-/* A device: announces ahead (unless a loader does), passes gates, trains. */
+/* A device: announces ahead (unless a loader does), passes gates, trains. While it waits, it does the recalls of the
+ * next device: none is left when it has passed its last gate. */
 static void world_device(world *w, uint32_t device) {
     frugal_p2f *p = world_state(w);
-    copy *cache = calloc(w->desc.rows, sizeof *cache);
     for (uint64_t s = 0; s < w->desc.steps; s++) {
         uint64_t step = s + w->desc.first_step;
         for (;;) {
@@ -314,14 +355,13 @@ static void world_device(world *w, uint32_t device) {
             }
             if (frugal_load_relaxed(&w->failures)) break;
             if (frugal_p2f_announced(p, device) > step && frugal_p2f_gate(p, step)) break;
-            world_help_or_yield(w, step);
+            if (!world_recall(w, (device + 1) % w->desc.devices)) world_help_or_yield(w, step);
         }
         if (frugal_load_relaxed(&w->failures)) break;
-        world_look_up(w, device, s, cache);
+        world_look_up(w, device, s);
         if (!frugal_p2f_gate(p, step)) world_fail(w, "an open gate has shut", step, device, 0);
-        world_train(w, device, s, cache);
+        world_train(w, device, s);
     }
-    free(cache);
     frugal_add_relaxed(&w->running, (uint32_t)-1);
 }
 
@@ -338,6 +378,7 @@ static int world_finish(world *w) {
     frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
     if (now.closed != w->desc.first_step + w->desc.steps) world_fail(w, "a step is not closed", now.closed, 0, 0);
     if (now.pending != 0) world_fail(w, "rows are pending after the end", now.closed, 0, 0);
+    for (uint32_t d = 0; d < w->desc.devices; d++) world_write_back_all(w, d);
     for (uint32_t row = 0; row < w->desc.rows; row++)
         if (table[row] != final[row]) world_fail(w, "the table differs at the end", now.closed, 0, row);
     return frugal_load_relaxed(&w->failures) == 0;

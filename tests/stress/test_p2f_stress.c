@@ -91,6 +91,7 @@ static world_desc random_world(world_desc desc, uint64_t seed) {
     desc.steps = STEPS;
     if (desc.devices) return desc;
     desc.in_place = test_chance(&random, 50) ? (unsigned)test_below(&random, 101) : 0;
+    desc.keeps = test_chance(&random, 30);
     desc.devices = (uint32_t)test_between(&random, 1, 4), desc.workers = (uint32_t)test_between(&random, 1, 8);
     desc.loaders = test_chance(&random, 50), desc.mode = test_chance(&random, 30) ? FRUGAL_SYNC : FRUGAL_P2F;
     return desc;
@@ -129,6 +130,10 @@ static void devices_in_place_equal_sequential_training(void **state) {
     (void)state;
     train_on_random_worlds(__func__, (world_desc){.devices = 3, .workers = 2, .loaders = 1, .in_place = 80}, 0);
 }
+static void devices_that_keep_updates_equal_sequential_training(void **state) {
+    (void)state;
+    train_on_random_worlds(__func__, (world_desc){.devices = 3, .workers = 2, .loaders = 1, .keeps = 1}, 0);
+}
 static void large_batches_in_several_pieces_equal_sequential_training(void **state) {
     (void)state; /* pieces of plans and of closing are claimed by several threads at a time */
     world_desc desc = {.devices = 2,
@@ -157,6 +162,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_devices_with_a_worker_equal_sequential_training),
         cmocka_unit_test(three_devices_with_loaders_and_workers_equal_sequential_training),
         cmocka_unit_test(devices_in_place_equal_sequential_training),
+        cmocka_unit_test(devices_that_keep_updates_equal_sequential_training),
         cmocka_unit_test(write_through_equals_sequential_training),
         cmocka_unit_test(large_batches_in_several_pieces_equal_sequential_training),
         cmocka_unit_test(workers_that_come_and_go_change_nothing),
