@@ -125,21 +125,27 @@ static trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number) {
     return &t->rings[(role == TRACE_TRAINER ? 0 : (uint32_t)role * f->desc.devices) + number];
 }
 
-/* The ring of a thread in some other call; NULL if it has one already, or there is none. */
-static trace_ring *trace_claim(frugal *f) {
-    trace *t = trace_own ? NULL : trace_of(f);
-    if (!t) return NULL;
+/* A ring of callers that no other thread has; NULL: there is none. */
+static trace_ring *claim_ring(const frugal *f) {
     for (uint32_t i = 0; i < TRACE_CALLERS; i++) {
-        trace_ring *ring = &t->rings[2 * f->desc.devices + f->desc.workers + i];
+        trace_ring *ring = &f->trace->rings[2 * f->desc.devices + f->desc.workers + i];
         uint32_t free = 0;
-        if (frugal_cas_acquire(&ring->claimed, &free, 1)) return trace_own = ring; /* [F30] pairs with [F31] */
+        if (frugal_cas_acquire(&ring->claimed, &free, 1)) return ring; /* [F30] pairs with [F31] */
     }
     return NULL;
+}
+static void give_back_ring(trace_ring *claimed) {
+    frugal_store_release(&claimed->claimed, 0); /* [F31] pairs with [F30]: its events */
+}
+
+/* The ring of a thread in some other call; NULL if it has one already, or there is none. */
+static trace_ring *trace_claim(frugal *f) {
+    return trace_own || !trace_of(f) ? NULL : (trace_own = claim_ring(f));
 }
 static void trace_release(trace_ring *claimed) {
     if (!claimed) return;
     trace_own = NULL;
-    frugal_add_release(&claimed->claimed, (uint32_t)-1); /* [F31] pairs with [F30]: its events */
+    give_back_ring(claimed);
 }
 
 /* >>events */
@@ -148,15 +154,7 @@ static uint64_t ns_of(double seconds) {
     return (uint64_t)(seconds * 1e9);
 }
 
-/* Records an event of this thread. */
-static void trace_add(frugal *f, const trace_event *e) {
-    trace *t = trace_of(f);
-    trace_ring *ring = trace_own;
-    if (!t || e->begin < frugal_load_relaxed(&t->started)) return; /* relaxed: [F27] has acquired it */
-    if (!ring) {
-        frugal_add_relaxed(&t->homeless, 1); /* relaxed: a statistic */
-        return;
-    }
+static void write_event(const trace *t, trace_ring *ring, const trace_event *e) {
     uint64_t i = frugal_load_relaxed(&ring->head); /* relaxed: only this thread changes it */
     trace_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
     const uint64_t all[TRACE_WORDS] = {
@@ -165,6 +163,16 @@ static void trace_add(frugal *f, const trace_event *e) {
     for (uint32_t k = 0; k + 1 < TRACE_WORDS; k++)
         frugal_store_release(&words[k], all[k]); /* [F28] pairs with [F29]: with `head`, as it is now */
     frugal_store_release(&ring->head, i + 1);    /* [F28] pairs with [F29]: the event is written */
+}
+
+/* Records an event of this thread. */
+static void trace_add(frugal *f, const trace_event *e) {
+    trace *t = trace_of(f);
+    if (!t || e->begin < frugal_load_relaxed(&t->started)) return; /* relaxed: [F27] has acquired it */
+    if (trace_own)
+        write_event(t, trace_own, e);
+    else
+        frugal_add_relaxed(&t->homeless, 1); /* relaxed: a statistic */
 }
 
 /* A piece of work that helps: from `begin` to `end` in seconds. */
@@ -466,6 +474,14 @@ static void print_event(trace_text *out, uint32_t thread, uint64_t started, cons
     trace_print(out, "}}");
 }
 
+/* The events that a ring has, from *first on. Returns the end. */
+static uint64_t find_events(const trace *t, trace_ring *ring, uint64_t *first) {
+    uint64_t end = frugal_load_acquire(&ring->head); /* [F29] pairs with [F28]: the events before it */
+    *first = ring->from;
+    if (end - *first >= t->events) *first = end - t->events + 1; /* the place of the oldest may be in use already */
+    return end;
+}
+
 /* Reads event `i` of a ring; 0 if it is overwritten by now. */
 static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event *e) {
     trace_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
@@ -511,10 +527,9 @@ static void print_ring(trace_text *out, const frugal *f, uint32_t number) {
     trace_ring *ring = &t->rings[number];
     uint32_t thread = thread_number(f, number);
     trace_event e;
-    uint64_t end = frugal_load_acquire(&ring->head); /* [F29] pairs with [F28]: the events before it */
-    uint64_t started = frugal_load_relaxed(&t->started), i = ring->from; /* relaxed: written under the lock */
-    if (end == i) return;
-    if (end - i >= t->events) i = end - t->events + 1; /* the place of the oldest may be in use already */
+    uint64_t started = frugal_load_relaxed(&t->started); /* relaxed: written under the lock */
+    uint64_t i, end = find_events(t, ring, &i);
+    if (end == ring->from) return;
     out->lost += i - ring->from;
     print_name(out, thread, ring);
     for (; i < end; i++) {

@@ -790,6 +790,8 @@ static void share(int number) {
         run_stream(number - STREAMS);
 }
 
+#include "tests/explore/tracing.h"
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
@@ -847,6 +849,8 @@ int main(int argc, char **argv) {
          set_up_sharing, share, NULL},
         {"sharing-streams", "the same with streams: what is outstanding in any instance is looked after", STOPPER,
          set_up_sharing_streams, share, NULL},
+        {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
+         write_or_read_traces, count_traces},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,
          NULL},
     };
