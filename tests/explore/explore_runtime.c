@@ -400,6 +400,10 @@ static void wait_and_be_stopped(int number) {
         stopped_or_ok(frugal_announce(w.f, 1, 0, &batch));
         frugal_status status = frugal_lookup(w.f, 1, 0, NULL);
         stopped_or_ok(status);
+        float grads[KEYS * DIM] = {0};
+        double squares;
+        frugal_gradients g = {.grads = grads};
+        if (status == FRUGAL_OK) stopped_or_ok(status = frugal_sum_squares(w.f, 1, 0, &g, &squares));
         if (status == FRUGAL_OK) stopped_or_ok(status = frugal_update(w.f, 1, 0, &(frugal_gradients){.grads = NULL}));
         if (status == FRUGAL_OK) stopped_or_ok(frugal_lookup(w.f, 1, 1, NULL)); /* which is not announced */
         frugal_add_acq_rel(w.done, 1);
@@ -511,11 +515,14 @@ static frugal_status train_somehow(int d, int s) {
     frugal_records records;
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
     frugal_status status;
+    double squares;
     while ((status = frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows)) == FRUGAL_ERR_CUDA) {
     }
     if (status == FRUGAL_OK && w.kinds[d] == HOST)
         EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     if (status == FRUGAL_OK) status = frugal_get_records(w.f, (uint32_t)d, (uint64_t)s, &records);
+    if (status == FRUGAL_OK && w.kinds[d] == HOST && g.grads)
+        status = frugal_sum_squares(w.f, (uint32_t)d, (uint64_t)s, &g, &squares);
     if (status != FRUGAL_OK) return status;
     while ((status = frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g)) == FRUGAL_ERR_CUDA) {
     }
@@ -790,6 +797,7 @@ static void share(int number) {
         run_stream(number - STREAMS);
 }
 
+#include "tests/explore/losing.h"
 #include "tests/explore/tracing.h"
 
 int main(int argc, char **argv) {
@@ -849,6 +857,12 @@ int main(int argc, char **argv) {
          set_up_sharing, share, NULL},
         {"sharing-streams", "the same with streams: what is outstanding in any instance is looked after", STOPPER,
          set_up_sharing_streams, share, NULL},
+        {"losing", "[F17][F18][F22][F23]: who finds nothing kept, or a device lost, knows what was lost", 4,
+         set_up_keeper, find_or_hear, NULL},
+        {"losing-kept", "[F22][F23]: who finds nothing kept has the rows", 2, set_up_kept_row, write_back_or_read,
+         NULL},
+        {"losing-writing", "[F17][F18]: after a loss the table is read when nobody writes", 3, set_up_writing,
+         write_poll_or_read, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,

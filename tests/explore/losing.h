@@ -1,0 +1,126 @@
+/* losing.h - small worlds of a loss: what threads know that find out about it by different ways. A device of these
+ * worlds is a few fields, without a stream. Part of explore_runtime.c. */
+#ifndef LOSING_H
+#define LOSING_H
+
+typedef struct frail { /* a device that keeps the update of row 0 */
+    uint32_t broken;   /* constant */
+    uint64_t finished; /* atomic */
+} frail;
+
+static frail *frails[DEVICES];
+
+static frugal_status frail_poll(void *device, uint64_t *steps) {
+    frail *s = device;
+    *steps = frugal_load_acquire(&s->finished);
+    return s->broken ? frugal_fail(FRUGAL_ERR_CUDA, "it is broken") : FRUGAL_OK;
+}
+static frugal_status frail_write_back(void *device, const uint32_t *rows, uint32_t n) {
+    (void)rows, (void)n;
+    return ((frail *)device)->broken ? frugal_fail(FRUGAL_ERR_CUDA, "broken") : FRUGAL_OK;
+}
+static frugal_status frail_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    (void)step, (void)done;
+    return frail_write_back(device, rows, n);
+}
+static int frail_recalled(void *device, uint64_t step) {
+    (void)device, (void)step;
+    return 1;
+}
+static int frail_updates_in_place(void *device) {
+    (void)device;
+    return 1;
+}
+static void frail_close(void *device) {
+    (void)device;
+}
+
+/* The first device, and all of `breaks`, is broken. */
+static void set_up_frail(uint64_t variant, int breaks) {
+    test_random random = {.seed = variant};
+    frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = DIM,
+                        .devices = DEVICES,
+                        .max_keys = KEYS,
+                        .alone = FRUGAL_ALONE_KEPT,
+                        .lookahead = (uint32_t)test_below(&random, 3),
+                        .init_threads = 1,
+                        .stuck_seconds = -1,
+                        .allocate = allocate};
+    const frugal_device_ops ops = {.updates_in_place = frail_updates_in_place,
+                                   .write_back = frail_write_back,
+                                   .recall = frail_recall,
+                                   .recalled = frail_recalled,
+                                   .poll = frail_poll,
+                                   .close = frail_close};
+    clear(0);
+    if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        frails[d] = explore_alloc(sizeof *frails[d], 64);
+        frails[d]->broken = (int)d < breaks;
+        if (frugal_attach(w.f, d, &ops, frails[d]) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    }
+}
+
+/* What the device kept is lost with it. */
+static void set_up_keeper(uint64_t variant) {
+    set_up_frail(variant, 1);
+    frugal_count_kept(w.f, 0, 1, 0, 1);
+}
+
+static void find_or_hear(int number) {
+    frugal_keys none = {.table = 0};
+    if (number == 0) {
+        check_device_lost(w.f, 0);
+    } else if (number == 1) {
+        EXPLORE_EXPECT(!is_drained(w.f)); /* it is kept still, or known to be lost */
+    } else {
+        frugal_status status = number == 2 ? frugal_drain(w.f) : frugal_read_rows(w.f, &none, NULL, NULL);
+        if (number == 2) EXPLORE_EXPECT(status == FRUGAL_ERR_LOST);
+        if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
+    }
+}
+
+/* A row that was written back is read by who finds that nothing is kept. */
+static void set_up_kept_row(uint64_t variant) {
+    set_up_frail(variant, 0);
+    frugal_count_kept(w.f, 0, 1, 0, 1);
+}
+
+static void write_back_or_read(int number) {
+    float *row = weights_of(w.f, 0);
+    if (number == 0) {
+        row[0] = 3;
+        frugal_count_kept(w.f, 0, 0, 1, 0);
+    } else if (is_drained(w.f)) {
+        EXPLORE_EXPECT(row[0] == 3);
+    }
+}
+
+/* After the loss of device 0 the other one is still updating a row in place; who reads the table waits for it. */
+static void set_up_writing(uint64_t variant) {
+    set_up_frail(variant, 0);
+    w.f->devices[1].updated = 1;
+    frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
+    lock_polling(w.f);
+    lose_device(w.f, 0);
+    pthread_mutex_unlock(&w.f->poll_lock);
+}
+
+static void write_poll_or_read(int number) {
+    float *row = weights_of(w.f, 0);
+    if (number == 0) {
+        row[0] = 3;
+        frugal_store_release(&frails[1]->finished, 1);
+    } else if (number == 1) {
+        lock_polling(w.f);
+        poll_writing(w.f);
+        pthread_mutex_unlock(&w.f->poll_lock);
+    } else if (!is_writing(w.f)) {
+        EXPLORE_EXPECT(row[0] == 3);
+    }
+}
+
+#endif /* LOSING_H */
