@@ -66,7 +66,8 @@ static frugal_status settle_devices(frugal *f, const char *call) {
         uint64_t last = updated > looked_up ? updated : looked_up, all = frugal_p2f_all_committed(f->p2f);
         condition own = {own_ready, drain_explain, d, updated, call, 1};
         condition gate = {gate_ready, gate_explain, d, updated, call, 1};
-        if (frugal_load_acquire(&f->lost) || frugal_load_acquire(&f->stopped)) break; /* [F10], [F3] */
+        /* Relaxed, both: no gate is waited for then, and what the device did is asked of the device. */
+        if (is_lost(f) || frugal_load_relaxed(&f->stopped)) break;
         if (last > all + 1) return fail_given(call, d, last - 1);
         status = wait_until(f, &own);
         if (status == FRUGAL_OK && looked_up > updated) status = wait_until(f, &gate);

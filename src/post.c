@@ -154,8 +154,8 @@ static int opened_ready(const frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
     if (frugal_load_acquire(&mail->opened) > what->step) return 1; /* [F35] pairs with [F34] */
     if (has_finished(f, what->d, what->step)) return 1;
-    /* The loader may be late. Relaxed, both: the trainer's own; and its wish tells no more than the step. */
-    if (frugal_load_acquire(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
+    /* The loader may be late. Relaxed, both: whoever serves the wish asks for the batch itself; and the trainer's own. */
+    if (frugal_load_relaxed(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
         frugal_store_release(&mail->wanted, what->step + 1); /* [F32] pairs with [F33] */
         event_notify(f->event);
     }

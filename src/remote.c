@@ -197,7 +197,9 @@ static void refuse_post(remote *r, frugal_status status) {
 static void lose_broken(remote *r) {
     lock_polling(r->f);
     if (!is_lost(r->f)) {
-        frugal_fail(FRUGAL_ERR_LOST, "in process %u: %s", r->member->process, r->mail->broken_text);
+        char text[sizeof r->mail->broken_text];
+        memcpy(text, r->mail->broken_text, sizeof text);
+        frugal_fail(FRUGAL_ERR_LOST, "in process %u: %.*s", r->member->process, (int)sizeof text, text);
         lose_device(r->f, r->d);
     }
     pthread_mutex_unlock(&r->f->poll_lock);

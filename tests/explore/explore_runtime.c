@@ -863,6 +863,8 @@ int main(int argc, char **argv) {
          NULL},
         {"losing-writing", "[F17][F18]: after a loss the table is read when nobody writes", 3, set_up_writing,
          write_poll_or_read, NULL},
+        {"losing-elsewhere", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_broken_elsewhere,
+         break_or_serve, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,

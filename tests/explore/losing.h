@@ -123,4 +123,20 @@ static void write_poll_or_read(int number) {
     }
 }
 
+/* A device of another process is lost there. */
+static void set_up_broken_elsewhere(uint64_t variant) {
+    set_up_joined(variant, 0, 0);
+}
+
+static void break_or_serve(int number) {
+    remote *r = remote_of(w.f, JOINED);
+    if (number == 0) {
+        post_loss(w.joined, JOINED, "it is broken");
+        return;
+    }
+    pthread_mutex_lock(&r->serving);
+    serve_device(r);
+    if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
+}
+
 #endif /* LOSING_H */
