@@ -154,7 +154,7 @@ static int opened_ready(const frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
     if (frugal_load_acquire(&mail->opened) > what->step) return 1; /* [F35] pairs with [F34] */
     if (has_finished(f, what->d, what->step)) return 1;
-    /* The loader may be late. Relaxed, both: whoever serves the wish asks for the batch itself; and the trainer's own. */
+    /* The loader may be late. Relaxed, both: who serves the wish asks for the batch itself; and the trainer's own. */
     if (frugal_load_relaxed(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
         frugal_store_release(&mail->wanted, what->step + 1); /* [F32] pairs with [F33] */
         event_notify(f->event);
