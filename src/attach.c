@@ -17,8 +17,9 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 
-/* Makes the device known, if no other thread has done so for it. */
-static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+/* Makes the device known, if no other thread has done so for it. A device of another process is known as such before it
+ * is attached, so that no call here takes it for its own. */
+static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&f->settings_lock);
     int attached = is_attached(f, d);
@@ -27,24 +28,32 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
         device->state = state;
         device->in_place = ops->updates_in_place && ops->updates_in_place(state);
         device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
+        if (is_remote) {
+            device->mail = &f->mail[d], device->remote = state;
+            frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41] */
+        }
         frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
     }
     pthread_mutex_unlock(&f->settings_lock);
     return attached ? fail_attached(d) : FRUGAL_OK;
 }
 
-frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
     frugal_status status = frugal_may_attach(ops ? f : NULL, d);
-    if (status == FRUGAL_OK) status = set_device(f, d, ops, state);
+    if (status == FRUGAL_OK) status = set_device(f, d, ops, state, is_remote);
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
     if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
-        frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: in a process that has joined, only this thread */
+        frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: no other thread knows that it was */
         return status;
     }
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
+}
+
+frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+    return attach_device(f, d, ops, state, 0);
 }
 
 frugal_status frugal_begin_counting(frugal *f) {

@@ -64,6 +64,9 @@ static void say_hello(door *door, member *m, const message *hello) {
     if (files.n == 3) close(files.files[2]);
 }
 
+/* attach.c, which comes later: it asks the door of another process, too. */
+static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote);
+
 /* Attaches the device for the other process. */
 static frugal_status attach_remote(door *door, member *m, const message *asked) {
     frugal *f = door->f;
@@ -81,16 +84,10 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
     r->in_place = (asked->flags & ATTACH_IN_PLACE) != 0;
     pthread_mutex_init(&r->serving, NULL);
     pthread_mutex_init(&r->calling, NULL);
-    device->mail = r->mail;
     frugal_device_ops ops = remote_operations;
     if (!(asked->flags & ATTACH_KEEPS)) ops.write_back = NULL;
-    status = frugal_attach(f, d, &ops, r);
-    if (status != FRUGAL_OK) {
-        remote_close(r);
-        return status;
-    }
-    device->remote = r;
-    frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41] */
+    status = attach_device(f, d, &ops, r, 1);
+    if (status != FRUGAL_OK) remote_close(r);
     return status;
 }
 

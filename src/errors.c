@@ -97,10 +97,10 @@ static frugal_status check_device(const frugal *f, uint32_t d, const char *call)
 
 /* For calls of a device's own thread: in the process that opened, a device of another process is not called. */
 static frugal_status check_own(frugal *f, uint32_t d, const char *call) {
-    int is_remote = f && f->opened && f->door && d < f->desc.devices &&
-                    frugal_load_acquire(&f->devices[d].linked); /* [F41] pairs with [F42] */
-    if (is_remote)
+    frugal_status status = check_device(f, d, call);
+    if (status != FRUGAL_OK || !f->door) return status;
+    if (frugal_load_acquire(&f->devices[d].linked)) /* [F41] pairs with [F42]; after `attached`, which is set later */
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is that of another process, which makes its calls", call,
                            d);
-    return check_device(f, d, call);
+    return status;
 }

@@ -181,7 +181,8 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
 /* What given_ready waits for, in the order of its checks. */
 static gate_cause given_cause(frugal *f, const condition *what) {
     uint64_t step = what->step, first = f->desc.first_step;
-    for (uint32_t d = 0; d < f->desc.devices; d++)
+    int keeps = f->desc.alone == FRUGAL_ALONE_KEPT;
+    for (uint32_t d = 0; d < f->desc.devices && (keeps || step > first); d++)
         if (!is_attached(f, d)) return (gate_cause){CAUSE_ANNOUNCE, d, step > first ? step - 1 : step, first};
     for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
         const host_device *device = &f->devices[d];
@@ -190,11 +191,11 @@ static gate_cause given_cause(frugal *f, const condition *what) {
         if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
             return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
-    for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++) {
+    for (uint32_t d = 0; keeps && d < f->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(f->p2f, d);
         if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
     }
-    uint32_t keeping = device_to_recall(f, step);
+    uint32_t keeping = keeps ? device_to_recall(f, step) : f->desc.devices;
     if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};
     return (gate_cause){CAUSE_ANNOUNCE, what->d, step, frugal_load_relaxed(&f->devices[what->d].told)};
 }

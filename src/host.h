@@ -105,7 +105,7 @@ typedef struct table_hits {
 } table_hits;
 
 typedef struct host_device {
-    FRUGAL_ATOMIC(uint32_t) attached; /* 1: the next four are there, and constant; set under settings_lock */
+    FRUGAL_ATOMIC(uint32_t) attached; /* 1: the next four, `mail`, `remote` and `linked` are there, and constant */
     frugal_device_ops ops;
     void *state;
     int in_place; /* it updates rows that it alone touches in place */

@@ -167,6 +167,7 @@ static frugal_status open_device_list(frugal *f) {
         pthread_mutex_init(&device->waits.lock, NULL);
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
+        frugal_store_relaxed(&device->done, f->desc.first_step);
         frugal_store_relaxed(&device->end, UINT64_MAX);
         frugal_store_relaxed(&device->told, f->desc.first_step);
     }

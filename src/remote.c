@@ -56,7 +56,7 @@ static void count_remote_kept(remote *r) {
 
 /* Waits until the call with the number is answered; 0: it is not, because the process is gone, or because *status says
  * why. A recall is given up when training ends: no gate waits for it then. */
-static int await_answer(remote *r, uint64_t number, frugal_status *status) {
+static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status *status) {
     frugal *f = r->f;
     double start = clock_now();
     for (;;) {
@@ -64,7 +64,7 @@ static int await_answer(remote *r, uint64_t number, frugal_status *status) {
         double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
         if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
         if (is_gone(r)) return 0;
-        if (f->devices[r->d].is_recalled && frugal_load_acquire(&f->region->ended) != END_NONE) { /* [F38], [F37] */
+        if (is_recall && frugal_load_acquire(&f->region->ended) != END_NONE) { /* [F38] pairs with [F37] */
             *status = frugal_fail(FRUGAL_STOPPED, "a recall of device %u was given up: training has ended", r->d);
             return 0;
         }
@@ -80,18 +80,18 @@ static int await_answer(remote *r, uint64_t number, frugal_status *status) {
 /* Sends a call and waits for the answer. Of a process that has left, or has ended, nothing more can be had: then OK is
  * returned, and its loss is told elsewhere. A call that was given up earlier is waited for first, because it uses the
  * same places. */
-static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
+static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n, int is_recall) {
     message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&r->calling);
-    if (await_answer(r, r->calls, &status)) {
+    if (await_answer(r, r->calls, is_recall, &status)) {
         if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
         m.number = ++r->calls;
         pthread_mutex_lock(&r->member->sending);
         if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, its end is noticed */
         pthread_mutex_unlock(&r->member->sending);
-        if (await_answer(r, m.number, &status) && mail->reply != FRUGAL_OK)
+        if (await_answer(r, m.number, is_recall, &status) && mail->reply != FRUGAL_OK)
             status = frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
     }
     pthread_mutex_unlock(&r->calling);
@@ -117,33 +117,34 @@ static frugal_status remote_update(void *device, const frugal_step *step, const 
 }
 
 /* A call for rows[n], in as many as they need. */
-static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
+static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n, int is_recall) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += CALL_ROWS)
-        status = call_remote(r, call, rows + at, LEAST(n - at, CALL_ROWS));
+        status = call_remote(r, call, rows + at, LEAST(n - at, CALL_ROWS), is_recall);
     return status;
 }
 
 static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t n) {
-    return call_for_rows(device, CALL_PRELOAD, rows, n);
+    return call_for_rows(device, CALL_PRELOAD, rows, n, 0);
 }
 
 static int remote_verify(void *device) {
-    return call_remote(device, CALL_VERIFY, NULL, 0) == FRUGAL_OK;
+    return call_remote(device, CALL_VERIFY, NULL, 0, 0) == FRUGAL_OK;
 }
 
 static void remote_empty(void *device) {
-    call_remote(device, CALL_EMPTY, NULL, 0); /* cannot fail where the device is */
+    call_remote(device, CALL_EMPTY, NULL, 0, 0); /* cannot fail where the device is */
 }
 
 static frugal_status remote_recount(void *device) {
-    return call_remote(device, CALL_RECOUNT, NULL, 0);
+    return call_remote(device, CALL_RECOUNT, NULL, 0, 0);
 }
 
 static frugal_status remote_write_back(void *device, const uint32_t *rows, uint32_t n) {
     remote *r = device;
-    frugal_status status =
-        rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n) : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
+    int is_recall = r->f->devices[r->d].is_recalled; /* the caller holds keep_lock */
+    frugal_status status = rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n, is_recall)
+                                : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL, is_recall);
     if (status != FRUGAL_OK) return status;
     if (is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0) /* relaxed: its end was acquired */
         return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);
@@ -152,7 +153,7 @@ static frugal_status remote_write_back(void *device, const uint32_t *rows, uint3
 }
 
 static void remote_cancelled(void *device) {
-    call_remote(device, CALL_CANCELLED, NULL, 0);
+    call_remote(device, CALL_CANCELLED, NULL, 0, 0);
 }
 
 static int remote_updates_in_place(void *device) {

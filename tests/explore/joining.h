@@ -54,15 +54,13 @@ static void join_within(const frugal_cpu_desc *cache) {
     w.joined = make_handle(f, cache);
     host_device *own = &w.joined->devices[JOINED];
     remote *r = explore_alloc(sizeof *r, 64);
-    r->f = f, r->d = JOINED, r->mail = device->mail = own->mail = &f->mail[JOINED];
+    r->f = f, r->d = JOINED, r->mail = own->mail = &f->mail[JOINED];
     r->member = explore_alloc(sizeof *r->member, 64);
     r->in_place = own->in_place;
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
     frugal_device_ops ops = remote_operations;
     ops.verify = within_verify, ops.write_back = own->keeps ? within_write_back : NULL;
-    if (frugal_attach(f, JOINED, &ops, r) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
-    device->remote = r;
-    frugal_store_release(&device->linked, 1);
+    if (attach_device(f, JOINED, &ops, r, 1) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
 }
 

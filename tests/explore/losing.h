@@ -35,7 +35,7 @@ static void frail_close(void *device) {
     (void)device;
 }
 
-/* The first device, and all of `breaks`, is broken. */
+/* The first `breaks` devices are broken. */
 static void set_up_frail(uint64_t variant, int breaks) {
     test_random random = {.seed = variant};
     frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
@@ -71,13 +71,15 @@ static void set_up_keeper(uint64_t variant) {
 }
 
 static void find_or_hear(int number) {
-    frugal_keys none = {.table = 0};
+    const uint64_t key = 1;
+    const frugal_keys one = {.table = 0, .keys = &key, .n = 1};
+    float read[DIM];
     if (number == 0) {
         check_device_lost(w.f, 0);
     } else if (number == 1) {
         EXPLORE_EXPECT(!is_drained(w.f)); /* it is kept still, or known to be lost */
     } else {
-        frugal_status status = number == 2 ? frugal_drain(w.f) : frugal_read_rows(w.f, &none, NULL, NULL);
+        frugal_status status = number == 2 ? frugal_drain(w.f) : frugal_read_rows(w.f, &one, read, NULL);
         if (number == 2) EXPLORE_EXPECT(status == FRUGAL_ERR_LOST);
         if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
     }

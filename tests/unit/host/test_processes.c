@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include "tests/crew.h"
 
 static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
@@ -558,6 +559,7 @@ static void test_taken_name_and_file(void **state) {
 
 /* Calls that ask each device are made while another process attaches its. */
 static int attach_and_wait(const crew *c) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever ends the test */
     frugal *f = join_or_exit(c, 1);
     while (!*c->attached) usleep(1000);
     EXPECT(frugal_close(f) == FRUGAL_OK);
@@ -580,7 +582,12 @@ static void test_attaching(void **state) {
         while ((status = frugal_preload(f, 1, &k)) == FRUGAL_ERR_DEVICE) {
             assert_int_equal(FRUGAL_OK, frugal_verify(f));
             assert_int_equal(FRUGAL_OK, frugal_drain(f));
+            assert_int_equal(FRUGAL_OK, frugal_release_holders(f));
+            assert_int_equal(FRUGAL_OK, frugal_cancel(f, 0));
+            assert_int_equal(FRUGAL_ERR_DEVICE, frugal_try_announce(f, 1, 0, &(frugal_batch){&k, 1, 0}));
+            assert_int_equal(0, waitpid(child, NULL, WNOHANG));
         }
+        assert_int_equal(FRUGAL_ERR_DEVICE, frugal_try_announce(f, 1, 0, &(frugal_batch){&k, 1, 0}));
         assert_int_equal(FRUGAL_OK, status);
         *seen = 1;
         assert_int_equal(CREW_FINE, crew_wait(child));
