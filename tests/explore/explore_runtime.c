@@ -797,7 +797,7 @@ static void share(int number) {
         run_stream(number - STREAMS);
 }
 
-#include "tests/explore/losing.h"
+#include "tests/explore/moments.h"
 #include "tests/explore/tracing.h"
 
 int main(int argc, char **argv) {
@@ -865,6 +865,10 @@ int main(int argc, char **argv) {
          write_poll_or_read, NULL},
         {"losing-elsewhere", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_broken_elsewhere,
          break_or_serve, NULL},
+        {"early", "a step is committed when its update has returned, whatever a poll says", 2, set_up_early,
+         return_or_poll, expect_brought},
+        {"follower", "[F5][F6]: recalls of a device whose data has ended come after its last commit", 2,
+         set_up_follower, follow_or_recall, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,

@@ -1,11 +1,12 @@
-/* losing.h - small worlds of a loss: what threads know that find out about it by different ways. A device of these
- * worlds is a few fields, without a stream. Part of explore_runtime.c. */
-#ifndef LOSING_H
-#define LOSING_H
+/* moments.h - worlds of one moment of training: a device is a few fields, without a stream, and the threads make only
+ * the accesses that meet there: how a loss becomes known, and what a poll may believe. Part of explore_runtime.c. */
+#ifndef MOMENTS_H
+#define MOMENTS_H
 
 typedef struct frail { /* a device that keeps the update of row 0 */
     uint32_t broken;   /* constant */
     uint64_t finished; /* atomic */
+    int answers;       /* constant: what is recalled is written back */
 } frail;
 
 static frail *frails[DEVICES];
@@ -24,8 +25,8 @@ static frugal_status frail_recall(void *device, uint64_t step, int done, const u
     return frail_write_back(device, rows, n);
 }
 static int frail_recalled(void *device, uint64_t step) {
-    (void)device, (void)step;
-    return 1;
+    (void)step;
+    return ((const frail *)device)->answers;
 }
 static int frail_updates_in_place(void *device) {
     (void)device;
@@ -37,7 +38,6 @@ static void frail_close(void *device) {
 
 /* The first `breaks` devices are broken. */
 static void set_up_frail(uint64_t variant, int breaks) {
-    test_random random = {.seed = variant};
     frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
@@ -45,7 +45,8 @@ static void set_up_frail(uint64_t variant, int breaks) {
                         .devices = DEVICES,
                         .max_keys = KEYS,
                         .alone = FRUGAL_ALONE_KEPT,
-                        .lookahead = (uint32_t)test_below(&random, 3),
+                        .lookahead = 2,
+                        .seed = variant,
                         .init_threads = 1,
                         .stuck_seconds = -1,
                         .allocate = allocate};
@@ -59,10 +60,12 @@ static void set_up_frail(uint64_t variant, int breaks) {
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d] = explore_alloc(sizeof *frails[d], 64);
-        frails[d]->broken = (int)d < breaks;
+        frails[d]->broken = (int)d < breaks, frails[d]->answers = 1;
         if (frugal_attach(w.f, d, &ops, frails[d]) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     }
 }
+
+/* >>losses */
 
 /* What the device kept is lost with it. */
 static void set_up_keeper(uint64_t variant) {
@@ -141,4 +144,71 @@ static void break_or_serve(int number) {
     if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
 }
 
-#endif /* LOSING_H */
+/* >>polls */
+
+static void announce_row(uint32_t d, uint64_t step, uint64_t row) { /* ROWS: an empty batch */
+    const frugal_keys one = {.table = 0, .keys = &row, .n = row < ROWS};
+    expect_ok(frugal_announce(w.f, d, step, &(frugal_batch){&one, 1, 0}));
+}
+static void help_out(void) {
+    double since = 0;
+    while (help_once(w.f, &since)) continue;
+}
+
+/* A device has done a step whose update has not returned, and is polled because of recalls that are under way. */
+static void set_up_early(uint64_t variant) {
+    set_up_frail(variant, 0);
+    for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, ROWS);
+    help_out();
+    frails[0]->answers = 0;
+    frugal_store_relaxed(&w.f->devices[0].recalling, 2);
+}
+
+static void return_or_poll(int number) {
+    const frugal_gradients g = {.grads = NULL};
+    if (number == 0) {
+        frugal_store_release(&frails[0]->finished, 1);
+        commit_step(w.f, 0, 0, &g);
+    } else {
+        lock_polling(w.f);
+        poll_locked(w.f);
+        pthread_mutex_unlock(&w.f->poll_lock);
+    }
+}
+
+static void expect_brought(void) {
+    poll_locked(w.f);
+    EXPLORE_EXPECT(frugal_p2f_committed(w.f->p2f, 0) == 1 && frugal_p2f_brings(w.f->p2f, 0, 0));
+}
+
+/* The data of device 1 has ended with step 0, and step 2 recalls the row that it had. */
+static void set_up_follower(uint64_t variant) {
+    set_up_frail(variant, 0);
+    announce_row(0, 0, 1), announce_row(1, 0, 0);
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        frails[d]->finished = 1;
+        commit_step(w.f, d, 0, NULL);
+    }
+    help_out();
+    expect_ok(frugal_finish(w.f, 1));
+    announce_row(0, 1, 1), announce_row(0, 2, 0);
+    help_out();
+}
+
+static void follow_or_recall(int number) {
+    recall r;
+    if (number == 0) {
+        frails[0]->finished = 2;
+        commit_step(w.f, 0, 1, NULL);
+        lock_polling(w.f);
+        poll_locked(w.f); /* commits the step for device 1, too */
+        pthread_mutex_unlock(&w.f->poll_lock);
+    } else {
+        pthread_mutex_lock(&w.f->devices[1].keep_lock);
+        int any = find_recall(w.f, 1, &r);
+        pthread_mutex_unlock(&w.f->devices[1].keep_lock);
+        if (any) EXPLORE_EXPECT(r.step == 2 && r.done);
+    }
+}
+
+#endif /* MOMENTS_H */
