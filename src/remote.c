@@ -80,10 +80,12 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
 /* Sends a call and waits for the answer. Of a process that has left, or has ended, nothing more can be had: then OK is
  * returned, and its loss is told elsewhere. A call that was given up earlier is waited for first, because it uses the
  * same places. */
-static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n, int is_recall) {
+static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
+    /* who has rows written back holds keep_lock */
+    int is_recall = call == CALL_WRITE_BACK && r->f->devices[r->d].is_recalled;
     pthread_mutex_lock(&r->calling);
     if (await_answer(r, r->calls, is_recall, &status)) {
         if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
@@ -117,34 +119,33 @@ static frugal_status remote_update(void *device, const frugal_step *step, const 
 }
 
 /* A call for rows[n], in as many as they need. */
-static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n, int is_recall) {
+static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += CALL_ROWS)
-        status = call_remote(r, call, rows + at, LEAST(n - at, CALL_ROWS), is_recall);
+        status = call_remote(r, call, rows + at, LEAST(n - at, CALL_ROWS));
     return status;
 }
 
 static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t n) {
-    return call_for_rows(device, CALL_PRELOAD, rows, n, 0);
+    return call_for_rows(device, CALL_PRELOAD, rows, n);
 }
 
 static int remote_verify(void *device) {
-    return call_remote(device, CALL_VERIFY, NULL, 0, 0) == FRUGAL_OK;
+    return call_remote(device, CALL_VERIFY, NULL, 0) == FRUGAL_OK;
 }
 
 static void remote_empty(void *device) {
-    call_remote(device, CALL_EMPTY, NULL, 0, 0); /* cannot fail where the device is */
+    call_remote(device, CALL_EMPTY, NULL, 0); /* cannot fail where the device is */
 }
 
 static frugal_status remote_recount(void *device) {
-    return call_remote(device, CALL_RECOUNT, NULL, 0, 0);
+    return call_remote(device, CALL_RECOUNT, NULL, 0);
 }
 
 static frugal_status remote_write_back(void *device, const uint32_t *rows, uint32_t n) {
     remote *r = device;
-    int is_recall = r->f->devices[r->d].is_recalled; /* the caller holds keep_lock */
-    frugal_status status = rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n, is_recall)
-                                : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL, is_recall);
+    frugal_status status =
+        rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n) : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
     if (status != FRUGAL_OK) return status;
     if (is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0) /* relaxed: its end was acquired */
         return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);
@@ -153,7 +154,7 @@ static frugal_status remote_write_back(void *device, const uint32_t *rows, uint3
 }
 
 static void remote_cancelled(void *device) {
-    call_remote(device, CALL_CANCELLED, NULL, 0, 0);
+    call_remote(device, CALL_CANCELLED, NULL, 0);
 }
 
 static int remote_updates_in_place(void *device) {
