@@ -65,6 +65,12 @@ static void set_up_frail(uint64_t variant, int breaks) {
     }
 }
 
+static void poll_by(int (*poll)(frugal *f)) {
+    lock_polling(w.f);
+    poll(w.f);
+    pthread_mutex_unlock(&w.f->poll_lock);
+}
+
 /* >>losses */
 
 /* What the device kept is lost with it. */
@@ -120,9 +126,7 @@ static void write_poll_or_read(int number) {
         row[0] = 3;
         frugal_store_release(&frails[1]->finished, 1);
     } else if (number == 1) {
-        lock_polling(w.f);
-        poll_writing(w.f);
-        pthread_mutex_unlock(&w.f->poll_lock);
+        poll_by(poll_writing);
     } else if (!is_writing(w.f)) {
         EXPLORE_EXPECT(row[0] == 3);
     }
@@ -170,9 +174,7 @@ static void return_or_poll(int number) {
         frugal_store_release(&frails[0]->finished, 1);
         commit_step(w.f, 0, 0, &g);
     } else {
-        lock_polling(w.f);
-        poll_locked(w.f);
-        pthread_mutex_unlock(&w.f->poll_lock);
+        poll_by(poll_locked);
     }
 }
 
@@ -200,9 +202,7 @@ static void follow_or_recall(int number) {
     if (number == 0) {
         frails[0]->finished = 2;
         commit_step(w.f, 0, 1, NULL);
-        lock_polling(w.f);
-        poll_locked(w.f); /* commits the step for device 1, too */
-        pthread_mutex_unlock(&w.f->poll_lock);
+        poll_by(poll_locked); /* commits the step for device 1, too */
     } else {
         pthread_mutex_lock(&w.f->devices[1].keep_lock);
         int any = find_recall(w.f, 1, &r);
