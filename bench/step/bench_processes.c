@@ -11,6 +11,7 @@
 #include "bench/choices.h"
 #include "bench/keys.h"
 #include "bench/measure.h"
+#include "bench/processors.h"
 #include "bench/program.h"
 
 #include <pthread.h>
@@ -24,11 +25,11 @@
 
 enum { MOST_DEVICES = 16, WARM_UP = 10 };
 
-static uint64_t rows = 1000000, dim = 32, devices = 2, keys = 26624, steps = 60, rounds = 5, workers = 1,
+static uint64_t rows = 1000000, dim = 32, devices = 2, keys = 26624, steps = 300, rounds = 5, workers = 1,
                 lookahead = 10;
 static double skew = 0.99, cache = 0.05;
 static options_list alone = {{FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT}, 3};
-static int json;
+static int bind_threads, json;
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -42,6 +43,7 @@ static const options_entry options[] = {
     {"lookahead", OPTIONS_WHOLE64, &lookahead, 0, 15, NULL, "steps"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1000000, NULL, "that are timed, after 10 more"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of both, in turns; medians are shown"},
+    {"bind", OPTIONS_FLAG, &bind_threads, 0, 0, NULL, "trainers to a processor each, workers to the last trainer's"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
 };
@@ -50,7 +52,6 @@ typedef struct meeting {        /* in memory that all processes share */
     _Atomic(uint32_t) ready;    /* devices that have warmed up */
     _Atomic(uint64_t) begin_ns; /* of the last one to be ready */
     _Atomic(uint64_t) end_ns;   /* the latest end of a device */
-    _Atomic(uint32_t) failed;
 } meeting;
 
 typedef struct work { /* a device's */
@@ -75,6 +76,7 @@ static void announce(const work *w, uint64_t step, const uint64_t *drawn) {
 
 static void *train(void *argument) {
     const work *w = argument;
+    if (bind_threads) bench_bind(w->d);
     uint64_t all = WARM_UP + steps, *drawn = malloc(all * keys * sizeof *drawn);
     float *values = malloc(keys * dim * sizeof *values);
     if (!drawn || !values) bench_fail("out of memory for %llu rows", (unsigned long long)keys);
@@ -104,6 +106,19 @@ static double processor_seconds(void) {
     return all;
 }
 
+typedef struct opening {
+    frugal_desc desc;
+    frugal *f;
+} opening;
+
+/* On a thread of its own, because workers inherit its processor, and the main thread keeps all (bench_bind). */
+static void *open_bound(void *argument) {
+    opening *o = argument;
+    bench_bind((uint32_t)devices - 1);
+    check(frugal_open(&o->desc, &o->f));
+    return NULL;
+}
+
 static void open_instance(frugal **f, frugal_alone way, const char *name) {
     frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
     frugal_desc desc = {.tables = &table,
@@ -116,7 +131,15 @@ static void open_instance(frugal **f, frugal_alone way, const char *name) {
                         .alone = way,
                         .name = name,
                         .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD}};
-    check(frugal_open(&desc, f));
+    opening o = {.desc = desc};
+    pthread_t thread;
+    if (!bind_threads) {
+        check(frugal_open(&o.desc, f));
+        return;
+    }
+    if (pthread_create(&thread, NULL, open_bound, &o)) bench_fail("no thread to open the instance");
+    pthread_join(thread, NULL);
+    *f = o.f;
 }
 
 static void attach(frugal *f, uint32_t d) {
@@ -162,7 +185,9 @@ static double run_processes(frugal_alone way, meeting *m, double *cpu) {
     open_instance(&f, way, name);
     opening = processor_seconds() - opening;
     attach(f, 0);
-    train(&(work){.f = f, .meeting = m});
+    work w = {.f = f, .meeting = m};
+    if (pthread_create(&w.thread, NULL, train, &w)) bench_fail("no thread for device 0");
+    pthread_join(w.thread, NULL);
     for (uint32_t d = 1; d < devices; d++) {
         int status = 0;
         if (wait(&status) < 0 || status) bench_fail("a process has ended with status %d", status);
