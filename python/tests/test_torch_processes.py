@@ -94,6 +94,32 @@ def of_rank(rank, folder, name):
     dist.destroy_process_group()
 
 
+def late(rank, folder, name, state):
+    """Rank 0 loads a state before the other one has made its module."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    if rank == 1:
+        time.sleep(1)
+    bag = ft.EmbeddingBag(10, 4, max_keys=8, workers=1, processes=ft.Processes(rank, 2, name=name, seconds=LIMIT))
+    bag.load_state_dict(state)
+    assert bag.instance.first_step == 7, bag.instance.first_step
+    if rank == 0:
+        assert all(torch.equal(value, state[key]) for key, value in bag.state_dict().items() if "weight" in key)
+    dist.barrier()
+    bag.close()
+    dist.destroy_process_group()
+
+
+def never(rank, name, state):
+    """Rank 0 loads a state, and the other one never comes."""
+    if rank == 0:
+        bag = ft.EmbeddingBag(10, 4, max_keys=8, workers=1, processes=ft.Processes(rank, 2, name=name, seconds=.1))
+        try:
+            bag.load_state_dict(state)
+        except frugal.errors.ProcessError as error:
+            assert "rank 1 has not joined" in str(error), error
+            os._exit(7)
+
+
 def differs(rank, name):
     try:
         kept = ft.EmbeddingBag(10 + rank, 4, max_keys=8, workers=1,
@@ -128,6 +154,14 @@ class Processes(unittest.TestCase):
             self.assertEqual(list(found), list(wanted))
             for key, value in wanted.items():
                 self.assertTrue(torch.equal(found[key], value), key)
+
+    def test_a_rank_that_is_late(self):
+        bag = ft.EmbeddingBag(10, 4, max_keys=8, first_step=7)
+        state = bag.state_dict()
+        bag.close()
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(list(self.run_ranks(late, (folder, f"frugal test late {os.getpid()}", state))), [0, 0])
+        self.assertEqual(list(self.run_ranks(never, (f"frugal test never {os.getpid()}", state))), [0, 7])
 
     def test_other_settings_than_rank_0(self):
         codes = self.run_ranks(differs, (f"frugal test differs {os.getpid()}",))

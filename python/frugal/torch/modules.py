@@ -75,6 +75,8 @@ class _Store:
                 raise RuntimeError(f"load_state_dict: the state goes on at step {step}, and a table opened with "
                                    f"`{name}` cannot be opened again there. Open it with first_step={step}, or restore "
                                    "a file of save() with saved=[...]")
+        if self.processes is not None and not self.instance.joined:
+            self.processes.await_ranks(self.instance)
         try:
             self.instance.close()
         except LostError:

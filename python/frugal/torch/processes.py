@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from typing import Any, Dict, Optional, Sequence
 
-from ..errors import SettingsError
+import torch
+
+from ..errors import BusyError, DeviceError, ProcessError, SettingsError
 from ..instance import Frugal
 from ..settings import Table
 
@@ -27,6 +30,8 @@ class Processes:
     Rank 0 opens the instance, with as many logical devices as there are processes; the others join it. Rank r has
     device r. The bits are those of one process with a list of as many devices. Every process makes its modules with the
     same arguments, in the same order.
+
+    load_state_dict of a state of another step opens the instances again; there rank 0 waits for the others.
 
     Rank 0 alone may drain, save, cancel, view and read rows, and make a state_dict; elsewhere these raise
     frugal.errors.ProcessError. It must wait before them, and before close, until all others have made their last
@@ -80,6 +85,28 @@ class Processes:
                 raise SettingsError(f"{what}: rank 0 has opened instance {number} of the run with {found}, and rank "
                                     f"{self.rank} asks for {value}. Make the same modules in the same order")
         return made
+
+    def await_ranks(self, instance: Frugal) -> None:
+        """In rank 0: waits until the others have attached their devices to the instance, which is about to be closed
+        and opened again under the next name. Who came later would look for the old name in vain. ProcessError after
+        `seconds`."""
+        until = time.monotonic() + self.seconds
+        for rank in range(1, self.world_size):
+            while not _is_attached(instance, rank):
+                if time.monotonic() > until:
+                    raise ProcessError(f"rank {rank} has not joined {instance.name!r} within {self.seconds:g} s. Make "
+                                       "the same modules in every process")
+                time.sleep(0.005)
+
+
+def _is_attached(instance: Frugal, device: int) -> bool:
+    try:
+        instance.preload(device, torch.empty(0, dtype=torch.int64, device="cpu"))
+    except DeviceError:
+        return False
+    except BusyError:
+        pass  # it trains
+    return True
 
 
 def _name_of_run() -> str:
