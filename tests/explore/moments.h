@@ -36,8 +36,8 @@ static void frail_close(void *device) {
     (void)device;
 }
 
-/* The first `breaks` devices are broken. */
-static void set_up_frail(uint64_t variant, int breaks) {
+/* The device `broken` is; DEVICES: none is. */
+static void set_up_frail(uint64_t variant, uint32_t broken) {
     frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
@@ -60,7 +60,7 @@ static void set_up_frail(uint64_t variant, int breaks) {
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d] = explore_alloc(sizeof *frails[d], 64);
-        frails[d]->broken = (int)d < breaks, frails[d]->answers = 1;
+        frails[d]->broken = d == broken, frails[d]->answers = 1;
         if (frugal_attach(w.f, d, &ops, frails[d]) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     }
 }
@@ -73,10 +73,14 @@ static void poll_by(int (*poll)(frugal *f)) {
 
 /* >>losses */
 
-/* What the device kept is lost with it. */
+/* What the device kept is lost with it. A drain asks the devices in their order, and waits for those that are at work;
+ * so it matters whether one comes after the device that is lost. */
+static uint32_t keeper;
+
 static void set_up_keeper(uint64_t variant) {
-    set_up_frail(variant, 1);
-    frugal_count_kept(w.f, 0, 1, 0, 1);
+    keeper = (uint32_t)(variant % DEVICES);
+    set_up_frail(variant, keeper);
+    frugal_count_kept(w.f, keeper, 1, 0, 1);
 }
 
 static void find_or_hear(int number) {
@@ -84,7 +88,7 @@ static void find_or_hear(int number) {
     const frugal_keys one = {.table = 0, .keys = &key, .n = 1};
     float read[DIM];
     if (number == 0) {
-        check_device_lost(w.f, 0);
+        check_device_lost(w.f, keeper);
     } else if (number == 1) {
         EXPLORE_EXPECT(!is_drained(w.f)); /* it is kept still, or known to be lost */
     } else {
@@ -96,7 +100,7 @@ static void find_or_hear(int number) {
 
 /* A row that was written back is read by who finds that nothing is kept. */
 static void set_up_kept_row(uint64_t variant) {
-    set_up_frail(variant, 0);
+    set_up_frail(variant, DEVICES);
     frugal_count_kept(w.f, 0, 1, 0, 1);
 }
 
@@ -112,7 +116,7 @@ static void write_back_or_read(int number) {
 
 /* After the loss of device 0 the other one is still updating a row in place; who reads the table waits for it. */
 static void set_up_writing(uint64_t variant) {
-    set_up_frail(variant, 0);
+    set_up_frail(variant, DEVICES);
     w.f->devices[1].updated = 1;
     frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
     lock_polling(w.f);
@@ -161,7 +165,7 @@ static void help_out(void) {
 
 /* A device has done a step whose update has not returned, and is polled because of recalls that are under way. */
 static void set_up_early(uint64_t variant) {
-    set_up_frail(variant, 0);
+    set_up_frail(variant, DEVICES);
     for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, ROWS);
     help_out();
     frails[0]->answers = 0;
@@ -185,7 +189,7 @@ static void expect_brought(void) {
 
 /* The data of device 1 has ended with step 0, and step 2 recalls the row that it had. */
 static void set_up_follower(uint64_t variant) {
-    set_up_frail(variant, 0);
+    set_up_frail(variant, DEVICES);
     announce_row(0, 0, 1), announce_row(1, 0, 0);
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d]->finished = 1;
