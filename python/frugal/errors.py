@@ -13,8 +13,8 @@ class FrugalError(RuntimeError):
     status = ""
 
 
-def _subclass(name: str, status: str, base: type | None, doc: str) -> type:
-    bases = (FrugalError,) if base is None else (FrugalError, base)
+def _subclass(name: str, status: str, base: type | None, doc: str) -> type[FrugalError]:
+    bases: tuple[type, ...] = (FrugalError,) if base is None else (FrugalError, base)
     made = type(name, bases, {"status": status, "__doc__": doc, "__module__": __name__})
     __all__.append(name)
     return made

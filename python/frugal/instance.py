@@ -882,7 +882,11 @@ def _of_all(instances: Sequence[Frugal], call: Callable[[Any], Any]) -> Any:
     def enter(left: Sequence[Frugal]) -> Any:
         if not left:
             return call((ctypes.c_void_p * len(handles))(*handles))
-        return left[0]._call(lambda handle: (handles.append(handle), enter(left[1:]))[1])
+
+        def next_one(handle: Any) -> Any:
+            handles.append(handle)
+            return enter(left[1:])
+        return left[0]._call(next_one)
     return enter(list(instances))
 
 

@@ -289,10 +289,10 @@ class _Module(nn.Module):
                 if session.step != step:
                     store.open_at(step)
                 continue
-            rows = [self._to_load(state_dict, prefix, store, table, name) for table, name in enumerate(names)]
+            loaded = [self._to_load(state_dict, prefix, store, table, name) for table, name in enumerate(names)]
             if session.step != step:
                 store.open_at(step)
-            for table, (weight, state) in enumerate(rows):
+            for table, (weight, state) in enumerate(loaded):
                 store.move(True, table, weight, state)
 
     def _to_load(self, state_dict: Any, prefix: str, store: _Store, table: int, name: str) -> Tuple[Tensor, Tensor]:
