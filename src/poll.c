@@ -152,8 +152,18 @@ static frugal_status check_ahead(frugal *f, const char *call) {
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
-/* Nobody trains on, because of the device; `text` says why. The caller holds poll_lock. Of several losses calls report
- * the first. */
+static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
+
+/* Before training ends: commits what devices have done, because who polls them may be late, and after a loss nothing is
+ * committed. The caller holds poll_lock. */
+static void commit_done(frugal *f) {
+    int last = 0;                                           /* no matter: who learns of the loss is woken */
+    if (frugal_load_relaxed(&f->lost) || f->joined) return; /* relaxed: under the lock */
+    for (uint32_t d = 0; d < f->desc.devices; d++) poll_device(f, d, 1, &last);
+}
+
+/* Nobody trains on, because of the device; `text` says why. After commit_done; the caller holds poll_lock. Of several
+ * losses calls report the first. */
 static void end_training(frugal *f, uint32_t d, const char *text) {
     if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", text);
@@ -169,6 +179,7 @@ static void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
+    commit_done(f); /* first: the device may have kept rows in a step that is committed now */
     /* relaxed, both: before `lost` is set, or `done`, which is what is looked at if another device was lost first */
     frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
     end_training(f, d, text);
@@ -256,33 +267,40 @@ static int poll_recall(frugal *f, uint32_t d, int *last) {
     return any;
 }
 
+/* Commits the steps that the device has done. Returns 1 if there was any; *last becomes 1 if a step can be closed now,
+ * or a gate may open. `is_ending`: training ends anyway, and if this device is lost, too, that is found out later. The
+ * caller holds poll_lock. */
+static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
+    host_device *device = &f->devices[d];
+    uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
+    uint64_t updated = frugal_load_acquire(&device->updated);   /* [F6] pairs with [F5] */
+    int recalls = frugal_load_relaxed(&device->recalling) != 0; /* relaxed: poll_recall acquires */
+    int any = 0;
+    if ((updated <= committed && !recalls) || !device->ops.poll) return 0;
+    if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
+    /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not committed.
+     */
+    if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) return 0; /* [F7] pairs with [F4] */
+    /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
+    done = LEAST(done, updated);
+    if (recalls) any |= poll_recall(f, d, last);
+    for (; committed < done; committed++, any = 1) {
+        int last_one = 0;
+        frugal_status status =
+            frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
+        if (status != FRUGAL_OK) break; /* the device says so before the gate of the step is open: this waits */
+        /* At once: if the next device is found lost, the step that this one ends is whole already. */
+        *last |= last_one | commit_finished(f);
+    }
+    return any;
+}
+
 /* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
 static int poll_locked(frugal *f) {
     if (is_lost(f)) return poll_writing(f);
-    int any = 0, all = 0;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        host_device *device = &f->devices[d];
-        uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
-        uint64_t updated = frugal_load_acquire(&device->updated);   /* [F6] pairs with [F5] */
-        int recalls = frugal_load_relaxed(&device->recalling) != 0; /* relaxed: poll_recall acquires */
-        if ((updated <= committed && !recalls) || !device->ops.poll) continue;
-        if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
-        /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not
-         * committed. */
-        if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
-        /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
-        done = LEAST(done, updated);
-        if (recalls) any |= poll_recall(f, d, &all);
-        for (; committed < done; committed++, any = 1) {
-            int last_one = 0;
-            frugal_status status =
-                frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
-            if (status != FRUGAL_OK) break; /* the device says so before the gate of the step is open: this waits */
-            /* At once: if the next device is found lost, the step that this one ends is whole already. */
-            all |= last_one | commit_finished(f);
-        }
-    }
-    if (all) event_notify(f->event); /* a step can be closed, or a gate may open */
+    int any = 0, last = 0;
+    for (uint32_t d = 0; d < f->desc.devices && !is_lost(f); d++) any |= poll_device(f, d, 0, &last);
+    if (last) event_notify(f->event); /* a step can be closed, or a gate may open */
     return any;
 }
 

@@ -157,7 +157,7 @@ static inline void *stream_main(void *argument) {
             break;
         case UPDATE:
             if (!forced) stream_sum(s, &j);
-            __atomic_store_n(&s->finished, j.step.step + 1, __ATOMIC_RELEASE);
+            if (!is_broken(s)) __atomic_store_n(&s->finished, j.step.step + 1, __ATOMIC_RELEASE);
             break;
         default:
             return NULL;
@@ -189,9 +189,8 @@ static inline frugal_status stream_update(void *device, const frugal_step *step,
 static inline frugal_status stream_poll(void *device, uint64_t *steps) {
     stream *s = device;
     *steps = finished_steps(s);
-    if (is_broken(s)) return fail_broken(s);
     if (s->copies) copies_count(s->copies, s->f, s->device);
-    return FRUGAL_OK;
+    return is_broken(s) ? fail_broken(s) : FRUGAL_OK;
 }
 
 static inline uint64_t stream_ask(stream *s, uint64_t step, const uint32_t *rows, uint32_t n) {
