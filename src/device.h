@@ -189,9 +189,10 @@ typedef struct frugal_device_ops {
     frugal_status (*keep)(void *device, const uint32_t *rows, uint32_t n);
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
-     * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why. The
-     * steps in *steps are committed nevertheless, so what was kept in them has been counted; 0: that is not known.
-     * After the loss of another device it is called until the updates in place are done. NULL: a step is done when
+     * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why;
+     * the steps in *steps are then committed, unless training has ended already, so what was kept in them has been
+     * counted; 0: that is not known. It may be called again after that, as may `recalled`. After the loss of another
+     * device it is called until the updates in place are done. NULL: a step is done when
      * update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
     /* The loader's thread calls it once the batch is announced; the device may copy the batch now. It stays where it is

@@ -98,8 +98,10 @@ static void count_last(frugal *f, remote *r) {
     release_copies(&f->devices[r->d]);
 }
 
+/* What it had posted last is taken first: it had done that step. */
 static void lose_remote(frugal *f, remote *r, const char *how) {
     pthread_mutex_lock(&r->serving);
+    take_last(r);
     count_last(f, r);
     lock_polling(f);
     frugal_fail(FRUGAL_ERR_LOST, "process %u, which had the device, %s", r->member->process, how);
@@ -122,7 +124,7 @@ static int may_spare(frugal *f, const remote *r, int left) {
 static void spare(frugal *f, remote *r) {
     if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: who takes it asks again */
     pthread_mutex_lock(&r->serving);
-    take_update(r);
+    take_last(r);
     count_last(f, r);
     pthread_mutex_unlock(&r->serving);
     finish_device(f, r->d);

@@ -63,13 +63,12 @@ static void answer_call(frugal *f, const message *m) {
     event_notify(f->event);
 }
 
-/* An answer to a question that was given up is dropped; that of number 0 is the end of the other side. */
+/* An answer to a question that was given up is dropped; that of number 0 is the end of the other side. An answer that
+ * came before the end counts, though the thread that asked has not seen it yet. */
 static void take_answer(controller *c, const message *m) {
     pthread_mutex_lock(&c->answer_lock);
-    if (m->number == 0 || (m->number == c->asked && !c->is_over)) {
-        c->answer = *m, c->has_answer = 1;
-        c->is_over |= m->number == 0;
-    }
+    if (m->number == 0) c->over = *m, c->is_over = 1;
+    if (!c->has_answer && (m->number == 0 || m->number == c->asked)) c->answer = *m, c->has_answer = 1;
     pthread_cond_signal(&c->answered);
     pthread_mutex_unlock(&c->answer_lock);
 }
@@ -123,7 +122,7 @@ static frugal_status ask_controller(frugal *f, message *m) {
     pthread_mutex_lock(&c->lock);
     pthread_mutex_lock(&c->answer_lock);
     m->number = ++c->asked;
-    c->has_answer = c->is_over;
+    c->has_answer = c->is_over, c->answer = c->over;
     if (!c->is_over) send_message(c->socket, m, NULL); /* if it fails, the end of the process is noticed */
     while (!c->has_answer && status == FRUGAL_OK)
         if (pthread_cond_timedwait(&c->answered, &c->answer_lock, &until) == ETIMEDOUT)

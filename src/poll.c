@@ -109,7 +109,8 @@ static int is_outstanding(const frugal *f) {
  * thread is in the middle of the last commit. */
 static int is_owing(const frugal *f) {
     int trains = 0;
-    if (is_lost(f)) return (is_polled(f) || f->door) && is_writing(f);
+    /* [F10] pairs with [F9]: what was committed just before the loss */
+    if (frugal_load_acquire(&f->lost)) return (is_polled(f) || f->door) && is_writing(f);
     if (!frugal_load_relaxed(&f->stopped) && has_posted_update(f)) return 1; /* relaxed: nobody takes it any more */
     if (!is_polled(f)) return 0;
     uint64_t next = frugal_p2f_all_committed(f->p2f);
@@ -268,8 +269,8 @@ static int poll_recall(frugal *f, uint32_t d, int *last) {
 }
 
 /* Commits the steps that the device has done. Returns 1 if there was any; *last becomes 1 if a step can be closed now,
- * or a gate may open. `is_ending`: training ends anyway, and if this device is lost, too, that is found out later. The
- * caller holds poll_lock. */
+ * or a gate may open. `is_ending`: training ends anyway, because of this device or of another one; if this one is lost,
+ * too, that is found out later. The caller holds poll_lock. */
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     host_device *device = &f->devices[d];
     uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;

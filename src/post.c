@@ -22,9 +22,9 @@ struct controller { /* the process that opened the instance, as one that has joi
     pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
-    int has_answer, is_over; /* is_over: the other side has ended, and this is the answer to all that is asked */
-    uint64_t asked;          /* the number of the last question; this and the two above: under answer_lock */
-    message answer;
+    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to all that is asked */
+    uint64_t asked;          /* the number of the last question; this, the two above and the next: under answer_lock */
+    message answer, over;
     FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: only what the end of the socket means */
     void *event_memory;
     int table_file;
@@ -215,9 +215,13 @@ static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
     uint64_t done = 0;
     while (device->ops.poll && done <= step) {
         frugal_status status = device->ops.poll(device->state, &done);
+        if (done > step) break; /* it has, even if it was lost since */
         if (status != FRUGAL_OK) return status;
-        if (done <= step) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
+    /* After its word, as in poll_device: work behind a gate that was forced open is not posted. */
+    if (device->ops.poll && frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F7] with [F4] */
+    if (device->ops.poll && frugal_load_acquire(&f->lost)) return fail_lost(f, "update");    /* [F10] with [F9] */
     return FRUGAL_OK;
 }
 

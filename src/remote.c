@@ -196,18 +196,6 @@ static void refuse_post(remote *r, frugal_status status) {
     event_notify(r->f->event);
 }
 
-/* The device was lost where it is. */
-static void lose_broken(remote *r) {
-    lock_polling(r->f);
-    if (!is_lost(r->f)) {
-        char text[sizeof r->mail->broken_text];
-        memcpy(text, r->mail->broken_text, sizeof text);
-        frugal_fail(FRUGAL_ERR_LOST, "in process %u: %.*s", r->member->process, (int)sizeof text, text);
-        lose_device(r->f, r->d);
-    }
-    pthread_mutex_unlock(&r->f->poll_lock);
-}
-
 /* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. Whether there is an
  * end is read first, because it is posted last. */
 static int take_batches(remote *r) {
@@ -237,6 +225,24 @@ static int take_update(remote *r) {
     if (status != FRUGAL_OK) return refuse_post(r, status), 0;
     frugal_store_release(&r->mail->committed, taken + 1); /* [F34] pairs with [F35] */
     return 1;
+}
+
+/* Takes an update of a device that posts no more, unless training has ended. The caller holds the lock. */
+static void take_last(remote *r) {
+    if (!is_lost(r->f) && !frugal_load_relaxed(&r->f->stopped)) take_update(r); /* relaxed: it asks again */
+}
+
+/* The device was lost where it is. */
+static void lose_broken(remote *r) {
+    take_last(r);
+    lock_polling(r->f);
+    if (!is_lost(r->f)) {
+        char text[sizeof r->mail->broken_text];
+        memcpy(text, r->mail->broken_text, sizeof text);
+        frugal_fail(FRUGAL_ERR_LOST, "in process %u: %.*s", r->member->process, (int)sizeof text, text);
+        lose_device(r->f, r->d);
+    }
+    pthread_mutex_unlock(&r->f->poll_lock);
 }
 
 /* The lookup of `step` waits at its gate. */

@@ -863,6 +863,8 @@ int main(int argc, char **argv) {
          NULL},
         {"losing-writing", "[F17][F18]: after a loss the table is read when nobody writes", 3, set_up_writing,
          write_poll_or_read, NULL},
+        {"losing-late", "[F9][F10]: who drains closes what was committed just before a loss", 2, set_up_done,
+         poll_or_drain, expect_closed},
         {"losing-elsewhere", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_broken_elsewhere,
          break_or_serve, NULL},
         {"early", "a step is committed when its update has returned, whatever a poll says", 2, set_up_early,

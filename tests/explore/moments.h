@@ -215,4 +215,47 @@ static void follow_or_recall(int number) {
     }
 }
 
+/* Both devices have done step 0, and nobody has polled them; then one of them is lost. Who drains finds the step closed
+ * and flushed. */
+static void set_up_done(uint64_t variant) {
+    frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = DIM,
+                        .devices = DEVICES,
+                        .max_keys = KEYS,
+                        .alone = FRUGAL_ALONE_STAGED,
+                        .lookahead = 2,
+                        .seed = variant,
+                        .init_threads = 1,
+                        .stuck_seconds = -1,
+                        .allocate = allocate};
+    const frugal_device_ops ops = {.poll = frail_poll, .close = frail_close};
+    clear(0);
+    if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        frails[d] = explore_alloc(sizeof *frails[d], 64);
+        frails[d]->answers = 1, frails[d]->broken = d == variant % DEVICES;
+        if (frugal_attach(w.f, d, &ops, frails[d]) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    }
+    for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, 1);
+    help_out();
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        frails[d]->finished = 1;
+        commit_step(w.f, d, 0, NULL);
+    }
+}
+
+static void poll_or_drain(int number) {
+    if (number == 0)
+        poll_by(poll_locked);
+    else
+        expect_ok(frugal_drain(w.f));
+}
+
+static void expect_closed(void) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
+    EXPLORE_EXPECT(now.committed == 1 && now.closed == 1);
+}
+
 #endif /* MOMENTS_H */

@@ -40,7 +40,8 @@ class Processes:
 
     `rank`, `world_size`: None: RANK and WORLD_SIZE of the environment, which torchrun sets; 0 and 1 where they are not
     set. One process is as no `processes`. `name`: of the run, at most 48 bytes, by which the others find rank 0; None:
-    made of the port and the run's id that torchrun has chosen. `seconds`: how long the others wait for rank 0 to open.
+    made of the port and the run's id that torchrun has chosen. `seconds`: how long the others wait for rank 0 to open,
+    and rank 0 for the others where it opens again.
 
     Attributes: `rank`, `world_size`, `name`, `seconds`, `local_rank` (LOCAL_RANK, or the rank).
     """
