@@ -43,18 +43,20 @@ int training_check_saved(const char *path, uint64_t id, program_error *error) {
     return -1;
 }
 
+/* The text first: another thread that gives up may read both meanwhile. */
 void training_note_end(training_end *end, frugal_status status) {
-    end->status = status;
-    if (!status || *end->error.text) return;
     /* A device that waits for others may learn of their failure without calling Frugal. */
-    program_fail(&end->error, "%s", status == FRUGAL_STOPPED ? frugal_strerror(status) : frugal_message());
+    if (status && !*end->error.text)
+        program_fail(&end->error, "%s", status == FRUGAL_STOPPED ? frugal_strerror(status) : frugal_message());
+    __atomic_store_n(&end->status, status, __ATOMIC_RELEASE); /* pairs with training_failure */
 }
 
 const training_end *training_failure(const training_end *end, uint32_t n) {
     const training_end *first = NULL;
-    for (uint32_t i = 0; i < n; i++)
-        if (end[i].status && (!first || (first->status == FRUGAL_STOPPED && end[i].status != FRUGAL_STOPPED)))
-            first = &end[i];
+    for (uint32_t i = 0; i < n; i++) {
+        frugal_status status = __atomic_load_n(&end[i].status, __ATOMIC_ACQUIRE); /* pairs with training_note_end */
+        if (status && (!first || (first->status == FRUGAL_STOPPED && status != FRUGAL_STOPPED))) first = &end[i];
+    }
     return first;
 }
 
