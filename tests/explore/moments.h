@@ -30,21 +30,21 @@ static int frail_recalled(void *device, uint64_t step) {
 }
 static int frail_updates_in_place(void *device) {
     (void)device;
-    return 1;
+    return frugal_settings(w.f)->alone != FRUGAL_ALONE_STAGED;
 }
 static void frail_close(void *device) {
     (void)device;
 }
 
 /* The device `broken` is; DEVICES: none is. */
-static void set_up_frail(uint64_t variant, uint32_t broken) {
+static void set_up_frail(uint64_t variant, uint32_t broken, frugal_alone alone) {
     frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
                         .dim = DIM,
                         .devices = DEVICES,
                         .max_keys = KEYS,
-                        .alone = FRUGAL_ALONE_KEPT,
+                        .alone = alone,
                         .lookahead = 2,
                         .seed = variant,
                         .init_threads = 1,
@@ -79,7 +79,7 @@ static uint32_t keeper;
 
 static void set_up_keeper(uint64_t variant) {
     keeper = (uint32_t)(variant % DEVICES);
-    set_up_frail(variant, keeper);
+    set_up_frail(variant, keeper, FRUGAL_ALONE_KEPT);
     frugal_count_kept(w.f, keeper, 1, 0, 1);
 }
 
@@ -100,7 +100,7 @@ static void find_or_hear(int number) {
 
 /* A row that was written back is read by who finds that nothing is kept. */
 static void set_up_kept_row(uint64_t variant) {
-    set_up_frail(variant, DEVICES);
+    set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     frugal_count_kept(w.f, 0, 1, 0, 1);
 }
 
@@ -116,7 +116,7 @@ static void write_back_or_read(int number) {
 
 /* After the loss of device 0 the other one is still updating a row in place; who reads the table waits for it. */
 static void set_up_writing(uint64_t variant) {
-    set_up_frail(variant, DEVICES);
+    set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     w.f->devices[1].updated = 1;
     frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
     lock_polling(w.f);
@@ -165,7 +165,7 @@ static void help_out(void) {
 
 /* A device has done a step whose update has not returned, and is polled because of recalls that are under way. */
 static void set_up_early(uint64_t variant) {
-    set_up_frail(variant, DEVICES);
+    set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, ROWS);
     help_out();
     frails[0]->answers = 0;
@@ -189,7 +189,7 @@ static void expect_brought(void) {
 
 /* The data of device 1 has ended with step 0, and step 2 recalls the row that it had. */
 static void set_up_follower(uint64_t variant) {
-    set_up_frail(variant, DEVICES);
+    set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     announce_row(0, 0, 1), announce_row(1, 0, 0);
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d]->finished = 1;
@@ -218,26 +218,7 @@ static void follow_or_recall(int number) {
 /* Both devices have done step 0, and nobody has polled them; then one of them is lost. Who drains finds the step closed
  * and flushed. */
 static void set_up_done(uint64_t variant) {
-    frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
-    frugal_desc desc = {.tables = &table,
-                        .n_tables = 1,
-                        .dim = DIM,
-                        .devices = DEVICES,
-                        .max_keys = KEYS,
-                        .alone = FRUGAL_ALONE_STAGED,
-                        .lookahead = 2,
-                        .seed = variant,
-                        .init_threads = 1,
-                        .stuck_seconds = -1,
-                        .allocate = allocate};
-    const frugal_device_ops ops = {.poll = frail_poll, .close = frail_close};
-    clear(0);
-    if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
-    for (uint32_t d = 0; d < DEVICES; d++) {
-        frails[d] = explore_alloc(sizeof *frails[d], 64);
-        frails[d]->answers = 1, frails[d]->broken = d == variant % DEVICES;
-        if (frugal_attach(w.f, d, &ops, frails[d]) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
-    }
+    set_up_frail(variant, (uint32_t)(variant % DEVICES), FRUGAL_ALONE_STAGED);
     for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, 1);
     help_out();
     for (uint32_t d = 0; d < DEVICES; d++) {
