@@ -192,8 +192,7 @@ typedef struct frugal_device_ops {
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why;
      * the steps in *steps are then committed, unless training has ended already, so what was kept in them has been
      * counted; 0: that is not known. It may be called again after that, as may `recalled`. After the loss of another
-     * device it is called until the updates in place are done. NULL: a step is done when
-     * update returns. */
+     * device it is called until the updates in place are done. NULL: a step is done when update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
     /* The loader's thread calls it once the batch is announced; the device may copy the batch now. It stays where it is
      * until its step is closed. rows, start, order and record_of lie in this order, equally far apart. Lookup is called

@@ -124,7 +124,7 @@ static int may_spare(frugal *f, const remote *r, int left) {
 static void spare(frugal *f, remote *r) {
     if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: who takes it asks again */
     pthread_mutex_lock(&r->serving);
-    take_last(r);
+    take_update(r);
     count_last(f, r);
     pthread_mutex_unlock(&r->serving);
     finish_device(f, r->d);
