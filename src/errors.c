@@ -35,6 +35,14 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
     return status;
 }
 
+/* Copies a message to where another thread or process finds it; what does not fit is cut. */
+static void copy_text(char *to, size_t size, const char *text) {
+    size_t bytes = strlen(text);
+    if (bytes > size - 1) bytes = size - 1;
+    memcpy(to, text, bytes);
+    to[bytes] = 0;
+}
+
 static frugal_status fail_memory(const char *what, uint64_t bytes) {
     return frugal_fail(FRUGAL_ERR_MEMORY, "%llu bytes for %s are not available", (unsigned long long)bytes, what);
 }
@@ -99,7 +107,7 @@ static frugal_status check_device(const frugal *f, uint32_t d, const char *call)
 static frugal_status check_own(frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_device(f, d, call);
     if (status != FRUGAL_OK || !f->door) return status;
-    if (frugal_load_acquire(&f->devices[d].linked)) /* [F41] pairs with [F42]; after `attached`, which is set later */
+    if (frugal_load_relaxed(&f->devices[d].linked)) /* relaxed: it was set before `attached`, which was acquired */
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is that of another process, which makes its calls", call,
                            d);
     return status;

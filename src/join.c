@@ -58,7 +58,7 @@ static void answer_call(frugal *f, const message *m) {
     mailbox *mail = f->devices[m->d].mail;
     frugal_status status = do_call(f, m);
     mail->reply = status;
-    snprintf(mail->reply_text, sizeof mail->reply_text, "%.250s", status == FRUGAL_OK ? "" : last_message);
+    copy_text(mail->reply_text, sizeof mail->reply_text, status == FRUGAL_OK ? "" : last_message);
     frugal_store_release(&mail->replies, m->number); /* [F34] pairs with [F35] */
     event_notify(f->event);
 }

@@ -47,21 +47,20 @@ static void tell_end(frugal *f, region_end end, const char *text) {
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&f->region->ended) == END_NONE) { /* relaxed, both: under the lock */
         f->region->lost = frugal_load_relaxed(&f->lost);
-        snprintf(f->region->ended_text, sizeof f->region->ended_text, "%.250s", text);
+        copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
         frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
+        /* [F36] release: a device that finds it finds `ended`; pairs with itself */
+        for (uint32_t d = 0; d < f->desc.devices; d++) frugal_add_release(&f->mail[d].state, MAIL_ENDED);
     }
     pthread_mutex_unlock(&f->end_lock);
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        frugal_or_acquire(&f->mail[d].state, MAIL_ENDED); /* [F36]: what was written before; pairs with itself */
-        event_notify(&f->mail[d].bell);
-    }
+    for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->mail[d].bell);
 }
 
 /* In a process that has joined: the process that opened learns that the device is lost. */
 static void post_loss(frugal *f, uint32_t d, const char *text) {
     mailbox *mail = f->joined ? f->devices[d].mail : NULL;
     if (!mail) return;
-    snprintf(mail->broken_text, sizeof mail->broken_text, "%.250s", text);
+    copy_text(mail->broken_text, sizeof mail->broken_text, text);
     frugal_store_release(&mail->broken, 1); /* [F32] pairs with [F33] */
     event_notify(f->event);
 }
@@ -167,7 +166,7 @@ static void commit_done(frugal *f) {
  * losses calls report the first. */
 static void end_training(frugal *f, uint32_t d, const char *text) {
     if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
-    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", text);
+    copy_text(f->lost_message, sizeof f->lost_message, text);
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
     tell_end(f, END_LOST, text);

@@ -34,7 +34,7 @@ struct controller { /* the process that opened the instance, as one that has joi
 static void end_joined(frugal *f, uint32_t lost, const char *text) {
     pthread_mutex_lock(&f->poll_lock);
     if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
-        snprintf(f->lost_message, sizeof f->lost_message, "%s", text);
+        copy_text(f->lost_message, sizeof f->lost_message, text);
         if (lost)
             frugal_store_release(&f->lost, lost); /* [F9] pairs with [F10] */
         else
@@ -42,9 +42,8 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
         force_gates(f);
     }
     pthread_mutex_unlock(&f->poll_lock);
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (frugal_load_acquire(&f->devices[d].linked)) /* [F41] pairs with [F42] */
-            event_rouse(&f->mail[d].bell);
+    /* Also those of other processes: they look again. Without mail: joining has failed. */
+    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) event_rouse(&f->mail[d].bell);
 }
 
 /* Has training ended elsewhere? Then it has ended here. */
@@ -121,7 +120,7 @@ static int room_ready(const frugal *f, const post_wait *what) {
 
 /* The next step that the device is to announce. */
 static uint64_t next_posted(const frugal *f, uint32_t d) {
-    return frugal_load_acquire(&f->devices[d].mail->announced); /* [F35] pairs with [F34]: a cancel */
+    return frugal_load_relaxed(&f->devices[d].mail->announced); /* relaxed: its own; a cancel comes between steps */
 }
 
 /* Posts a batch, whose keys are checked and sorted: sorted[n] as in posted_batch. */
@@ -192,7 +191,7 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
 static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
     uint32_t found = 0;
     if (!f->joined) return FRUGAL_OK;
-    while (!frugal_cas_acquire(&f->devices[d].mail->state, &found, MAIL_WRITING)) { /* [F36] pairs with itself */
+    while (!frugal_cas_acquire(&f->devices[d].mail->state, &found, MAIL_WRITING)) { /* [F36]: the end; with itself */
         if (found == 0) continue;
         frugal_status status = check_posts(f, d, call);
         return status == FRUGAL_OK ? fail_stopped(call) : status;

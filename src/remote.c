@@ -64,7 +64,7 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
         double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
         if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
         if (is_gone(r)) return 0;
-        if (is_recall && frugal_load_acquire(&f->region->ended) != END_NONE) { /* [F38] pairs with [F37] */
+        if (is_recall && frugal_load_relaxed(&f->region->ended) != END_NONE) { /* relaxed: why, nobody asks here */
             *status = frugal_fail(FRUGAL_STOPPED, "a recall of device %u was given up: training has ended", r->d);
             return 0;
         }
@@ -187,7 +187,7 @@ static void refuse_post(remote *r, frugal_status status) {
     char text[sizeof last_message];
     if (status == FRUGAL_STOPPED || status == FRUGAL_ERR_LOST) return;
     memcpy(text, last_message, sizeof text);
-    snprintf(r->mail->failed_text, sizeof r->mail->failed_text, "%.250s", text);
+    copy_text(r->mail->failed_text, sizeof r->mail->failed_text, text);
     frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
     lock_polling(r->f);
     commit_done(r->f);

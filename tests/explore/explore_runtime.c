@@ -798,6 +798,7 @@ static void share(int number) {
 }
 
 #include "tests/explore/moments.h"
+#include "tests/explore/elsewhere.h"
 #include "tests/explore/tracing.h"
 
 int main(int argc, char **argv) {
@@ -865,8 +866,24 @@ int main(int argc, char **argv) {
          write_poll_or_read, NULL},
         {"losing-late", "[F9][F10]: who drains closes what was committed just before a loss", 2, set_up_done,
          poll_or_drain, expect_closed},
-        {"losing-elsewhere", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_broken_elsewhere,
+        {"losing-drain", "[F17][F18]: who drains knows what was lost meanwhile", 2, set_up_keeper, lose_or_drain, NULL},
+        {"elsewhere-lost", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_elsewhere,
          break_or_serve, NULL},
+        {"elsewhere-attached", "[F41][F42][F45][F46]: a device of another process is known whole, or not at all", 2,
+         set_up_attaching, attach_or_look, NULL},
+        {"elsewhere-called", "[F34][F35][F41][F42]: a device in another process answers as soon as it is known", 3,
+         set_up_called, claim_answer_or_call, NULL},
+        {"elsewhere-posted", "[F34][F35]: a batch is in the mail, or announced", 2, set_up_posted, take_or_look, NULL},
+        {"elsewhere-refused", "[F34][F35]: a post is refused, and the reason is known", 2, set_up_elsewhere,
+         refuse_or_call, NULL},
+        {"elsewhere-gate", "[F8][F35]: a stream of another process finds a gate open", 3, set_up_elsewhere,
+         open_pass_or_read, NULL},
+        {"elsewhere-ended", "[F9][F10][F36][F37][F38]: training ends while another process writes", 3, set_up_ending,
+         end_write_or_learn, NULL},
+        {"elsewhere-stopped", "[F3][F4]: a process that has joined stops, and its threads know why", 2,
+         set_up_elsewhere, stop_or_call, NULL},
+        {"elsewhere-killed", "[F36][F39][F40]: a process is killed while it writes rows", 3, set_up_killed,
+         kill_call_or_read, NULL},
         {"early", "a step is committed when its update has returned, whatever a poll says", 2, set_up_early,
          return_or_poll, expect_brought},
         {"follower", "[F5][F6]: recalls of a device whose data has ended come after its last commit", 2,

@@ -98,6 +98,13 @@ static void find_or_hear(int number) {
     }
 }
 
+static void lose_or_drain(int number) {
+    if (number == 0)
+        check_device_lost(w.f, keeper);
+    else
+        EXPLORE_EXPECT(frugal_drain(w.f) == FRUGAL_ERR_LOST && strstr(w.f->lost_message, "broken"));
+}
+
 /* A row that was written back is read by who finds that nothing is kept. */
 static void set_up_kept_row(uint64_t variant) {
     set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
@@ -134,22 +141,6 @@ static void write_poll_or_read(int number) {
     } else if (!is_writing(w.f)) {
         EXPLORE_EXPECT(row[0] == 3);
     }
-}
-
-/* A device of another process is lost there. */
-static void set_up_broken_elsewhere(uint64_t variant) {
-    set_up_joined(variant, 0, 0);
-}
-
-static void break_or_serve(int number) {
-    remote *r = remote_of(w.f, JOINED);
-    if (number == 0) {
-        post_loss(w.joined, JOINED, "it is broken");
-        return;
-    }
-    pthread_mutex_lock(&r->serving);
-    serve_device(r);
-    if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
 }
 
 /* >>polls */

@@ -1,0 +1,195 @@
+/* elsewhere.h - moments of two processes: one has opened the instance, the other has joined, and device 1 is its. The
+ * threads make only the accesses that meet there. Part of explore_runtime.c. */
+#ifndef ELSEWHERE_H
+#define ELSEWHERE_H
+
+typedef struct elsewhere {
+    remote *r;      /* the device, as the process that opened has it */
+    mailbox *mail;  /* of the device */
+    uint64_t *word; /* plain memory */
+    frugal_status wanted;
+} elsewhere;
+
+static elsewhere there;
+
+static void set_up_elsewhere(uint64_t variant) {
+    set_up_joined(variant, 0, 0);
+    there.r = remote_of(w.f, JOINED);
+    there.mail = there.r->mail;
+    there.word = explore_alloc(2 * sizeof *there.word, 64);
+}
+
+static void lose(frugal *f, uint32_t d) {
+    frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
+    lock_polling(f);
+    lose_device(f, d);
+    pthread_mutex_unlock(&f->poll_lock);
+}
+
+/* >>attaching */
+
+/* The device is attached for the other process, and another thread looks at it. */
+static void set_up_attaching(uint64_t variant) {
+    set_up_elsewhere(variant);
+    host_device *device = &w.f->devices[JOINED];
+    device->attached = device->linked = 0;
+    device->remote = NULL, device->state = NULL, device->ops = (frugal_device_ops){.close = remote_close};
+}
+
+static void attach_or_look(int number) {
+    host_device *device = &w.f->devices[JOINED];
+    if (number == 0) {
+        expect_ok(attach_device(w.f, JOINED, &remote_operations, there.r, 1));
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const remote *r = remote_of(w.f, JOINED);
+        if (r) EXPLORE_EXPECT(r == there.r);
+        int attached = is_attached(w.f, JOINED);
+        if (attached) EXPLORE_EXPECT(device->state && device->ops.verify);
+        EXPLORE_EXPECT(check_own(w.f, JOINED, "a call") == FRUGAL_ERR_DEVICE); /* whichever it says */
+        if (attached) EXPLORE_EXPECT(strstr(last_message, "that of another process"));
+    }
+}
+
+/* The process that opened calls the device as soon as it is linked; the attendant of the other process answers. */
+static void set_up_called(uint64_t variant) {
+    set_up_elsewhere(variant);
+    host_device *own = &w.joined->devices[JOINED];
+    own->linked = 0, own->mail = NULL;
+    w.joined->joined->is_over = 1; /* it asks nobody */
+}
+
+static void claim_answer_or_call(int number) {
+    const message call = {.kind = MESSAGE_CALL, .d = JOINED, .call = CALL_VERIFY, .number = 1};
+    frugal_status status = FRUGAL_OK;
+    if (number == 0) {
+        w.joined->devices[JOINED].mail = there.mail;
+        expect_ok(claim_device(w.joined, JOINED));
+    } else if (number == 1) {
+        for (answer_call(w.joined, &call); frugal_load_relaxed(&there.mail->replies) != 1; answer_call(w.joined, &call))
+            explore_wait();
+    } else {
+        EXPLORE_EXPECT(await_answer(there.r, 1, 0, &status));
+        EXPLORE_EXPECT(there.mail->reply == FRUGAL_OK && there.mail->reply_text[0] == 0);
+    }
+}
+
+/* >>posts */
+
+/* A batch that was posted is taken: who looks finds it in the mail, or announced. */
+static void set_up_posted(uint64_t variant) {
+    set_up_elsewhere(variant - variant % 5);
+    announce(0, 0), announce(1, 0);
+}
+
+static void take_or_look(int number) {
+    if (number == 0) {
+        pthread_mutex_lock(&there.r->serving);
+        serve_device(there.r);
+    } else {
+        EXPLORE_EXPECT(!is_idle(w.f));
+    }
+}
+
+/* A post is refused, and the device's next call says why. */
+static void refuse_or_call(int number) {
+    if (number == 0) {
+        refuse_post(there.r, frugal_fail(FRUGAL_ERR_ORDER, "it is wrong"));
+        return;
+    }
+    frugal_status status = check_posts(w.joined, JOINED, "a call");
+    EXPLORE_EXPECT(status == FRUGAL_OK || status == FRUGAL_ERR_ORDER || status == FRUGAL_ERR_LOST);
+    if (status == FRUGAL_ERR_ORDER)
+        EXPLORE_EXPECT(strstr(there.mail->failed_text, "wrong") && there.mail->failed_text[0]);
+    if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(strstr(w.joined->lost_message, "wrong"));
+}
+
+/* A gate is opened for the other process, and the device's stream there waits for it. */
+static void open_pass_or_read(int number) {
+    if (number == 0) {
+        *there.word = 3; /* a row is written */
+        frugal_store_release(&there.mail->opened, 1);
+        event_notify(&there.mail->bell);
+    } else if (number == 1) {
+        expect_ok(pass_posted_gate(w.joined, JOINED, 0, 1));
+    } else if (frugal_load_acquire(w.joined->gates) == 1) {
+        EXPLORE_EXPECT(*there.word == 3);
+    }
+}
+
+/* >>ends */
+
+/* Training ends while the device writes rows: who has told so reads them when the device writes no more; it does not
+ * begin to write then, and knows why. */
+static void set_up_ending(uint64_t variant) {
+    set_up_elsewhere(variant / 2);
+    there.wanted = variant % 2 ? FRUGAL_STOPPED : FRUGAL_ERR_LOST;
+}
+
+static void end_write_or_learn(int number) {
+    if (number == 0) {
+        if (there.wanted == FRUGAL_STOPPED)
+            frugal_stop(w.f);
+        else
+            lose(w.f, 0);
+        if (!is_posting(w.f, JOINED)) EXPLORE_EXPECT(there.word[0] == there.word[1]);
+    } else if (number == 2) {
+        learn_end(w.joined);
+    } else {
+        for (int i = 1; i <= 2; i++) {
+            frugal_status status = begin_writing(w.joined, JOINED, "update");
+            if (status == FRUGAL_OK) {
+                there.word[0] = (uint64_t)i, there.word[1] = (uint64_t)i;
+                end_writing(w.joined, JOINED);
+                continue;
+            }
+            EXPLORE_EXPECT(status == there.wanted);
+            if (status == FRUGAL_ERR_LOST)
+                EXPLORE_EXPECT(w.joined->lost_message[0] && strstr(w.joined->lost_message, "broken"));
+        }
+    }
+}
+
+/* One thread of the other process stops training there, and another one learns why. */
+static void stop_or_call(int number) {
+    if (number == 0) {
+        *there.word = 3;
+        frugal_stop(w.joined);
+    } else if (check_posts(w.joined, JOINED, "a call") == FRUGAL_STOPPED) {
+        EXPLORE_EXPECT(*there.word == 3);
+    }
+}
+
+/* A device of another process is lost there. */
+static void break_or_serve(int number) {
+    if (number == 0) {
+        post_loss(w.joined, JOINED, "it is broken");
+        return;
+    }
+    pthread_mutex_lock(&there.r->serving);
+    serve_device(there.r);
+    if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
+}
+
+/* The process is killed while its device writes rows and is called. What it has done happens before its end is
+ * noticed: the system says so. */
+static void set_up_killed(uint64_t variant) {
+    set_up_elsewhere(variant);
+    there.mail->state = MAIL_WRITING;
+    there.r->calls = 1; /* which is not answered */
+}
+
+static void kill_call_or_read(int number) {
+    if (number == 0) {
+        there.word[0] = there.word[1] = 3;
+        frugal_store_relaxed(&there.mail->kept_now, 1);
+        dismiss(w.f->door, there.r->member, 0);
+    } else if (number == 1) {
+        EXPLORE_EXPECT(remote_write_back(there.r, NULL, 0) == FRUGAL_ERR_BUSY); /* what it kept is gone */
+    } else if (!is_posting(w.f, JOINED)) {
+        EXPLORE_EXPECT(there.word[0] == 3 && there.word[1] == 3);
+    }
+}
+
+#endif /* ELSEWHERE_H */
