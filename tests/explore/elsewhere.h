@@ -80,7 +80,7 @@ static void claim_answer_or_call(int number) {
 /* A batch that was posted is taken: who looks finds it in the mail, or announced. */
 static void set_up_posted(uint64_t variant) {
     set_up_elsewhere(variant - variant % 5);
-    announce(0, 0), announce(1, 0);
+    announce(JOINED, 0);
 }
 
 static void take_or_look(int number) {
