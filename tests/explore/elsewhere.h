@@ -127,6 +127,16 @@ static void set_up_ending(uint64_t variant) {
     there.wanted = variant % 2 ? FRUGAL_STOPPED : FRUGAL_ERR_LOST;
 }
 
+static void expect_reason(frugal_status status) {
+    EXPLORE_EXPECT(status == there.wanted);
+    if (status == FRUGAL_ERR_LOST)
+        EXPLORE_EXPECT(w.joined->lost_message[0] && strstr(w.joined->lost_message, "broken"));
+}
+
+static void set_up_learning(uint64_t variant) {
+    set_up_ending(2 * variant); /* a loss */
+}
+
 static void end_write_or_learn(int number) {
     if (number == 0) {
         if (there.wanted == FRUGAL_STOPPED)
@@ -144,10 +154,20 @@ static void end_write_or_learn(int number) {
                 end_writing(w.joined, JOINED);
                 continue;
             }
-            EXPLORE_EXPECT(status == there.wanted);
-            if (status == FRUGAL_ERR_LOST)
-                EXPLORE_EXPECT(w.joined->lost_message[0] && strstr(w.joined->lost_message, "broken"));
+            expect_reason(status);
         }
+    }
+}
+
+/* Of two threads of the other process one learns it from the other. */
+static void end_learn_or_call(int number) {
+    if (number == 0) {
+        lose(w.f, 0);
+    } else if (number == 1) {
+        learn_end(w.joined);
+    } else {
+        frugal_status status = check_posts(w.joined, JOINED, "a call");
+        if (status != FRUGAL_OK) expect_reason(status);
     }
 }
 
