@@ -803,7 +803,7 @@ static void share(int number) {
 
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
-        /* moments, which take no time */
+        /* moments, which take no time; from one-device on, training */
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"refused", "[F10]: who learns of a loss when his device has refused a call learns why", 2, set_up_refused,
@@ -842,7 +842,6 @@ int main(int argc, char **argv) {
          set_up_follower, follow_or_recall, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
-        /* training */
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
         {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
