@@ -99,6 +99,26 @@ static void take_or_look(int number) {
     }
 }
 
+/* A batch that was posted is cancelled, whether it was taken or not, and posted anew. */
+static void set_up_cancelled(uint64_t variant) {
+    set_up_elsewhere(variant - variant % 5);
+    announce(JOINED, 0);
+}
+
+static void cancel_or_serve(int number) {
+    if (number == 0) {
+        expect_ok(frugal_cancel(w.f, 0));
+        announce(JOINED, 0);
+        return;
+    }
+    for (int i = 0; i < 3; i++) serve_posts(w.f);
+}
+
+static void expect_announced(void) {
+    serve_posts(w.f);
+    EXPLORE_EXPECT(frugal_p2f_announced(w.f->p2f, JOINED) == 1);
+}
+
 /* A post is refused, and the device's next call says why. */
 static void refuse_or_call(int number) {
     if (number == 0) {

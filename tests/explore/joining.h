@@ -22,6 +22,12 @@ static int within_verify(void *device) {
     return own->ops.verify(own->state);
 }
 
+static void within_cancelled(void *device) {
+    const message m = {.d = JOINED, .call = CALL_CANCELLED};
+    (void)device;
+    do_call(w.joined, &m);
+}
+
 /* What the device's process would have of its own. */
 static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     frugal *j = explore_alloc(sizeof *j, 64);
@@ -59,7 +65,7 @@ static void join_within(const frugal_cpu_desc *cache) {
     r->in_place = own->in_place;
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
     frugal_device_ops ops = remote_operations;
-    ops.verify = within_verify, ops.write_back = own->keeps ? within_write_back : NULL;
+    ops.verify = within_verify, ops.cancelled = within_cancelled, ops.write_back = own->keeps ? within_write_back : NULL;
     if (attach_device(f, JOINED, &ops, r, 1) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
 }
