@@ -65,7 +65,8 @@ static void join_within(const frugal_cpu_desc *cache) {
     r->in_place = own->in_place;
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
     frugal_device_ops ops = remote_operations;
-    ops.verify = within_verify, ops.cancelled = within_cancelled, ops.write_back = own->keeps ? within_write_back : NULL;
+    ops.verify = within_verify, ops.cancelled = within_cancelled,
+    ops.write_back = own->keeps ? within_write_back : NULL;
     if (attach_device(f, JOINED, &ops, r, 1) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
 }
