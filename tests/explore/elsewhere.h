@@ -26,13 +26,6 @@ static int says(const char *text, const char *what) {
     return strstr(copy, what) != NULL;
 }
 
-static void lose(frugal *f, uint32_t d) {
-    frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
-    lock_polling(f);
-    lose_device(f, d);
-    pthread_mutex_unlock(&f->poll_lock);
-}
-
 /* >>attaching */
 
 /* The device is attached for the other process, and another thread looks at it. */
@@ -84,27 +77,20 @@ static void claim_answer_or_call(int number) {
 
 /* >>posts */
 
-/* A batch that was posted is taken: who looks finds it in the mail, or announced. */
 static void set_up_posted(uint64_t variant) {
-    set_up_elsewhere(variant - variant % 5);
+    set_up_elsewhere(variant - variant % 5); /* the data does not end early */
     announce(JOINED, 0);
 }
 
+/* A batch that was posted is taken: who looks finds it in the mail, or announced. */
 static void take_or_look(int number) {
-    if (number == 0) {
-        pthread_mutex_lock(&there.r->serving);
-        serve_device(there.r);
-    } else {
+    if (number == 0)
+        serve_posts(w.f);
+    else
         EXPLORE_EXPECT(!is_idle(w.f));
-    }
 }
 
 /* A batch that was posted is cancelled, whether it was taken or not, and posted anew. */
-static void set_up_cancelled(uint64_t variant) {
-    set_up_elsewhere(variant - variant % 5);
-    announce(JOINED, 0);
-}
-
 static void cancel_or_serve(int number) {
     if (number == 0) {
         expect_ok(frugal_cancel(w.f, 0));
@@ -158,16 +144,12 @@ static void expect_reason(frugal_status status) {
     if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->lost_message, "broken"));
 }
 
-static void set_up_learning(uint64_t variant) {
-    set_up_ending(2 * variant); /* a loss */
-}
-
 static void end_write_or_learn(int number) {
     if (number == 0) {
         if (there.wanted == FRUGAL_STOPPED)
             frugal_stop(w.f);
         else
-            lose(w.f, 0);
+            lose(0);
         if (!is_posting(w.f, JOINED)) EXPLORE_EXPECT(there.word[0] == there.word[1]);
     } else if (number == 2) {
         learn_end(w.joined);
@@ -185,9 +167,13 @@ static void end_write_or_learn(int number) {
 }
 
 /* Of two threads of the other process one learns it from the other. */
+static void set_up_learning(uint64_t variant) {
+    set_up_ending(2 * variant); /* a loss */
+}
+
 static void end_learn_or_call(int number) {
     if (number == 0) {
-        lose(w.f, 0);
+        lose(0);
     } else if (number == 1) {
         learn_end(w.joined);
     } else {
@@ -212,8 +198,7 @@ static void break_or_serve(int number) {
         post_loss(w.joined, JOINED, "it is broken");
         return;
     }
-    pthread_mutex_lock(&there.r->serving);
-    serve_device(there.r);
+    serve_posts(w.f);
     if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(says(w.f->lost_message, "broken"));
 }
 
