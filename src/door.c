@@ -45,7 +45,7 @@ static int welcome_files(const frugal *f, file_list *files) {
 
 static void fail_answer(message *answer, frugal_status status) {
     answer->status = status; /* their number is that of the question */
-    snprintf(answer->text, sizeof answer->text, "%.255s", status == FRUGAL_OK ? "" : last_message);
+    copy_text(answer->text, sizeof answer->text, status == FRUGAL_OK ? "" : last_message);
 }
 
 static void say_hello(door *door, member *m, const message *hello) {

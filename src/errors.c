@@ -35,7 +35,7 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
     return status;
 }
 
-/* Copies a message to where another thread or process finds it; what does not fit is cut. */
+/* Copies a message for another thread or process; what does not fit is cut. */
 static void copy_text(char *to, size_t size, const char *text) {
     size_t bytes = strlen(text);
     if (bytes > size - 1) bytes = size - 1;

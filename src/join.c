@@ -81,7 +81,7 @@ static void lose_controller(frugal *f) {
     snprintf(text, sizeof text, "process %u, which opened the instance, has ended", c->process);
     learn_end(f); /* what it may have said before */
     if (!frugal_load_relaxed(&c->leaving)) end_joined(f, NOT_A_DEVICE, text);
-    snprintf(none.text, sizeof none.text, "%s", text);
+    copy_text(none.text, sizeof none.text, text);
     take_answer(c, &none);
 }
 
