@@ -104,7 +104,6 @@ static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
         snprintf(text, sizeof text, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS,
                  last_message);
     lock_polling(f);
-    commit_done(f);
     end_training(f, d, text);
     pthread_mutex_unlock(&f->poll_lock);
 }

@@ -154,18 +154,18 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
 
-/* Before training ends: commits what devices have done, because who polls them may be late, and after a loss nothing is
- * committed. The caller holds poll_lock. */
+/* Commits what devices have done, of which who polls them may not know yet. The caller holds poll_lock. */
 static void commit_done(frugal *f) {
     int last = 0;                                           /* no matter: who learns of the loss is woken */
     if (frugal_load_relaxed(&f->lost) || f->joined) return; /* relaxed: under the lock */
     for (uint32_t d = 0; d < f->desc.devices; d++) poll_device(f, d, 1, &last);
 }
 
-/* Nobody trains on, because of the device; `text` says why. After commit_done; the caller holds poll_lock. Of several
- * losses calls report the first. */
+/* Nobody trains on, because of the device; `text` says why. Of several losses calls report the first. The caller holds
+ * poll_lock. */
 static void end_training(frugal *f, uint32_t d, const char *text) {
     if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
+    commit_done(f);                            /* after a loss nothing is committed */
     copy_text(f->lost_message, sizeof f->lost_message, text);
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
@@ -179,7 +179,7 @@ static void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
-    commit_done(f); /* first: the device may have kept rows in a step that is committed now */
+    commit_done(f); /* before what was kept is counted: rows may be, in a step that is committed now */
     /* relaxed, both: before `lost` is set, or `done`, which is what is looked at if another device was lost first */
     frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
     end_training(f, d, text);

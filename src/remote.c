@@ -190,7 +190,6 @@ static void refuse_post(remote *r, frugal_status status) {
     copy_text(r->mail->failed_text, sizeof r->mail->failed_text, text);
     frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
     lock_polling(r->f);
-    commit_done(r->f);
     end_training(r->f, r->d, text);
     pthread_mutex_unlock(&r->f->poll_lock);
     event_notify(r->f->event);

@@ -754,6 +754,7 @@ int main(int argc, char **argv) {
          write_poll_or_read, NULL},
         {"losing-late", "[F9][F10]: who drains closes what was committed just before a loss", 2, set_up_done,
          poll_or_drain, expect_closed},
+        {"losing-refused", "the same, where recalls were given up", 2, set_up_done, refuse_or_drain, expect_closed},
         {"losing-drain", "[F17][F18]: who drains knows what was lost meanwhile", 2, set_up_keeper, lose_or_drain, NULL},
         {"elsewhere-lost", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_elsewhere,
          break_or_serve, NULL},

@@ -226,6 +226,18 @@ static void poll_or_drain(int number) {
         expect_ok(frugal_drain(w.f));
 }
 
+/* Or one of them has refused recalls to the last. */
+static void refuse_or_drain(int number) {
+    if (number == 1) {
+        expect_ok(frugal_drain(w.f));
+        return;
+    }
+    pthread_mutex_lock(&w.f->devices[0].keep_lock);
+    refuse_recall(w.f, 0, FRUGAL_ERR_STUCK);
+    pthread_mutex_unlock(&w.f->devices[0].keep_lock);
+    event_notify(w.f->event); /* as recall_from does */
+}
+
 static void expect_closed(void) {
     frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
     EXPLORE_EXPECT(now.committed == 1 && now.closed == 1);
