@@ -11,6 +11,7 @@
  *      3. Overview                7. Threading           11. Licence
  *      4. The argument            8. Errors
  *      >>public >>structs >>memory >>samples >>scores >>two_level >>packing >>after >>worth >>epoch >>baselines
+ *      >>peers
  *
  * 1. DO THIS
  *      In ONE C file, before including it:
@@ -155,12 +156,14 @@ extern "C" {
 
 typedef enum frugal_place_status {
     FRUGAL_PLACE_OK = 0,
-    FRUGAL_PLACE_KEY = -1,    /* a key is not below `rows` */
-    FRUGAL_PLACE_OFFSET = -2, /* offsets fall */
-    FRUGAL_PLACE_PART = -3,   /* a part is not below their number, or is not the one that was counted */
-    FRUGAL_PLACE_ORDER = -4,  /* the call does not belong here: see OVERVIEW */
-    FRUGAL_PLACE_FULL = -5,   /* a row has 2^32 - 1 touches, or more samples are streamed than were counted */
-    FRUGAL_PLACE_WEIGHT = -6  /* a weight of a pair of devices, or a factor, is negative or not finite */
+    FRUGAL_PLACE_KEY = -1,     /* a key is not below `rows` */
+    FRUGAL_PLACE_OFFSET = -2,  /* offsets fall */
+    FRUGAL_PLACE_PART = -3,    /* a part is not below their number, or is not the one that was counted */
+    FRUGAL_PLACE_ORDER = -4,   /* the call does not belong here: see OVERVIEW */
+    FRUGAL_PLACE_FULL = -5,    /* a row has 2^32 - 1 touches, or more samples are streamed than were counted */
+    FRUGAL_PLACE_WEIGHT = -6,  /* a weight of a pair of devices, or a factor, is negative or not finite */
+    FRUGAL_PLACE_MACHINE = -7, /* a machine's devices or bandwidths are out of their limits: see frugal_place_machine */
+    FRUGAL_PLACE_LEVELS = -8   /* levels are not in falling order of touches, or these are negative or not finite */
 } frugal_place_status;
 
 typedef struct frugal_place_desc {
@@ -288,6 +291,69 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
                                                                   const frugal_place_samples *samples, uint8_t *parts,
                                                                   uint64_t *moved);
 
+/* Peers: which device keeps a copy of which row, if devices can read each other's memory, and rows are only read. */
+
+#define FRUGAL_PLACE_MAX_DEVICES  64
+#define FRUGAL_PLACE_MAX_PATTERNS 5
+#define FRUGAL_PLACE_HOST         FRUGAL_PLACE_MAX_DEVICES /* frugal_place_source: no device that can be read */
+
+/* What devices read, and how fast: bytes a second, measured while all of them read. */
+typedef struct frugal_place_machine {
+    uint32_t devices;   /* n: 1 to 64 */
+    uint64_t capacity;  /* rows that each can keep */
+    uint64_t row_bytes; /* read at a touch; 1 at least */
+    const double *peer; /* [n][n]: by device i from the memory of device j, of i = j its own, above 0; 0: it cannot */
+    const double *host; /* [n]: from host memory, above 0 */
+    const uint32_t
+        *roots; /* [n]: the root of the bus, below n, that the device shares with others; NULL: none is shared */
+    const double *root; /* [n]: by root: from host memory by all of its devices together, above 0; NULL as above */
+    double host_share;  /* the share of a device's cores that read from the host; 0: a sixteenth */
+    double writes;      /* rows that go to the host, for each touch, by the link that reads come by; 0: none */
+} frugal_place_machine;
+
+/* Rows that are touched equally often: `touches` of each by each device in a step. */
+typedef struct frugal_place_level {
+    double touches;
+    uint64_t rows;
+} frugal_place_level;
+
+typedef enum frugal_place_policy {
+    FRUGAL_PLACE_PLANNED,     /* the fastest division among all sizes of groups */
+    FRUGAL_PLACE_REPLICATED,  /* every device keeps the hottest rows */
+    FRUGAL_PLACE_PARTITIONED, /* the largest groups keep the hottest rows, one copy in a group */
+    FRUGAL_PLACE_TWO_TIERS    /* the hottest rows by every device, the next ones once in each of the largest groups */
+} frugal_place_policy;
+
+/* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn. */
+typedef struct frugal_place_pattern {
+    uint32_t size;
+    uint64_t rows;                            /* in order of their touches, after those of patterns before */
+    uint8_t group[FRUGAL_PLACE_MAX_DEVICES];  /* [n]: of a device */
+    uint8_t place[FRUGAL_PLACE_MAX_DEVICES];  /* [n]: of a device in its group */
+    uint8_t member[FRUGAL_PLACE_MAX_DEVICES]; /* [n]: [group][place], their devices */
+} frugal_place_pattern;
+
+typedef struct frugal_place_plan {
+    uint32_t devices, n; /* patterns, by rising size; the first is of size 1 */
+    frugal_place_pattern patterns[FRUGAL_PLACE_MAX_PATTERNS];
+    double seconds;                                 /* of a step of the slowest device, predicted */
+    double own_seconds, peer_seconds, host_seconds; /* of these: its own memory, the slowest peer, the host */
+    double own_share, peer_share, host_share;       /* of the touches: where their rows are read */
+} frugal_place_plan;
+
+/* Makes a plan by a policy, for rows in `n` levels of falling touches. Rows are then known by their positions in this
+ * order, from 0. Errors: MACHINE, LEVELS; *plan is not changed. Costs 50,000 visits of all levels at most. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
+                                                            const frugal_place_level *levels, uint32_t n,
+                                                            frugal_place_policy policy, frugal_place_plan *plan);
+/* The device from which `device` reads the row at the position: itself, a peer, or FRUGAL_PLACE_HOST. */
+FRUGAL_PLACE_API uint32_t frugal_place_source(const frugal_place_plan *plan, uint32_t device, uint64_t position);
+/* The rows that the device keeps: the slots 0 to frugal_place_slots() - 1, each with the row at a position. */
+FRUGAL_PLACE_API uint64_t frugal_place_slots(const frugal_place_plan *plan, uint32_t device);
+FRUGAL_PLACE_API uint64_t frugal_place_position(const frugal_place_plan *plan, uint32_t device, uint64_t slot);
+/* The slot that has the row at the position, on a device that keeps it. */
+FRUGAL_PLACE_API uint64_t frugal_place_slot(const frugal_place_plan *plan, uint32_t device, uint64_t position);
+
 #ifdef __cplusplus
 }
 #endif
@@ -381,6 +447,11 @@ FRUGAL_PLACE_API const char *frugal_place_strerror(frugal_place_status status) {
         return "a row has 2^32 - 1 touches, or more samples are streamed than were counted";
     case FRUGAL_PLACE_WEIGHT:
         return "a weight or a factor is negative or not finite";
+    case FRUGAL_PLACE_MACHINE:
+        return "a machine has 1 to 64 devices, rows of 1 byte at least, bandwidths that are finite, those of its own "
+               "memory and the host above 0, roots below the number of devices, shares from 0 to 1";
+    case FRUGAL_PLACE_LEVELS:
+        return "touches of levels must be finite, not negative, and fall; all rows must be fewer than 2^63";
     default:
         return "not a status of frugal_place.h";
     }
@@ -1019,6 +1090,319 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
         if (moved) ++*moved;
     }
     return FRUGAL_PLACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>peers - which device keeps which row, if devices read each other's memory
+ *
+ * The time of a step is UGache's estimate (Song et al., SOSP '23, section 6.2). Device i reads t_ij seconds from
+ * source j. Cores are dedicated to sources: the share R_ij to each peer, in proportion to its bandwidth, a few to the
+ * host; all of them read its own memory when they have nothing else to do. So a step takes it
+ *      the longest t_ij of a peer or the host, or the cores' time, t_ii + the sum of R_ij t_ij, whichever is more;
+ * and devices below one root of the bus read all of their host rows through it.
+ *
+ * A row is kept by every device, or once in each group of k devices, or by none. What a pattern costs is a line in the
+ * row's touches, and patterns with fewer devices a copy have a smaller slope and take more room. So in an optimum the
+ * hottest rows have groups of 1, the next ones larger groups, the rest the host; only the thresholds are to be found.
+ * The estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right
+ * side), so a golden section finds each, nested for several. If all devices are alike this is the optimum of UGache's
+ * program with rows divided at will. If they are not, e.g. if some pairs are not connected, then groups of one size are
+ * a restriction; a solver for linear programs may find more (docs/placement.md).
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_priv_place_search {
+    const frugal_place_machine *machine;
+    const frugal_place_level *levels;
+    uint32_t n_levels, turns;
+    double rows[FRUGAL_PLACE_MAX_PATTERNS]; /* that are tried */
+    double best_rows[FRUGAL_PLACE_MAX_PATTERNS];
+    frugal_place_plan plan;                                           /* best.seconds of the best so far */
+    double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES]; /* R_ij */
+} frugal_priv_place_search;
+
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_peer(const frugal_place_machine *m, uint32_t i, uint32_t j) {
+    return m->peer ? m->peer[(size_t)i * m->devices + j] : 0;
+}
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_cores_of_host(const frugal_place_machine *m) {
+    return m->host_share == 0 ? .0625 : m->host_share;
+}
+
+FRUGAL_PRIV_PLACE_STATIC frugal_place_status frugal_priv_place_check_plan(const frugal_place_machine *m,
+                                                                          const frugal_place_level *levels,
+                                                                          uint32_t n) {
+    uint64_t rows = 0;
+    if (m->devices == 0 || m->devices > FRUGAL_PLACE_MAX_DEVICES || m->row_bytes == 0 || !m->peer || !m->host)
+        return FRUGAL_PLACE_MACHINE;
+    if (!(m->host_share >= 0 && m->host_share <= 1) || !frugal_priv_place_is_price(m->writes))
+        return FRUGAL_PLACE_MACHINE;
+    if (!m->roots != !m->root) return FRUGAL_PLACE_MACHINE;
+    for (uint32_t i = 0; i < m->devices; i++) {
+        for (uint32_t j = 0; j < m->devices; j++)
+            if (!frugal_priv_place_is_price(frugal_priv_place_peer(m, i, j))) return FRUGAL_PLACE_MACHINE;
+        if (!frugal_priv_place_is_price(m->host[i]) || m->host[i] == 0 || frugal_priv_place_peer(m, i, i) == 0)
+            return FRUGAL_PLACE_MACHINE;
+        if (!m->roots) continue;
+        if (m->roots[i] >= m->devices || !frugal_priv_place_is_price(m->root[m->roots[i]]) || m->root[m->roots[i]] == 0)
+            return FRUGAL_PLACE_MACHINE;
+    }
+    for (uint32_t l = 0; l < n; l++) {
+        if (!frugal_priv_place_is_price(levels[l].touches)) return FRUGAL_PLACE_LEVELS;
+        if (l > 0 && levels[l].touches > levels[l - 1].touches) return FRUGAL_PLACE_LEVELS;
+        if (levels[l].rows >= ((uint64_t)1 << 63) - rows) return FRUGAL_PLACE_LEVELS;
+        rows += levels[l].rows;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+/* The bandwidth of a pair: of the slower direction. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_pair(const frugal_place_machine *m, uint32_t i, uint32_t j) {
+    double a = frugal_priv_place_peer(m, i, j), b = frugal_priv_place_peer(m, j, i);
+    return a < b ? a : b;
+}
+
+/* Makes groups of a size: the first device that is left takes those that it and all of its group read fastest. Returns
+ * the bandwidth of the slowest pair; 0: there are not enough pairs that can read each other. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machine *m, uint32_t size,
+                                                        frugal_place_pattern *pattern) {
+    uint64_t taken = 0;
+    double slowest = 1.7976931348623157e308;
+    pattern->size = size, pattern->rows = 0;
+    for (uint32_t at = 0; at < m->devices; at++) {
+        uint32_t place = at % size, best = m->devices;
+        double best_pair = 0;
+        for (uint32_t i = 0; i < m->devices; i++) {
+            if (taken >> i & 1) continue;
+            double pair = 1.7976931348623157e308;
+            for (uint32_t other = at - place; other < at; other++) {
+                double to = frugal_priv_place_pair(m, i, pattern->member[other]);
+                if (to < pair) pair = to;
+            }
+            if (pair > best_pair) best_pair = pair, best = i;
+        }
+        if (best == m->devices) return 0;
+        if (best_pair < slowest) slowest = best_pair;
+        taken |= (uint64_t)1 << best;
+        pattern->member[at] = (uint8_t)best;
+        pattern->group[best] = (uint8_t)(at / size), pattern->place[best] = (uint8_t)place;
+    }
+    return slowest;
+}
+
+/* The patterns that may be of use, by rising size: smaller groups only if their pairs are faster. The largest count
+ * first, if there are more than the maximum. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place_machine *m, frugal_place_plan *plan) {
+    frugal_place_pattern found[FRUGAL_PLACE_MAX_PATTERNS];
+    double fastest = 0;
+    plan->devices = m->devices, plan->n = 0;
+    for (uint32_t size = m->devices; size > 1; size--) {
+        if (m->devices % size || plan->n == FRUGAL_PLACE_MAX_PATTERNS - 1) continue;
+        double slowest = frugal_priv_place_group(m, size, &found[plan->n]);
+        if (slowest <= 1.05 * fastest) continue; /* measured bandwidths scatter */
+        fastest = slowest;
+        plan->n++;
+    }
+    frugal_priv_place_group(m, 1, &found[plan->n++]);
+    for (uint32_t i = 0; i < plan->n; i++) plan->patterns[i] = found[plan->n - 1 - i];
+}
+
+/* Cores of each device, by peer: of those that do not read from the host, in proportion to bandwidth. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_share_cores(frugal_priv_place_search *s) {
+    const frugal_place_machine *m = s->machine;
+    for (uint32_t i = 0; i < m->devices; i++) {
+        double all = 0, left = 1 - frugal_priv_place_cores_of_host(m);
+        for (uint32_t j = 0; j < m->devices; j++) all += i == j ? 0 : frugal_priv_place_peer(m, i, j);
+        for (uint32_t j = 0; j < m->devices; j++)
+            s->share[i][j] = i == j ? 1 : all > 0 ? left * frugal_priv_place_peer(m, i, j) / all : 0;
+    }
+}
+
+/* The touches by a device of the rows of each pattern, and, last, of those of the host. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_divide(const frugal_priv_place_search *s, double *touches) {
+    uint32_t pattern = 0, n = s->plan.n;
+    double left = s->rows[0];
+    for (uint32_t i = 0; i <= n; i++) touches[i] = 0;
+    for (uint32_t l = 0; l < s->n_levels; l++) {
+        double rows = (double)s->levels[l].rows;
+        while (pattern < n && rows >= left) {
+            touches[pattern] += left * s->levels[l].touches;
+            rows -= left;
+            pattern++;
+            left = pattern < n ? s->rows[pattern] : 0;
+        }
+        touches[pattern] += rows * s->levels[l].touches;
+        left -= rows;
+    }
+}
+
+/* Predicts a step with s->rows. Returns its seconds; `out`, if not NULL, is given all that is predicted. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_place_search *s, frugal_place_plan *out) {
+    const frugal_place_machine *m = s->machine;
+    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1], worst = 0, all = 0, own = 0, peers = 0, bytes = (double)m->row_bytes;
+    frugal_priv_place_divide(s, touches);
+    for (uint32_t p = 0; p <= s->plan.n; p++) all += touches[p];
+    for (uint32_t p = 0; p < s->plan.n; p++) {
+        uint32_t size = s->plan.patterns[p].size;
+        own += touches[p] / size, peers += touches[p] * (size - 1) / size;
+    }
+    double host_rows = touches[s->plan.n] + m->writes * all, root_rows[FRUGAL_PLACE_MAX_DEVICES] = {0};
+    for (uint32_t i = 0; m->roots && i < m->devices; i++) root_rows[m->roots[i]] += host_rows;
+    for (uint32_t i = 0; i < m->devices; i++) {
+        double from_host = host_rows * bytes / m->host[i], from_own = own * bytes / frugal_priv_place_peer(m, i, i);
+        if (m->roots) {
+            double together = root_rows[m->roots[i]] * bytes / m->root[m->roots[i]];
+            if (together > from_host) from_host = together;
+        }
+        double cores = from_own + frugal_priv_place_cores_of_host(m) * from_host, slowest = 0, longest = from_host;
+        for (uint32_t j = 0; j < m->devices; j++) {
+            double rows = 0;
+            for (uint32_t p = 1; p < s->plan.n && i != j; p++)
+                if (s->plan.patterns[p].group[i] == s->plan.patterns[p].group[j])
+                    rows += touches[p] / s->plan.patterns[p].size;
+            if (rows == 0) continue;
+            double from_peer = rows * bytes / frugal_priv_place_peer(m, i, j);
+            cores += s->share[i][j] * from_peer;
+            if (from_peer > slowest) slowest = from_peer;
+        }
+        if (slowest > longest) longest = slowest;
+        if (cores > longest) longest = cores;
+        if (longest < worst || (out && i > 0 && longest == worst)) continue;
+        worst = longest;
+        if (!out) continue;
+        out->seconds = longest, out->own_seconds = from_own, out->peer_seconds = slowest, out->host_seconds = from_host;
+    }
+    if (out && all > 0) {
+        out->own_share = own / all, out->peer_share = peers / all;
+        out->host_share = touches[s->plan.n] / all;
+    }
+    return worst;
+}
+
+/* The least seconds with s->rows of the patterns before `pattern` as they are, and `room` rows of each device for the
+ * rest. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search *s, uint32_t pattern, double room);
+
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_try(frugal_priv_place_search *s, uint32_t pattern, double room,
+                                                      double used) {
+    s->rows[pattern] = used * s->plan.patterns[pattern].size;
+    return frugal_priv_place_least(s, pattern + 1, room - used);
+}
+
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search *s, uint32_t pattern, double room) {
+    const double golden = .6180339887498949;
+    if (pattern + 1 >= s->plan.n) { /* the largest groups take what is left */
+        if (pattern < s->plan.n) s->rows[pattern] = room * s->plan.patterns[pattern].size;
+        double seconds = frugal_priv_place_predict(s, NULL);
+        if (s->plan.seconds >= 0 && seconds >= s->plan.seconds) return seconds;
+        s->plan.seconds = seconds;
+        memcpy(s->best_rows, s->rows, sizeof s->rows);
+        return seconds;
+    }
+    double from = 0, to = room, low = room * (1 - golden), high = room * golden;
+    double first = frugal_priv_place_try(s, pattern, room, 0), last = frugal_priv_place_try(s, pattern, room, room);
+    double at_low = frugal_priv_place_try(s, pattern, room, low),
+           at_high = frugal_priv_place_try(s, pattern, room, high);
+    for (uint32_t turn = 0; turn < s->turns; turn++) {
+        if (at_low <= at_high) {
+            to = high, high = low, at_high = at_low;
+            low = to - golden * (to - from);
+            at_low = frugal_priv_place_try(s, pattern, room, low);
+        } else {
+            from = low, low = high, at_low = at_high;
+            high = from + golden * (to - from);
+            at_high = frugal_priv_place_try(s, pattern, room, high);
+        }
+    }
+    double least = first < last ? first : last;
+    if (at_low < least) least = at_low;
+    return at_high < least ? at_high : least;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
+                                                            const frugal_place_level *levels, uint32_t n,
+                                                            frugal_place_policy policy, frugal_place_plan *plan) {
+    static const uint32_t turns[FRUGAL_PLACE_MAX_PATTERNS] = {0, 40, 40, 32, 11}; /* nested: 50,000 trials at most */
+    frugal_priv_place_search s = {.machine = machine, .levels = levels, .n_levels = n};
+    uint64_t all = 0, room = machine->capacity;
+    frugal_place_status status = frugal_priv_place_check_plan(machine, levels, n);
+    if (status != FRUGAL_PLACE_OK) return status;
+    for (uint32_t l = 0; l < n; l++) all += levels[l].rows;
+    if (room > all) room = all;
+    s.plan.seconds = -1;
+    frugal_priv_place_find_patterns(machine, &s.plan);
+    if (policy != FRUGAL_PLACE_PLANNED && s.plan.n > 2) {
+        s.plan.patterns[1] = s.plan.patterns[s.plan.n - 1];
+        s.plan.n = 2;
+    }
+    if (policy == FRUGAL_PLACE_REPLICATED) s.plan.n = 1;
+    s.turns = turns[s.plan.n - 1];
+    frugal_priv_place_share_cores(&s);
+    if (policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1)
+        s.best_rows[1] = (double)room * s.plan.patterns[1].size;
+    else
+        frugal_priv_place_least(&s, 0, (double)room);
+    /* Whole rows: room of each device for the larger groups is rounded down, and the first pattern takes what is left;
+     * no pattern has more rows than there are. */
+    uint64_t rows[FRUGAL_PLACE_MAX_PATTERNS], left = room;
+    for (uint32_t p = s.plan.n; p-- > 1;) {
+        uint64_t used = (uint64_t)(s.best_rows[p] / s.plan.patterns[p].size + .5);
+        if (used > left) used = left;
+        rows[p] = used;
+        left -= used;
+    }
+    rows[0] = policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1 ? 0 : left;
+    for (uint32_t p = 0; p < s.plan.n; p++) {
+        uint64_t most = rows[p] > all / s.plan.patterns[p].size ? all : rows[p] * s.plan.patterns[p].size;
+        s.plan.patterns[p].rows = most < all ? most : all;
+        all -= s.plan.patterns[p].rows;
+        s.rows[p] = (double)s.plan.patterns[p].rows;
+    }
+    frugal_priv_place_predict(&s, &s.plan);
+    *plan = s.plan;
+    return FRUGAL_PLACE_OK;
+}
+
+/* The pattern of the row at *position, which becomes its position among the rows of the pattern; plan->n: the host's. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_pattern_of(const frugal_place_plan *plan, uint64_t *position) {
+    uint32_t p = 0;
+    while (p < plan->n && *position >= plan->patterns[p].rows) *position -= plan->patterns[p++].rows;
+    return p;
+}
+
+/* Rows of the pattern that the device keeps: every size-th one, from its place on. */
+FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_kept(const frugal_place_pattern *pattern, uint32_t device) {
+    return (pattern->rows + pattern->size - 1 - pattern->place[device]) / pattern->size;
+}
+
+FRUGAL_PLACE_API uint32_t frugal_place_source(const frugal_place_plan *plan, uint32_t device, uint64_t position) {
+    uint32_t p = frugal_priv_place_pattern_of(plan, &position);
+    if (p == plan->n) return FRUGAL_PLACE_HOST;
+    const frugal_place_pattern *pattern = &plan->patterns[p];
+    return pattern->member[(size_t)pattern->group[device] * pattern->size + position % pattern->size];
+}
+
+FRUGAL_PLACE_API uint64_t frugal_place_slots(const frugal_place_plan *plan, uint32_t device) {
+    uint64_t slots = 0;
+    for (uint32_t p = 0; p < plan->n; p++) slots += frugal_priv_place_kept(&plan->patterns[p], device);
+    return slots;
+}
+
+FRUGAL_PLACE_API uint64_t frugal_place_position(const frugal_place_plan *plan, uint32_t device, uint64_t slot) {
+    uint64_t before = 0;
+    for (uint32_t p = 0; p < plan->n; p++) {
+        const frugal_place_pattern *pattern = &plan->patterns[p];
+        uint64_t kept = frugal_priv_place_kept(pattern, device);
+        if (slot < kept) return before + slot * pattern->size + pattern->place[device];
+        slot -= kept, before += pattern->rows;
+    }
+    return UINT64_MAX;
+}
+
+FRUGAL_PLACE_API uint64_t frugal_place_slot(const frugal_place_plan *plan, uint32_t device, uint64_t position) {
+    uint32_t own = frugal_priv_place_pattern_of(plan, &position);
+    uint64_t slot = 0;
+    if (own == plan->n || position % plan->patterns[own].size != plan->patterns[own].place[device]) return UINT64_MAX;
+    for (uint32_t p = 0; p < own; p++) slot += frugal_priv_place_kept(&plan->patterns[p], device);
+    return slot + position / plan->patterns[own].size;
 }
 
 #endif /* FRUGAL_PLACE_IMPLEMENTATION */
