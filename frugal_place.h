@@ -1,9 +1,13 @@
-/* frugal_place.h - deals samples to devices by locality, and ranks the rows that each device should keep. C11, public
- * domain or MIT.
+/* frugal_place.h - deals samples to devices by locality, ranks the rows that each device should keep, and plans who
+ * keeps what where devices read each other's memory. C11, public domain or MIT.
  *
  * A sample (a triple, a click) touches a few rows of an embedding table. If samples are dealt to devices at random,
  * every device touches every popular row, and copies in the devices' caches are outdated at once. This header divides
  * the samples into parts, one for each device, so that most touches of a row fall into one part.
+ *
+ * Where devices can read each other's memory and rows are only read, they need not all keep the same rows: hot rows are
+ * kept by each, others once in a group of devices. The second half of this header, which does not need the first,
+ * finds the fastest division (>>peers).
  *
  * CONTENTS
  *      1. Do this                 5. Example              9. Costs and limits
@@ -40,6 +44,10 @@
  *      After that: frugal_place_assign for samples that are new, frugal_place_age when the past matters less,
  *      frugal_place_rank for the rows that a device should preload, frugal_place_get_report, and frugal_place_permute
  *      with frugal_place_range for the order of an epoch.
+ *
+ *      For peers: frugal_place_make_plan, from the bandwidths of a machine and the touches of rows. A plan divides the
+ *      rows, in order of their touches, among *patterns*, each with groups of one size. frugal_place_source says from
+ *      which device a row is read; frugal_place_slots, _position and _slot, where it lies there.
  *
  * 4. THE ARGUMENT
  *      What is minimized. A touch of row x is *local* if the sample's part has the most touches of x (its *home*). The
@@ -98,7 +106,8 @@
  * 7. THREADING
  *      frugal_place_propose, _check, _home, _touches, _size, _rank and _get_report only read: any number of threads may
  *      call them at a time, each with arrays of its own. All other calls that take a frugal_place are made by one
- *      thread, while no other thread is in a call. frugal_place_permute, _range, _random and _bicut have no state.
+ *      thread, while no other thread is in a call. frugal_place_permute, _range, _random, _bicut, and the calls that
+ *      make or read a frugal_place_plan have no state.
  *
  * 8. ERRORS
  *      Errors are frugal_place_status codes; frugal_place_strerror gives their text. A call that fails has changed
@@ -119,6 +128,8 @@
  *      *BiCut* (Chen et al. 2015) hashes one side of a bigraph and puts each vertex of the other where most of its
  *      neighbours are; here the rows are hashed. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves samples and
  *      rows in rounds from a random start. The last two and random parts are here, as baselines (>>baselines).
+ *      *UGache* (Song et al., SOSP '23) plans copies for GPUs with NVLink by a mixed integer program over blocks of
+ *      rows of like frequency, and has a solver find it; HPS replicates, WholeGraph and SOK partition.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -1361,7 +1372,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
     return FRUGAL_PLACE_OK;
 }
 
-/* The pattern of the row at *position, which becomes its position among the rows of the pattern; plan->n: the host's. */
+/* The pattern of the row at *position, which becomes its position among the pattern's rows; plan->n: the host's. */
 FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_pattern_of(const frugal_place_plan *plan, uint64_t *position) {
     uint32_t p = 0;
     while (p < plan->n && *position >= plan->patterns[p].rows) *position -= plan->patterns[p++].rows;
