@@ -13,6 +13,7 @@
 #include "tests/scratch.h"
 #include "tests/seed.h"
 #include "tests/support.h"
+#include "tools/peers/program.h"
 
 enum { DEVICES = FRUGAL_PLACE_MAX_DEVICES, LEVELS = 256 };
 static const frugal_place_policy policies[] = {FRUGAL_PLACE_PLANNED, FRUGAL_PLACE_REPLICATED, FRUGAL_PLACE_PARTITIONED,
@@ -332,53 +333,6 @@ static void test_host(void **state) {
 
 /* >>UGache's linear program */
 
-static void write_term(FILE *f, double factor, const char *variable, uint32_t level, uint32_t i, int64_t j) {
-    fprintf(f, " + %.17g %s_%u_%u", factor, variable, level, i);
-    if (j >= 0) fprintf(f, "_%lld", (long long)j);
-    fputc('\n', f);
-}
-
-/* Section 6.2 of the paper, with levels for entries and fractions for bits: a, the share of a level that i reads from j;
- * s, the share that j keeps; h, the share that i reads from the host. Milliseconds. */
-static void write_program(const world *w, FILE *f) {
-    const frugal_place_machine *m = &w->machine;
-    uint32_t n = m->devices;
-    fprintf(f, "Minimize\n obj: t\nSubject To\n");
-    for (uint32_t j = 0; j < n; j++) {
-        fprintf(f, " capacity_%u:\n", j);
-        for (uint32_t l = 0; l < w->n_levels; l++) write_term(f, (double)w->levels[l].rows, "s", l, j, -1);
-        fprintf(f, " <= %.17g\n", (double)m->capacity);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        double links = 0;
-        for (uint32_t j = 0; j < n; j++) links += i == j ? 0 : w->peer[i * n + j];
-        for (uint32_t l = 0; l < w->n_levels; l++) {
-            for (uint32_t j = 0; j < n; j++)
-                if (w->peer[i * n + j] > 0) fprintf(f, " a_%u_%u_%u - s_%u_%u <= 0\n", l, i, j, l, j);
-            for (uint32_t j = 0; j < n; j++)
-                if (w->peer[i * n + j] > 0) fprintf(f, " + a_%u_%u_%u", l, i, j);
-            fprintf(f, " + h_%u_%u = 1\n", l, i);
-        }
-        for (uint32_t j = 0; j <= n; j++) { /* n: the host */
-            double bandwidth = j == n ? w->host[i] : w->peer[i * n + j];
-            if (j == i || bandwidth == 0) continue;
-            for (uint32_t l = 0; l < w->n_levels; l++)
-                write_term(f, (double)w->levels[l].rows * w->levels[l].touches * 512e3 / bandwidth, j < n ? "a" : "h",
-                           l, i, j < n ? (int64_t)j : -1);
-            fprintf(f, " - t <= 0\n");
-        }
-        for (uint32_t l = 0; l < w->n_levels; l++) { /* the cores */
-            double ms = (double)w->levels[l].rows * w->levels[l].touches * 512e3;
-            for (uint32_t j = 0; j < n; j++)
-                if (w->peer[i * n + j] > 0)
-                    write_term(f, i == j ? ms / w->peer[i * n + j] : .9375 * ms / links, "a", l, i, j);
-            write_term(f, .0625 * ms / w->host[i], "h", l, i, -1);
-        }
-        fprintf(f, " - t <= 0\n");
-    }
-    fprintf(f, "End\n");
-}
-
 /* The least milliseconds by GLPK. */
 static double solve(const world *w) {
     const char *program = scratch_path("program"), *solution = scratch_path("solution");
@@ -386,7 +340,7 @@ static double solve(const world *w) {
     double least = -1;
     FILE *f = fopen(program, "w");
     assert_non_null(f);
-    write_program(w, f);
+    peers_write_program(f, &w->machine, w->levels, w->n_levels);
     assert_int_equal(fclose(f), 0);
     snprintf(command, sizeof command, "glpsol --interior --lp %s -o %s >%s", program, solution, scratch_path("log"));
     assert_int_equal(system(command), 0);
@@ -417,6 +371,11 @@ static void test_linear_program(void **state) {
         else
             open_switches(&w, 4, 40e9, 1e9 * (double)test_between(&r, 5, 30), 0);
         fill_levels(&w, 1000000, .3 + .1 * (double)test_below(&r, 11), levels, test_between(&r, 5000, 300000));
+        if (test_chance(&r, 30)) { /* pairs below a root, which is no faster than one of them */
+            for (uint32_t i = 0; i < w.machine.devices; i++) w.roots[i] = i / 2;
+            w.machine.roots = w.roots, w.machine.root = w.root;
+        }
+        if (test_chance(&r, 30)) w.machine.writes = .1, w.machine.host_share = .2;
         double planned = make_plan(&w, FRUGAL_PLACE_PLANNED).seconds * 1e3, least = solve(&w);
         if (fabs(planned - least) > 1e-4 * least) fail_msg("round %d: planned %.9g ms, %.9g ms", round, planned, least);
     }
