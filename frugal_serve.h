@@ -1,0 +1,92 @@
+/* frugal_serve.h - tables that are only read: lookups from any number of threads, while newer versions are taken over.
+ * C11, public domain or MIT. Whoever serves what was trained includes it; a trainer needs it not.
+ *
+ *      const char *files[] = {"monday", "tuesday", "wednesday"};          a save and its increments (frugal_save.h)
+ *      frugal_server *s;
+ *      frugal_serve_open(&(frugal_serve_desc){.from = {.saved = files, .n_saved = 2}}, &s);
+ *
+ *      frugal_keys keys = {.table = 0, .keys = numbers, .n = 26 * 128};
+ *      frugal_serve_lookup(s, &keys, 1, rows, NULL);                      any thread, at any time
+ *
+ *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, when wednesday is there
+ *      frugal_serve_close(s);
+ *
+ * A server has no steps, gates, workers or locks, no word for each row, and no optimizer state. Lookups take keys, and
+ * wait for nobody.
+ *
+ * VERSIONS. A version is the table of one step. Each lookup sees one version, from its first row to its last, and the
+ * next lookup of that thread sees the same one or a newer one. frugal_serve_refresh makes a new version beside the old
+ * one; when it is whole, lookups that begin then see it, and when the last lookup of the old one has returned, its
+ * memory is freed.
+ *
+ * MEMORY. Saves are read into memory: the weights, as they would lie in a trainer's table. An increment that continues
+ * the version that is served shares all pages with it but those with changed rows (Linux); so a version costs what has
+ * changed since the base, and, until the old one is freed, that of both. Any other version takes the whole table beside
+ * the old one. A table in a file (frugal_desc.file) is mapped, and nothing is read ahead: all processes that serve it
+ * share the system's pages, and its file is locked against trainers, not against other servers.
+ *
+ * THREADING. Lookups and frugal_serve_get_info: any threads. frugal_serve_refresh: one thread at a time; others go on
+ * looking up. frugal_serve_close: no other call may be under way. After open, forking is allowed as long as the child
+ * makes no calls.
+ *
+ * Limits and errors are those of frugal.h. A call that does not return FRUGAL_OK has changed nothing; frugal_message
+ * says why.
+ */
+#ifndef FRUGAL_SERVE_H
+#define FRUGAL_SERVE_H
+
+#include "frugal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct frugal_server frugal_server;
+
+typedef struct frugal_served { /* where a version comes from: saves, or a file */
+    const char *const *saved;  /* saved[n_saved]: a base, then its increments in order */
+    uint32_t n_saved;
+    uint32_t part;    /* the instance, of a save of several */
+    const char *file; /* a table's file, clean (its trainer has closed it) */
+} frugal_served;
+
+typedef struct frugal_serve_desc {
+    frugal_served from;
+    uint32_t threads; /* that read saves, at open and refresh; 0: as many as processors, 16 at most */
+} frugal_serve_desc;
+
+/* Opens a server with a first version. *out is NULL on failure. Errors: ARGUMENT (neither saves nor a file, or both),
+ * FILE (as frugal_open; also a file that is torn or in use by a trainer), MEMORY. */
+FRUGAL_API frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **out);
+/* Frees everything. NULL is accepted. */
+FRUGAL_API void frugal_serve_close(frugal_server *server);
+
+/* Copies the rows of segments[n_segments], one behind the other, to rows[n][dim]. *step (may be NULL): the step of the
+ * version. Errors: ARGUMENT, TABLE, KEY. */
+FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
+                                             float *rows, uint64_t *step);
+/* The same, pooled as by frugal_lookup_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. Errors:
+ * also MEMORY (more than 4,096 keys need 4 bytes each). */
+FRUGAL_API frugal_status frugal_serve_bags(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
+                                           const frugal_bags *bags, float *pooled, uint64_t *step);
+
+/* Takes over a newer version, or an older one, of the same layout: number of tables, their rows, dim. Returns when all
+ * lookups of the version before have returned. The calling thread works; give it a low priority where lookups need all
+ * processors. Errors: as frugal_serve_open; FILE (another layout). */
+FRUGAL_API frugal_status frugal_serve_refresh(frugal_server *server, const frugal_served *from);
+
+typedef struct frugal_serve_info {
+    uint64_t rows;       /* of all tables */
+    uint64_t step;       /* of the version that lookups see now: the next step to train */
+    uint64_t versions;   /* that there have been */
+    uint64_t own_bytes;  /* memory of this version that it shares with no other version and no other process */
+    uint32_t n_tables, dim;
+} frugal_serve_info;
+FRUGAL_API frugal_status frugal_serve_get_info(frugal_server *server, frugal_serve_info *out);
+/* Rows of a table; 0: there is no such table. */
+FRUGAL_API uint64_t frugal_serve_rows(frugal_server *server, uint32_t table);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_SERVE_H */

@@ -1,0 +1,212 @@
+/* server.c - lookups in a version of a table, while newer versions are taken over (frugal_serve.h).
+ *
+ * One word says which version lookups see, and how many have begun with it: each begins by adding one, so it learns the
+ * version and is counted by one operation, and nobody waits for anybody. It ends by adding one to what has left that
+ * version. Who takes over a newer version exchanges the word for that version with a count of zero; from then on no
+ * lookup can begin with the old one, and when as many have left it as had begun, nobody reads it any more.
+ */
+#include "host.h"
+
+#define SERVED_AT    48 /* bits of the word below the version's place: lookups that have begun */
+#define SERVED_BEGUN ((UINT64_C(1) << SERVED_AT) - 1)
+
+struct frugal_server {
+    FRUGAL_ATOMIC(uint64_t) word;
+    uint8_t pad[56];
+    served versions[2]; /* the other one is empty, unless a refresh makes or frees it */
+    uint32_t threads;
+    uint64_t n_versions;         /* under the lock */
+    pthread_mutex_t refreshing;
+};
+
+static served *begin_serving(frugal_server *s) {
+    /* [F47] acquire: the version is whole; pairs with itself, as released by refresh */
+    return &s->versions[frugal_add_acq_rel(&s->word, 1) >> SERVED_AT];
+}
+
+static void end_serving(served *v) {
+    frugal_add_release(&v->left, 1); /* [F48] pairs with [F49] */
+}
+
+static uint32_t serving_threads(uint32_t wanted) {
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t n = wanted ? wanted : processors > 0 ? (uint32_t)processors : 1;
+    return LEAST(n, MOST_PARALLEL);
+}
+
+frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **out) {
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_open: `out` is NULL");
+    *out = NULL;
+    if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_open: `desc` is NULL");
+    if (!self_test()) return fail_self_test();
+    frugal_server *s = allocate_memory(&(frugal_desc){0}, sizeof *s, CACHE_LINE);
+    if (!s) return fail_memory("the server", sizeof *s);
+    s->threads = serving_threads(desc->threads), s->n_versions = 1;
+    s->versions[1].file = -1;
+    frugal_status status = open_served(&desc->from, s->threads, NULL, &s->versions[0], "frugal_serve_open");
+    if (status != FRUGAL_OK) {
+        close_served(&s->versions[0]);
+        release_memory(&(frugal_desc){0}, s, sizeof *s);
+        return status;
+    }
+    pthread_mutex_init(&s->refreshing, NULL);
+    *out = s;
+    return FRUGAL_OK;
+}
+
+void frugal_serve_close(frugal_server *s) {
+    if (!s) return;
+    for (int i = 0; i < 2; i++) close_served(&s->versions[i]);
+    pthread_mutex_destroy(&s->refreshing);
+    release_memory(&(frugal_desc){0}, s, sizeof *s);
+}
+
+/* The version that lookups see from now on; the one before is freed when the last lookup has left it. */
+static void take_over(frugal_server *s, uint32_t place) {
+    uint64_t found = frugal_load_relaxed(&s->word); /* relaxed: the exchange proves it */
+    served *before = &s->versions[found >> SERVED_AT];
+    /* [F47] release: the version is whole; pairs with itself */
+    while (!frugal_cas_acq_rel(&s->word, &found, (uint64_t)place << SERVED_AT)) {
+    }
+    while (frugal_load_acquire(&before->left) != (found & SERVED_BEGUN)) /* [F49] pairs with [F48] */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    close_served(before);
+}
+
+frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) {
+    if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_refresh: no server");
+    pthread_mutex_lock(&s->refreshing);
+    uint32_t now = (uint32_t)(frugal_load_relaxed(&s->word) >> SERVED_AT); /* relaxed: changed under the lock only */
+    served *next = &s->versions[1 - now];
+    frugal_status status = open_served(from, s->threads, &s->versions[now], next, "frugal_serve_refresh");
+    if (status == FRUGAL_OK)
+        take_over(s, 1 - now), s->n_versions++;
+    else
+        close_served(next);
+    pthread_mutex_unlock(&s->refreshing);
+    return status;
+}
+
+/* Checks all keys, and counts them. */
+static frugal_status check_served_keys(const frugal *f, const frugal_keys *segments, uint32_t n_segments,
+                                       uint64_t *n) {
+    *n = 0;
+    if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no segments");
+    for (uint32_t i = 0; i < n_segments; i++) {
+        const frugal_keys *keys = &segments[i];
+        char whose[32];
+        snprintf(whose, sizeof whose, "segment %u", i);
+        if (keys->table >= f->desc.n_tables)
+            return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", whose, keys->table, f->desc.n_tables);
+        if (!has_key_array(keys)) return fail_key_array(keys, whose);
+        uint64_t rows = f->desc.tables[keys->table].rows;
+        for (uint32_t k = 0; k < keys->n; k++)
+            if (key_at(keys, k) >= rows)
+                return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of %s: table %u has %llu rows, keys start at 0",
+                                   (long long)key_at(keys, k), k, whose, keys->table, (unsigned long long)rows);
+        *n += keys->n;
+    }
+    return FRUGAL_OK;
+}
+
+/* Copies the rows of a segment. Rows that are not in a processor's cache are waited for many at a time. */
+static float *copy_served(const frugal *f, const frugal_keys *keys, float *to) {
+    uint64_t first = f->first_row[keys->table];
+    uint32_t dim = f->store.dim;
+    for (uint32_t k = 0; k < LEAST(keys->n, AHEAD_GATHER); k++)
+        prefetch_row(weights_of(f, first + key_at(keys, k)), dim, 0);
+    for (uint32_t k = 0; k < keys->n; k++, to += dim) {
+        if (k + AHEAD_GATHER < keys->n) prefetch_row(weights_of(f, first + key_at(keys, k + AHEAD_GATHER)), dim, 0);
+        copy_row(to, weights_of(f, first + key_at(keys, k)), dim);
+    }
+    return to;
+}
+
+frugal_status frugal_serve_lookup(frugal_server *s, const frugal_keys *segments, uint32_t n_segments, float *rows,
+                                  uint64_t *step) {
+    uint64_t n;
+    if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no server");
+    served *v = begin_serving(s);
+    frugal_status status = check_served_keys(v->f, segments, n_segments, &n);
+    if (status == FRUGAL_OK && n > 0 && !rows)
+        status = frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: `rows` is NULL");
+    for (uint32_t i = 0; status == FRUGAL_OK && i < n_segments; i++) rows = copy_served(v->f, &segments[i], rows);
+    if (status == FRUGAL_OK && step) *step = v->step;
+    end_serving(v);
+    return status;
+}
+
+static frugal_status check_served_bags(const frugal *f, const frugal_bags *bags, uint64_t n, const float *pooled) {
+    if (!bags || !bags->offsets || (bags->n_bags && !pooled))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: no bags, no offsets, or no array for the result");
+    if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "frugal_serve_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
+                           (int)bags->pooling, bags->weights ? " with weights" : "");
+    if (bags->stride && bags->stride < f->store.dim)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: a stride of %llu floats; rows have %u",
+                           (unsigned long long)bags->stride, f->store.dim);
+    for (uint32_t b = 0; b < bags->n_bags; b++)
+        if (bags->offsets[b + 1] < bags->offsets[b])
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: offset %u is %u, below the one before, %u",
+                               b + 1, bags->offsets[b + 1], bags->offsets[b]);
+    if (bags->offsets[0] != 0 || bags->offsets[bags->n_bags] != n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: offsets go from %u to %u, and there are %llu keys",
+                           bags->offsets[0], bags->offsets[bags->n_bags], (unsigned long long)n);
+    return FRUGAL_OK;
+}
+
+/* Pools, as lookups of a trainer do: the host table stands for the block, and row numbers for record numbers. */
+static frugal_status pool_served(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t n,
+                                 const frugal_bags *bags, float *pooled) {
+    uint32_t few[4096], *rows = few, at = 0;
+    if (n > UINT32_MAX) return frugal_fail(FRUGAL_ERR_LIMIT, "frugal_serve_bags: %llu keys; the limit is 2^32 - 1", (unsigned long long)n);
+    if (n > sizeof few / sizeof *few && !(rows = malloc(n * sizeof *rows)))
+        return fail_memory("the rows of a lookup", n * sizeof *rows);
+    for (uint32_t i = 0; i < n_segments; i++)
+        for (uint32_t k = 0; k < segments[i].n; k++)
+            rows[at++] = (uint32_t)(f->first_row[segments[i].table] + key_at(&segments[i], k));
+    const frugal_records records = {
+        .block = f->store.weights, .stride = f->store.weights_stride, .n = (uint32_t)n, .record_of = rows};
+    float_mode saved = float_mode_enter(); /* pooling is arithmetic */
+    frugal_pool(&records, bags, f->store.dim, pooled, bags->stride ? bags->stride : f->store.dim);
+    float_mode_leave(saved);
+    if (rows != few) free(rows);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_serve_bags(frugal_server *s, const frugal_keys *segments, uint32_t n_segments,
+                                const frugal_bags *bags, float *pooled, uint64_t *step) {
+    uint64_t n;
+    if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: no server");
+    served *v = begin_serving(s);
+    frugal_status status = check_served_keys(v->f, segments, n_segments, &n);
+    if (status == FRUGAL_OK) status = check_served_bags(v->f, bags, n, pooled);
+    if (status == FRUGAL_OK) status = pool_served(v->f, segments, n_segments, n, bags, pooled);
+    if (status == FRUGAL_OK && step) *step = v->step;
+    end_serving(v);
+    return status;
+}
+
+frugal_status frugal_serve_get_info(frugal_server *s, frugal_serve_info *out) {
+    if (!s || !out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_get_info: no server, or `out` is NULL");
+    pthread_mutex_lock(&s->refreshing);
+    const served *v = &s->versions[frugal_load_relaxed(&s->word) >> SERVED_AT]; /* relaxed: under the lock */
+    *out = (frugal_serve_info){.rows = v->f->store.rows,
+                               .step = v->step,
+                               .versions = s->n_versions,
+                               .own_bytes = own_bytes(v),
+                               .n_tables = v->f->desc.n_tables,
+                               .dim = v->f->store.dim};
+    pthread_mutex_unlock(&s->refreshing);
+    return FRUGAL_OK;
+}
+
+uint64_t frugal_serve_rows(frugal_server *s, uint32_t table) {
+    uint64_t rows = 0;
+    if (!s) return 0;
+    served *v = begin_serving(s);
+    if (table < v->f->desc.n_tables) rows = v->f->desc.tables[table].rows;
+    end_serving(v);
+    return rows;
+}
