@@ -64,6 +64,8 @@
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   metrics.c     the same as OpenMetrics text
+ *   served.c      one version of a table that is served: from saves, or from a file
+ *   server.c      lookups from many threads, while newer versions are taken over
  *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
  *
@@ -194,6 +196,8 @@
 #include "src/save.c"
 #include "src/stats.c"
 #include "src/metrics.c"
+#include "src/served.c"
+#include "src/server.c"
 #include "src/version.c"
 
 #include "src/cpu.c"

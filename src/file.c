@@ -155,6 +155,11 @@ static int lock_file(int file) {
     return flock(file, LOCK_EX | LOCK_NB) ? errno : 0;
 }
 
+/* The same, with others that share it. */
+static int share_lock(int file) {
+    return flock(file, LOCK_SH | LOCK_NB) ? errno : 0;
+}
+
 /* >>writing */
 
 typedef struct size_signal { /* the state of SIGXFSZ before */

@@ -14,6 +14,7 @@
 #endif
 
 #include "../frugal_save.h"
+#include "../frugal_serve.h"
 #include "device.h"
 #include "format.h"
 

@@ -34,6 +34,18 @@ static void *map_part(int file, memory_part part) {
     return memory;
 }
 
+/* Maps a whole file of memory for this process alone: pages that it writes become its own, the others stay the file's.
+ * Returns NULL if it cannot be mapped. */
+static void *map_private(int file, size_t bytes) {
+    size_t whole = whole_pages(bytes);
+    void *room = map_aligned(whole, is_mapped(bytes) ? HUGE_PAGE : SMALL_PAGE, PROT_NONE);
+    if (!room) return NULL;
+    void *memory = mmap(room, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
+    if (memory != MAP_FAILED) return memory;
+    munmap(room, whole);
+    return NULL;
+}
+
 static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }

@@ -262,6 +262,8 @@ typedef struct restore_job { /* reading the rows of one save, on several threads
     saved_reader *r;
     uint32_t part; /* the wanted instance */
     int apply;     /* 0: rows are only checked */
+    int is_served; /* of rows weights alone are wanted, and no counts (served.c) */
+    int marks;     /* ... and rows that are read are marked as changed */
     unsigned char *buffers;
     size_t buffer_bytes;  /* of one thread */
     pthread_mutex_t lock; /* of the walk, and of the fields below */
@@ -378,7 +380,8 @@ static uint64_t offset_of(const saved_rows *rows, const unsigned char *index, ui
     }
 }
 
-static void apply_saved_rows(const frugal *f, const rows_block *block) {
+static void apply_saved_rows(const restore_job *job, const rows_block *block) {
+    frugal *f = job->f;
     const saved_rows *rows = &block->rows;
     const frugal_store *s = &f->store;
     const unsigned char *weights = block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
@@ -386,7 +389,8 @@ static void apply_saved_rows(const frugal *f, const rows_block *block) {
     for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
         offset = offset_of(rows, block->payload, i, offset);
         memcpy(weights_of(f, rows->first + offset), weights + i * s->dim * sizeof(float), s->dim * sizeof(float));
-        if (s->state_floats)
+        if (job->marks) mark_changed(f, rows->first + offset);
+        if (s->state_floats && !job->is_served)
             memcpy(state_of(f, rows->first + offset), state + i * s->state_floats * sizeof(float),
                    s->state_floats * sizeof(float));
     }
@@ -406,7 +410,7 @@ static frugal_status read_rows_block(const restore_job *job, rows_block *block, 
     if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
         return fail_saved(job->r, at, "a block is damaged");
     if (!is_index_sound(rows, block->payload)) return fail_saved(job->r, at, "a block names rows that it cannot have");
-    if (job->apply) apply_saved_rows(job->f, block);
+    if (job->apply) apply_saved_rows(job, block);
     return FRUGAL_OK;
 }
 
@@ -417,7 +421,8 @@ static frugal_status read_counts_block(const restore_job *job, rows_block *block
     if (status != FRUGAL_OK) return status;
     if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
         return fail_saved(job->r, at, "a block is damaged");
-    if (!job->apply || job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
+    if (!job->apply || job->is_served) return FRUGAL_OK;
+    if (job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
     if ((status = open_counts(job->f)) != FRUGAL_OK) return status;
     for (uint64_t i = 0; i < rows->n; i++) /* relaxed: run_parallel orders this with what follows */
         frugal_store_relaxed(&job->f->worth[rows->first + i], block->payload[i]);
@@ -456,14 +461,16 @@ static uint32_t threads_of(const frugal *f) {
     return LEAST(f->desc.init_threads, MOST_PARALLEL);
 }
 
-/* Reads all rows of the instance's saves, in the order of the chain; if not `apply`, only checks them. */
-static frugal_status read_chain(frugal *f, int apply) {
-    restore_job job = {.f = f, .part = f->desc.saved_part, .apply = apply, .status = FRUGAL_OK};
+/* Reads the rows of the instance's saves, in the order of the chain, from number `first` on; `how` is what to do with
+ * them. */
+static frugal_status read_saves(frugal *f, uint32_t first, restore_job how) {
+    restore_job job = how;
+    job.f = f, job.part = f->desc.saved_part, job.status = FRUGAL_OK;
     job.buffer_bytes = (saved_most_bytes(row_bytes_of(f)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     job.buffers = frugal_allocate(f, threads_of(f) * job.buffer_bytes, CACHE_LINE);
     if (!job.buffers) return fail_memory("reading saves", threads_of(f) * job.buffer_bytes);
     pthread_mutex_init(&job.lock, NULL);
-    for (uint32_t i = 0; i < f->desc.n_saved && job.status == FRUGAL_OK; i++) {
+    for (uint32_t i = first; i < f->desc.n_saved && job.status == FRUGAL_OK; i++) {
         saved_reader *r = job.r = &f->saved[i];
         r->at = r->first_rows.at, r->number = r->first_rows.number, r->sums = r->first_rows.sums;
         r->at_part = 0, r->next_row = 0, r->ended = 0;
@@ -474,6 +481,16 @@ static frugal_status read_chain(frugal *f, int apply) {
     frugal_free(f, job.buffers, threads_of(f) * job.buffer_bytes);
     if (job.status != FRUGAL_OK) memcpy(last_message, job.message, sizeof job.message);
     return job.status;
+}
+
+/* Reads all rows; if not `apply`, only checks them. */
+static frugal_status read_chain(frugal *f, int apply) {
+    return read_saves(f, 0, (restore_job){.apply = apply});
+}
+
+/* Reads the weights of the saves from number `first` on, for a version that is served. */
+static frugal_status read_weights(frugal *f, uint32_t first, int marks) {
+    return read_saves(f, first, (restore_job){.apply = 1, .is_served = 1, .marks = marks});
 }
 
 /* >>opening */

@@ -13,13 +13,13 @@
 #include "host.h"
 
 typedef struct served {
-    frugal *f;         /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
-    int file;          /* the memory that versions share, or the table's file; -1: none */
-    void *map;         /* of that file, or memory of its own */
-    size_t bytes;      /* of the mapping */
-    int is_private;    /* pages that are written are its own */
-    uint64_t step;     /* the next to train */
-    saved_chain chain; /* the last of its saves; id 0: it is a table's file */
+    frugal *f;                    /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
+    int file;                     /* the memory that versions share, or the table's file; -1: none */
+    void *map;                    /* of that file, or memory of its own */
+    size_t bytes;                 /* of the mapping */
+    int is_private;               /* pages that are written are its own */
+    uint64_t step;                /* the next to train */
+    saved_chain chain;            /* the last of its saves; id 0: it is a table's file */
     FRUGAL_ATOMIC(uint64_t) left; /* lookups that have returned */
 } served;
 
@@ -32,7 +32,7 @@ static void close_served(served *v) {
         munmap(v->map, v->bytes);
     else if (v->map)
         release_memory(&(frugal_desc){0}, v->map, v->bytes);
-    close_file_of(v);
+    if (v->file >= 0) close(v->file);
     if (f) {
         close_all_saved(f);
         frugal_free(f, f->changed, changed_bytes(f));
@@ -142,7 +142,8 @@ static frugal_status copy_changed(served *v, const served *before) {
     if (!(f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE)))
         return fail_memory("the marks of changed rows", changed_bytes(f));
     for (uint64_t word = 0; before && word < (f->store.rows + 63) / 64; word++) {
-        uint64_t bits = frugal_load_relaxed(&before->f->changed[word]); /* relaxed, both: nobody changes the older one */
+        uint64_t bits =
+            frugal_load_relaxed(&before->f->changed[word]); /* relaxed, both: nobody changes the older one */
         frugal_store_relaxed(&f->changed[word], bits);
         for (; bits; bits &= bits - 1) {
             uint64_t row = word * 64 + frugal_priv_lowest(bits);
@@ -186,10 +187,11 @@ static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved
     const char *name = t->name.path;
     uint64_t rows = 0, list_bytes = (uint64_t)h->n_tables * sizeof **list;
     if (h->use != TABLE_CLEAN)
-        return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table is torn, its rows are of several steps: process %u on %.63s had it, and ended, or "
-                           "closed it, before it was drained; serve a save, or restore it from one: %s",
-                           h->process, (const char *)h->host, name);
+        return frugal_fail(
+            FRUGAL_ERR_FILE,
+            "the table is torn, its rows are of several steps: process %u on %.63s had it, and ended, or "
+            "closed it, before it was drained; serve a save, or restore it from one: %s",
+            h->process, (const char *)h->host, name);
     if (bytes != h->file_bytes || h->n_tables == 0 || h->n_tables > SAVED_MOST_TABLES || h->dim == 0 ||
         h->weights_stride < h->dim || h->rows == 0 || h->rows > FRUGAL_MAX_ROWS || h->weights_at % SMALL_PAGE ||
         h->weights_at < TABLE_PAGE + list_bytes || h->weights_at > bytes ||
@@ -241,8 +243,7 @@ static frugal_status map_served_file(const char *path, served *v) {
     frugal_table *tables = NULL;
     if (status == FRUGAL_OK && !(tables = allocate_memory(&memory, h->n_tables * sizeof *tables, CACHE_LINE)))
         status = fail_memory("table settings", h->n_tables * sizeof *tables);
-    for (uint32_t i = 0; status == FRUGAL_OK && i < h->n_tables; i++)
-        tables[i] = (frugal_table){.rows = list[i].rows};
+    for (uint32_t i = 0; status == FRUGAL_OK && i < h->n_tables; i++) tables[i] = (frugal_table){.rows = list[i].rows};
     if (status == FRUGAL_OK)
         status = lay_out_served(v, &(frugal_desc){.tables = tables, .n_tables = h->n_tables, .dim = h->dim});
     v->file = t->file; /* closed with the version, also if this fails */

@@ -15,7 +15,7 @@ struct frugal_server {
     uint8_t pad[56];
     served versions[2]; /* the other one is empty, unless a refresh makes or frees it */
     uint32_t threads;
-    uint64_t n_versions;         /* under the lock */
+    uint64_t n_versions; /* under the lock */
     pthread_mutex_t refreshing;
 };
 
@@ -88,8 +88,7 @@ frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) 
 }
 
 /* Checks all keys, and counts them. */
-static frugal_status check_served_keys(const frugal *f, const frugal_keys *segments, uint32_t n_segments,
-                                       uint64_t *n) {
+static frugal_status check_served_keys(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t *n) {
     *n = 0;
     if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no segments");
     for (uint32_t i = 0; i < n_segments; i++) {
@@ -160,7 +159,9 @@ static frugal_status check_served_bags(const frugal *f, const frugal_bags *bags,
 static frugal_status pool_served(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t n,
                                  const frugal_bags *bags, float *pooled) {
     uint32_t few[4096], *rows = few, at = 0;
-    if (n > UINT32_MAX) return frugal_fail(FRUGAL_ERR_LIMIT, "frugal_serve_bags: %llu keys; the limit is 2^32 - 1", (unsigned long long)n);
+    if (n > UINT32_MAX)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "frugal_serve_bags: %llu keys; the limit is 2^32 - 1",
+                           (unsigned long long)n);
     if (n > sizeof few / sizeof *few && !(rows = malloc(n * sizeof *rows)))
         return fail_memory("the rows of a lookup", n * sizeof *rows);
     for (uint32_t i = 0; i < n_segments; i++)

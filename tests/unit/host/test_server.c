@@ -1,0 +1,381 @@
+/* test_server.c - frugal_serve.h: lookups have the rows of one version, from saves and from a file; newer versions are
+ * taken over while threads look up; what is shared and what is refused. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include "frugal_serve.h"
+#include "tests/seed.h"
+#include "tests/unit/host/saved.h"
+
+enum { FIRST_ROWS = 3000, SECOND_ROWS = 500, ROWS = FIRST_ROWS + SECOND_ROWS, VERSIONS = 5, READERS = 3 };
+
+static frugal_table big_tables[2] = {{.rows = FIRST_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
+                                     {.rows = SECOND_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
+
+/* >>world: a table that was saved at several steps */
+
+typedef struct world {
+    rig r;
+    uint64_t steps[VERSIONS]; /* of the saves: a base, three increments, another base */
+    float *tables[VERSIONS];  /* their weights */
+    const char *names[VERSIONS];
+    uint32_t dim;
+} world;
+
+static const char *const entries[VERSIONS] = {"base", "one", "two", "three", "other"};
+
+static void save_version(world *w, uint32_t v) {
+    rig_train(&w->r, 2 + (int)v);
+    w->names[v] = strdup(saved_path(entries[v]));
+    rig_save(&w->r, w->names[v], v > 0 && v < 4);
+    w->steps[v] = w->r.step;
+    w->tables[v] = malloc((size_t)ROWS * w->dim * sizeof(float));
+    read_table(w->r.f, 0, w->tables[v], NULL);
+    read_table(w->r.f, 1, w->tables[v] + (size_t)FIRST_ROWS * w->dim, NULL);
+}
+
+static frugal_desc world_desc(uint32_t dim, frugal_optimizer_kind kind) {
+    frugal_desc desc = rig_desc();
+    desc.tables = big_tables, desc.dim = dim, desc.increments = 1, desc.optimizer.kind = kind;
+    return desc;
+}
+
+static void open_world(world *w, uint32_t dim, frugal_optimizer_kind kind) {
+    frugal_desc desc = world_desc(dim, kind);
+    memset(w, 0, sizeof *w);
+    w->dim = dim;
+    w->r.lr = 0.25f;
+    rig_open(&w->r, &desc);
+    for (uint32_t v = 0; v < VERSIONS; v++) save_version(w, v);
+}
+
+static void close_world(world *w) {
+    for (uint32_t v = 0; v < VERSIONS; v++) free(w->tables[v]), free((char *)(uintptr_t)w->names[v]);
+    rig_finish(&w->r, 1);
+}
+
+/* Where version v comes from: all saves up to it. */
+static frugal_served saves_of(const world *w, uint32_t v) {
+    return v == 4 ? (frugal_served){.saved = &w->names[4], .n_saved = 1}
+                  : (frugal_served){.saved = w->names, .n_saved = v + 1};
+}
+
+static frugal_server *open_server(const frugal_served *from) {
+    frugal_server *s;
+    if (frugal_serve_open(&(frugal_serve_desc){.from = *from}, &s) != FRUGAL_OK) fail_msg("%s", frugal_message());
+    return s;
+}
+
+static void refresh(frugal_server *s, const frugal_served *from) {
+    if (frugal_serve_refresh(s, from) != FRUGAL_OK) fail_msg("%s", frugal_message());
+}
+
+static uint32_t version_of(const world *w, uint64_t step) {
+    uint32_t v = 0;
+    while (v < VERSIONS && w->steps[v] != step) v++;
+    return v;
+}
+
+/* Looks up keys of both tables, at random. Returns the version that was seen, or VERSIONS if the rows are not all
+ * those of one version. */
+static uint32_t look_up(const world *w, frugal_server *s, test_random *r) {
+    uint64_t first[40], step = 0;
+    int32_t second[30];
+    uint32_t n = (uint32_t)test_below(r, 41), m = (uint32_t)test_below(r, 31);
+    float rows[70 * 64];
+    for (uint32_t i = 0; i < n; i++)
+        first[i] = test_below(r, test_chance(r, 50) ? 6 : FIRST_ROWS); /* hot rows change */
+    for (uint32_t i = 0; i < m; i++) second[i] = (int32_t)test_below(r, test_chance(r, 50) ? 6 : SECOND_ROWS);
+    const frugal_keys segments[2] = {{.table = 0, .keys = first, .n = n}, {.table = 1, .keys32 = second, .n = m}};
+    if (frugal_serve_lookup(s, segments, 2, rows, &step) != FRUGAL_OK) return VERSIONS;
+    uint32_t v = version_of(w, step), good = v < VERSIONS;
+    for (uint32_t i = 0; good && i < n + m; i++) {
+        uint64_t row = i < n ? first[i] : FIRST_ROWS + (uint64_t)second[i - n];
+        good = !memcmp(rows + i * w->dim, w->tables[v] + row * w->dim, w->dim * sizeof(float));
+    }
+    return good ? v : VERSIONS;
+}
+
+static void expect_version(const world *w, frugal_server *s, uint32_t v) {
+    test_random r = {.seed = v};
+    frugal_serve_info info;
+    for (int i = 0; i < 100; i++) assert_int_equal(look_up(w, s, &r), v);
+    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
+    assert_true(info.rows == ROWS && info.step == w->steps[v] && info.n_tables == 2 && info.dim == w->dim);
+}
+
+/* >>versions */
+
+static void test_saves(void **state) {
+    static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD};
+    world w;
+    open_world(&w, *state ? 32 : 5, kinds[(intptr_t)*state % 3]);
+    for (uint32_t v = 0; v < VERSIONS; v++) { /* opened at each */
+        frugal_served from = saves_of(&w, v);
+        frugal_server *s = open_server(&from);
+        expect_version(&w, s, v);
+        assert_true(frugal_serve_rows(s, 0) == FIRST_ROWS && frugal_serve_rows(s, 1) == SECOND_ROWS);
+        assert_true(frugal_serve_rows(s, 2) == 0);
+        frugal_serve_close(s);
+    }
+    static const uint32_t orders[][6] = {
+        {0, 1, 2, 3, 4, 0}, {0, 3, 3, 1, 2, 3}, {1, 2, 4, 3, 0, 2}, {4, 0, 2, 3, 1, 4}};
+    for (int o = 0; o < 4; o++) { /* in all orders: forwards, several at once, the same again, and back */
+        frugal_served from = saves_of(&w, orders[o][0]);
+        frugal_server *s = open_server(&from);
+        for (int i = 1; i < 6; i++) {
+            from = saves_of(&w, orders[o][i]);
+            refresh(s, &from);
+            expect_version(&w, s, orders[o][i]);
+        }
+        frugal_serve_close(s);
+    }
+    close_world(&w);
+}
+
+/* Increments share the pages of the base in which no row has changed. */
+static void test_sharing(void **state) {
+    (void)state;
+    world w;
+    frugal_serve_info first, info;
+    open_world(&w, 32, FRUGAL_SGD);
+    frugal_served from = saves_of(&w, 0);
+    frugal_server *s = open_server(&from);
+    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &first));
+    assert_true(first.own_bytes >= (uint64_t)ROWS * 32 * sizeof(float));
+    uint64_t before = 0;
+    for (uint32_t v = 1; v < 4; v++) {
+        from = saves_of(&w, v);
+        refresh(s, &from);
+        assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
+        assert_true(info.versions == v + 1);
+#if defined(__linux__)
+        uint64_t pages = 0; /* in which a row differs from the base */
+        for (uint64_t page = 0; page < first.own_bytes / 4096; page++) {
+            int differs = 0;
+            for (uint64_t row = page * 32; row < (page + 1) * 32 && row < ROWS; row++)
+                differs |= !!memcmp(w.tables[v] + row * 32, w.tables[0] + row * 32, 128);
+            pages += (uint64_t)differs;
+        }
+        assert_true(info.own_bytes >= pages * 4096 && info.own_bytes < first.own_bytes);
+        assert_true(info.own_bytes >= before);
+        before = info.own_bytes;
+#endif
+    }
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
+/* A table's file: mapped by several servers at a time, and by no trainer meanwhile. */
+static void test_file(void **state) {
+    (void)state;
+    world w;
+    rig r = {.lr = 0.25f};
+    frugal *f;
+    frugal_serve_info info;
+    char *path = strdup(saved_path("table"));
+    open_world(&w, 5, FRUGAL_ADAGRAD);
+    frugal_desc desc = world_desc(5, FRUGAL_ADAGRAD);
+    desc.file = path, desc.saved = w.names, desc.n_saved = 3;
+    rig_open(&r, &desc);
+    frugal_served from = {.file = path};
+    frugal_server *s = NULL, *other;
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&(frugal_serve_desc){.from = from}, &s), "in use by process", path);
+    assert_null(s);
+    rig_finish(&r, 0);
+    s = open_server(&from), other = open_server(&from);
+    expect_version(&w, s, 2);
+    expect_version(&w, other, 2);
+    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
+    assert_true(info.own_bytes == 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&desc, &f), "is served by other processes", path);
+    frugal_close(f);
+    from = saves_of(&w, 3); /* from a file to saves, and back */
+    refresh(s, &from);
+    expect_version(&w, s, 3);
+    refresh(s, &(frugal_served){.file = path});
+    expect_version(&w, s, 2);
+    frugal_serve_close(s);
+    expect_version(&w, other, 2);
+    frugal_serve_close(other);
+    desc.saved = NULL, desc.n_saved = 0; /* it is a trainer's again */
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
+    frugal_close(f);
+    free(path);
+    close_world(&w);
+}
+
+/* >>threads */
+
+typedef struct reader {
+    const world *w;
+    frugal_server *s;
+    uint64_t seed, lookups, seen[VERSIONS + 1];
+    int *stop;
+    pthread_t thread;
+} reader;
+
+static void *read_on(void *argument) {
+    reader *me = argument;
+    test_random r = {.seed = me->seed};
+    while (!__atomic_load_n(me->stop, __ATOMIC_RELAXED)) me->seen[look_up(me->w, me->s, &r)]++, me->lookups++;
+    return NULL;
+}
+
+static void test_refresh_while_threads_look_up(void **state) {
+    (void)state;
+    test_random r = {.seed = test_seed("test_refresh_while_threads_look_up", 31)};
+    world w;
+    reader readers[READERS];
+    int stop = 0;
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_served from = saves_of(&w, 0);
+    frugal_server *s = open_server(&from);
+    for (uint64_t i = 0; i < READERS; i++) {
+        readers[i] = (reader){.w = &w, .s = s, .seed = i, .stop = &stop};
+        assert_int_equal(0, pthread_create(&readers[i].thread, NULL, read_on, &readers[i]));
+    }
+    for (int i = 0; i < 200 / SHORTER; i++) {
+        from = saves_of(&w, (uint32_t)test_below(&r, VERSIONS));
+        refresh(s, &from);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < READERS; i++) {
+        pthread_join(readers[i].thread, NULL);
+        if (readers[i].seen[VERSIONS] > 0)
+            fail_msg("%llu of %llu lookups saw rows of no version, or of two",
+                     (unsigned long long)readers[i].seen[VERSIONS], (unsigned long long)readers[i].lookups);
+        assert_true(readers[i].lookups > 0);
+    }
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
+/* >>pooling: the bits of frugal_lookup_bags */
+
+static void test_bags(void **state) {
+    (void)state;
+    test_random r = {.seed = test_seed("test_bags", 32)};
+    world w;
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_served from = saves_of(&w, 2);
+    frugal_server *s = open_server(&from);
+    frugal_desc desc = world_desc(5, FRUGAL_SGD);
+    frugal *f;
+    desc.devices = 1, desc.saved = w.names, desc.n_saved = 3, desc.saved_settings_may_differ = 1;
+    desc.max_keys = 6000;
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    for (uint32_t round = 0; round < 30; round++) {
+        uint32_t n = round ? (uint32_t)test_below(&r, 200) : 6000, offsets[60] = {0}; /* more than fit on the stack */
+        uint64_t *keys = malloc(8 * (n + 1)), step;
+        float *weights = malloc(4 * (n + 1)), wanted[59 * 8], found[59 * 8];
+        for (uint32_t i = 0; i < n; i++)
+            keys[i] = test_below(&r, FIRST_ROWS), weights[i] = (float)test_below(&r, 9) - 4;
+        for (uint32_t b = 1; b < 59; b++)
+            offsets[b] = offsets[b - 1] + (uint32_t)test_below(&r, (n - offsets[b - 1]) / (60 - b) * 2 + 1);
+        offsets[59] = n;
+        for (uint32_t b = 1; b <= 59; b++) offsets[b] = offsets[b] > n ? n : offsets[b];
+        const frugal_keys segment = {.table = 0, .keys = keys, .n = n};
+        frugal_bags bags = {.n_bags = 59, .offsets = offsets, .stride = round % 2 ? 8 : 0};
+        if (round % 3 == 0) bags.pooling = FRUGAL_POOL_MEAN;
+        if (round % 3 == 1) bags.weights = weights;
+        memset(wanted, 0, sizeof wanted), memset(found, 0, sizeof found);
+        uint64_t now = frugal_settings(f)->first_step + round;
+        assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, now, &(frugal_batch){&segment, 1, 1}));
+        assert_int_equal(FRUGAL_OK, frugal_lookup_bags(f, 0, now, &bags, wanted));
+        assert_int_equal(FRUGAL_OK, frugal_update(f, 0, now, NULL));
+        assert_int_equal(FRUGAL_OK, frugal_serve_bags(s, &segment, 1, &bags, found, &step));
+        assert_memory_equal(wanted, found, sizeof wanted);
+        assert_true(step == w.steps[2]);
+        free(keys), free(weights);
+    }
+    frugal_close(f);
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
+/* >>what is refused */
+
+static void test_refusals(void **state) {
+    (void)state;
+    world w, other;
+    frugal_server *s = NULL;
+    frugal_serve_desc desc = {.threads = 1};
+    float rows[64];
+    uint64_t key = 0, step = 77;
+    int32_t small = -1;
+    open_world(&w, 5, FRUGAL_SGD);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(NULL, &s), "`desc` is NULL", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, NULL), "`out` is NULL", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "nothing to serve is given", "give saves");
+    desc.from = saves_of(&w, 1), desc.from.file = "x";
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "both saves and a file", "");
+    desc.from = (frugal_served){.file = saved_path("nothing")};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "No such file", "nothing");
+    desc.from = (frugal_served){.file = w.names[0]};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "this is a save", w.names[0]);
+    desc.from = (frugal_served){.saved = &w.names[1], .n_saved = 1};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "name its base before it", w.names[1]);
+    desc.from = saves_of(&w, 0), desc.from.part = 1;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "instance 1 of a save that has 1", "");
+    assert_null(s);
+    desc.from = saves_of(&w, 1);
+    s = open_server(&desc.from);
+    const char *gap[] = {w.names[0], w.names[2]};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.saved = gap, .n_saved = 2}),
+                 "does not continue", w.names[2]);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_refresh(s, NULL), "nothing to serve", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_refresh(NULL, &desc.from), "no server", "");
+    expect_version(&w, s, 1); /* as it was */
+    const frugal_keys bad[] = {{.table = 2, .keys = &key, .n = 1},
+                               {.table = 0, .keys32 = &small, .n = 1},
+                               {.table = 0, .n = 1},
+                               {.table = 1, .keys = (uint64_t[]){SECOND_ROWS}, .n = 1}};
+    memset(rows, 0x55, sizeof rows);
+    assert_fails(FRUGAL_ERR_TABLE, frugal_serve_lookup(s, &bad[0], 1, rows, &step), "table 2; there are 2", "");
+    assert_fails(FRUGAL_ERR_KEY, frugal_serve_lookup(s, &bad[1], 1, rows, &step), "key -1 at 0 of segment 0", "3000");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(s, &bad[2], 1, rows, &step), "no keys are given", "");
+    assert_fails(FRUGAL_ERR_KEY, frugal_serve_lookup(s, &bad[3], 1, rows, &step), "key 500 at 0", "500 rows");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(s, NULL, 1, rows, &step), "no segments", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(NULL, bad, 1, rows, &step), "no server", "");
+    const frugal_keys good = {.table = 0, .keys = &key, .n = 1};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(s, &good, 1, NULL, &step), "`rows` is NULL", "");
+    const uint32_t falls[] = {0, 1, 0}, misses[] = {0, 2};
+    frugal_bags bags = {.n_bags = 2, .offsets = falls};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "offset 2 is 0",
+                 "one before");
+    bags = (frugal_bags){.n_bags = 1, .offsets = misses};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "from 0 to 2", "1 keys");
+    bags.stride = 4;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "stride of 4", "rows have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, NULL, rows, &step), "no bags", "");
+    assert_true(step == 77);
+    for (int i = 0; i < 64; i++) assert_memory_equal(&rows[i], "\x55\x55\x55\x55", 4);
+    assert_int_equal(FRUGAL_OK, frugal_serve_lookup(s, NULL, 0, NULL, NULL)); /* nothing */
+    close_world(&w);
+    saved_teardown(NULL), saved_setup(NULL);
+    open_world(&other, 6, FRUGAL_SGD); /* another dim */
+    desc.from = saves_of(&other, 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 are served", "and 6");
+    frugal_serve_close(s);
+    frugal_serve_close(NULL);
+    close_world(&other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SAVED_CASE("test_saves, dim 5", test_saves, 0),
+        SAVED_CASE("test_saves, dim 32", test_saves, 1),
+        SAVED_CASE("test_saves, dim 32, row-wise state", test_saves, 2),
+        SAVED_TEST(test_sharing),
+        SAVED_TEST(test_file),
+        SAVED_TEST(test_refresh_while_threads_look_up),
+        SAVED_TEST(test_bags),
+        SAVED_TEST(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
