@@ -5,7 +5,8 @@
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
- * frugal_cuda.h. Saving tables to files: frugal_save.h. To write a device of your own: src/device.h.
+ * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To write a device of your own:
+ * src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership, files      8. Errors
@@ -15,8 +16,8 @@
  *      >>open >>step >>pooling >>rows >>counts >>workers >>seeing >>bindings
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, the folder src, frugal_flush.c; compile the one C file
- *      with
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, frugal_serve.h, the folder src, frugal_flush.c; compile
+ *      the one C file with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of frugal_pq.h and
  *      frugal_p2f.h.

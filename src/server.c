@@ -88,9 +88,10 @@ frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) 
 }
 
 /* Checks all keys, and counts them. */
-static frugal_status check_served_keys(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t *n) {
+static frugal_status check_served_keys(const frugal *f, const char *call, const frugal_keys *segments,
+                                       uint32_t n_segments, uint64_t *n) {
     *n = 0;
-    if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no segments");
+    if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
     for (uint32_t i = 0; i < n_segments; i++) {
         const frugal_keys *keys = &segments[i];
         char whose[32];
@@ -126,7 +127,7 @@ frugal_status frugal_serve_lookup(frugal_server *s, const frugal_keys *segments,
     uint64_t n;
     if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no server");
     served *v = begin_serving(s);
-    frugal_status status = check_served_keys(v->f, segments, n_segments, &n);
+    frugal_status status = check_served_keys(v->f, "frugal_serve_lookup", segments, n_segments, &n);
     if (status == FRUGAL_OK && n > 0 && !rows)
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: `rows` is NULL");
     for (uint32_t i = 0; status == FRUGAL_OK && i < n_segments; i++) rows = copy_served(v->f, &segments[i], rows);
@@ -181,7 +182,7 @@ frugal_status frugal_serve_bags(frugal_server *s, const frugal_keys *segments, u
     uint64_t n;
     if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: no server");
     served *v = begin_serving(s);
-    frugal_status status = check_served_keys(v->f, segments, n_segments, &n);
+    frugal_status status = check_served_keys(v->f, "frugal_serve_bags", segments, n_segments, &n);
     if (status == FRUGAL_OK) status = check_served_bags(v->f, bags, n, pooled);
     if (status == FRUGAL_OK) status = pool_served(v->f, segments, n_segments, n, bags, pooled);
     if (status == FRUGAL_OK && step) *step = v->step;

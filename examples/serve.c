@@ -1,0 +1,340 @@
+/* serve.c - a trained table is served: threads look up rows, and in the middle a newer version is taken over.
+ *
+ *     build/serve                                     a table that is made up, saved, trained on, and saved again
+ *     build/serve --saved monday,tuesday --refresh wednesday
+ *
+ * Each thread draws requests of `--keys` keys of each table, and notes how long each lookup takes. Three phases follow
+ * each other: before the refresh, while it is under way, and after it. A fourth one reads the same rows as a program
+ * without a library would, from a mapped file by memcpy. The last line of stdout is a JSON object with percentiles.
+ */
+#include "examples/common/options.h"
+#include "frugal_save.h"
+#include "frugal_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 64, MOST_TABLES = 256, MOST_SAVES = 64, MOST_LOOKUPS = 1 << 22 };
+
+static uint64_t rows = 1000000, dim = 32, tables = 26, keys = 128, changed = 10000;
+static uint32_t threads = 1;
+static double seconds = 2, skew = 3;
+static const char *saved, *refreshed, *folder = "/tmp";
+static int json, help;
+
+static const options_entry entries[] = {
+    {"saved", OPTIONS_TEXT, &saved, .value = "FILES", .help = "serve these: a base and its increments, with commas"},
+    {"refresh", OPTIONS_TEXT, &refreshed, .value = "FILES",
+     .help = "what is taken over in the middle: increments that continue --saved, or a base"},
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4e9, .help = "of a table that is made up, all its tables together"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .help = "floats a row, of a table that is made up"},
+    {"tables", OPTIONS_WHOLE64, &tables, 1, MOST_TABLES, .help = "of a table that is made up"},
+    {"changed", OPTIONS_WHOLE64, &changed, 1, 1 << 24, .help = "rows that its increment has"},
+    {"folder", OPTIONS_TEXT, &folder, .value = "DIR", .help = "where it is saved, for the time of the run"},
+    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "of each table in a request"},
+    {"skew", OPTIONS_REAL, &skew, 1, 100, .help = "of the keys: rank = rows x u ^ skew, of uniform u; 1: uniform"},
+    {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "that look up"},
+    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "of each phase"},
+    {"json", OPTIONS_FLAG, &json, .help = "the JSON object alone"},
+    {"help", OPTIONS_FLAG, &help, .help = "this"},
+    {0},
+};
+
+static void fail(const char *what) {
+    fprintf(stderr, "serve: %s\n", what);
+    exit(1);
+}
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) fail(frugal_message());
+}
+
+static uint64_t mix(uint64_t *state) { /* SplitMix64 (Steele, Lea and Flood, 2014) */
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* A key of a table: hot ranks are spread over it. */
+static uint64_t draw_key(uint64_t *state, uint64_t n) {
+    double u = (double)(mix(state) >> 11) * 0x1p-53;
+    uint64_t rank = (uint64_t)((double)n * pow(u, skew));
+    return (rank < n ? rank : n - 1) * UINT64_C(2654435761) % n;
+}
+
+/* ---- A table that is made up --------------------------------------------------------------------------- */
+
+static char made[2][512]; /* a base, and an increment */
+
+static void remove_made(void) {
+    for (int i = 0; i < 2; i++)
+        if (made[i][0]) unlink(made[i]);
+}
+
+/* One step on `changed` rows lies between the base and the increment. */
+static void make_saves(void) {
+    static frugal_table list[MOST_TABLES];
+    frugal *f;
+    for (uint64_t t = 0; t < tables; t++)
+        list[t] = (frugal_table){
+            .rows = rows / tables + (t < rows % tables), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
+    if (rows < tables) fail("--rows is below --tables; give more rows");
+    frugal_desc desc = {.tables = list,
+                        .n_tables = (uint32_t)tables,
+                        .dim = (uint32_t)dim,
+                        .max_keys = (uint32_t)changed,
+                        .increments = 1,
+                        .optimizer = {.kind = FRUGAL_SGD}};
+    uint64_t *some = malloc(changed * sizeof *some), state = 1;
+    float *grads = calloc(changed, dim * sizeof *grads);
+    if (!some || !grads) fail("out of memory for --changed rows");
+    for (int i = 0; i < 2; i++)
+        snprintf(made[i], sizeof made[i], "%.400s/frugal_serve.%ld.%d", folder, (long)getpid(), i);
+    atexit(remove_made);
+    fprintf(stderr, "making a table of %" PRIu64 " rows, and saving it\n", rows);
+    check(frugal_open(&desc, &f));
+    check(frugal_cpu_attach(f, 0, NULL));
+    check(frugal_drain(f));
+    check(frugal_save(&f, 1, &(frugal_save_desc){.path = made[0]}));
+    for (uint64_t i = 0; i < changed; i++) some[i] = draw_key(&state, list[0].rows);
+    for (uint64_t i = 0; i < changed * dim; i++) grads[i] = 0.5f;
+    frugal_keys batch = {.table = 0, .keys = some, .n = (uint32_t)changed};
+    check(frugal_announce(f, 0, 0, &(frugal_batch){.segments = &batch, .n_segments = 1}));
+    check(frugal_lookup(f, 0, 0, NULL));
+    check(frugal_update(f, 0, 0, &(frugal_gradients){.grads = grads, .lr = 0.1f}));
+    check(frugal_drain(f));
+    check(frugal_save(&f, 1, &(frugal_save_desc){.path = made[1], .increment = 1}));
+    check(frugal_close(f));
+    free(some), free(grads);
+}
+
+/* ---- Lookups ------------------------------------------------------------------------------------------- */
+
+typedef enum { BEFORE, DURING, AFTER, PLAIN, PHASES } phase;
+static const char *const phases[PHASES] = {"before the refresh", "during the refresh", "after it", "mapped, by memcpy"};
+
+typedef struct reader {
+    pthread_t thread;
+    uint64_t state, *numbers;
+    float *found;
+    float *us[PHASES]; /* [MOST_LOOKUPS]: of each lookup */
+    uint32_t n[PHASES];
+    double sum; /* of what was read, so that reading it is no dead code */
+} reader;
+
+static frugal_server *server;
+static uint64_t table_rows[MOST_TABLES], first_row[MOST_TABLES];
+static const float *plain; /* the whole table in a mapped file */
+static double plain_sum;
+static _Atomic(int) now; /* the phase */
+
+static double clock_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void look_up(reader *r, phase p) {
+    frugal_keys segments[MOST_TABLES];
+    for (uint64_t t = 0; t < tables; t++) {
+        for (uint64_t k = 0; k < keys; k++) r->numbers[t * keys + k] = draw_key(&r->state, table_rows[t]);
+        segments[t] = (frugal_keys){.table = (uint32_t)t, .keys = r->numbers + t * keys, .n = (uint32_t)keys};
+    }
+    double since = clock_us();
+    if (p == PLAIN)
+        for (uint64_t i = 0; i < tables * keys; i++)
+            memcpy(r->found + i * dim, plain + (first_row[i / keys] + r->numbers[i]) * dim, dim * sizeof(float));
+    else
+        check(frugal_serve_lookup(server, segments, (uint32_t)tables, r->found, NULL));
+    double us = clock_us() - since;
+    r->sum += (double)r->found[(tables * keys - 1) * dim];
+    if (r->n[p] < MOST_LOOKUPS) r->us[p][r->n[p]++] = (float)us;
+}
+
+static void *read_on(void *argument) {
+    reader *r = argument;
+    for (int p; (p = atomic_load(&now)) < PHASES;) look_up(r, (phase)p);
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct percentiles {
+    double p50, p99, per_s;
+    uint64_t n;
+} percentiles;
+
+static percentiles percentiles_of(const reader *readers, phase p, double took) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < threads; i++) n += readers[i].n[p];
+    float *all = malloc((n + 1) * sizeof *all);
+    if (!all) fail("out of memory for percentiles");
+    for (uint64_t i = 0, at = 0; i < threads; at += readers[i++].n[p])
+        memcpy(all + at, readers[i].us[p], readers[i].n[p] * sizeof *all);
+    qsort(all, n, sizeof *all, by_value);
+    percentiles found = {n ? (double)all[n / 2] : 0, n ? (double)all[n - 1 - n / 100] : 0, (double)n / took, n};
+    free(all);
+    return found;
+}
+
+static void open_readers(reader *readers) {
+    for (uint32_t i = 0; i < threads; i++) {
+        reader *r = &readers[i];
+        r->state = i, r->numbers = malloc(tables * keys * sizeof *r->numbers);
+        r->found = malloc(tables * keys * dim * sizeof *r->found);
+        for (int p = 0; p < PHASES; p++)
+            if (!(r->us[p] = malloc(MOST_LOOKUPS * sizeof **r->us))) fail("out of memory for times");
+        if (!r->numbers || !r->found) fail("out of memory for requests");
+    }
+}
+
+/* Writes the table, as it is served, to a file that has no name, and maps it. */
+static void map_plain(void) {
+    char name[512];
+    uint64_t all = 0, some[4096];
+    snprintf(name, sizeof name, "%.400s/frugal_serve.%ld.plain", folder, (long)getpid());
+    int file = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    float *part = malloc(4096 * dim * sizeof *part);
+    if (file < 0 || !part || unlink(name)) fail("no file for the comparison; give another --folder");
+    for (uint64_t t = 0; t < tables; t++)
+        for (uint64_t at = 0, n; at < table_rows[t]; at += n, all += n) {
+            n = table_rows[t] - at < 4096 ? table_rows[t] - at : 4096;
+            for (uint64_t k = 0; k < n; k++) some[k] = at + k;
+            frugal_keys segment = {.table = (uint32_t)t, .keys = some, .n = (uint32_t)n};
+            check(frugal_serve_lookup(server, &segment, 1, part, NULL));
+            size_t bytes = n * dim * sizeof *part;
+            if (write(file, part, bytes) != (ssize_t)bytes)
+                fail("the file for the comparison cannot be written; give another --folder");
+        }
+    void *map = mmap(NULL, all * dim * sizeof *part, PROT_READ, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED) fail(strerror(errno));
+    close(file), free(part);
+    plain = map;
+    for (uint64_t i = 0; i < all * dim; i += 1024) plain_sum += (double)plain[i]; /* every page is there */
+}
+
+/* ---- The run ------------------------------------------------------------------------------------------- */
+
+/* The files of a list with commas, of which `text` is changed. */
+static uint32_t split(char *text, const char **files, uint32_t n) {
+    for (char *at = strtok(text, ","); at; at = strtok(NULL, ",")) {
+        if (n == MOST_SAVES) fail("more than 64 saves are named; merge increments by frugal_file");
+        files[n++] = at;
+    }
+    return n;
+}
+
+static void rest(double s) {
+    struct timespec left = {(time_t)s, (long)((s - floor(s)) * 1e9)};
+    while (nanosleep(&left, &left) && errno == EINTR) continue;
+}
+
+/* Takes over the newer version, and the older one again, in turns, for as long as a phase is. Returns the seconds of the
+ * first one, and their number. */
+static double refresh_on(const frugal_served *older, const frugal_served *newer, uint32_t *n) {
+    double since = clock_us(), first = 0;
+    for (*n = 0; *n == 0 || clock_us() - since < seconds * 1e6; ++*n) {
+        check(frugal_serve_refresh(server, *n % 2 ? older : newer));
+        if (*n == 0) first = (clock_us() - since) * 1e-6;
+    }
+    if (*n % 2 == 0) check(frugal_serve_refresh(server, newer)), ++*n; /* the newer one is served in the end */
+    return first;
+}
+
+static void run(void) {
+    static const char *files[MOST_SAVES];
+    static reader readers[MOST_THREADS];
+    frugal_serve_info info;
+    percentiles of[PHASES];
+    double took[PHASES], first;
+    uint32_t n_refreshes, n = 0, n_newer;
+    if (saved) {
+        n = split(strdup(saved), files, 0), n_newer = split(strdup(refreshed), files, n);
+    } else {
+        make_saves();
+        files[0] = made[0], files[1] = made[1], n = 1, n_newer = 2;
+    }
+    frugal_served older = {.saved = files, .n_saved = n}, newer = {.saved = files, .n_saved = n_newer};
+    frugal_saved head;
+    check(frugal_read_saved(files[n], 0, &head));
+    if (!head.increment) newer = (frugal_served){.saved = files + n, .n_saved = n_newer - n};
+    check(frugal_serve_open(&(frugal_serve_desc){.from = older}, &server));
+    check(frugal_serve_get_info(server, &info));
+    if (info.n_tables > MOST_TABLES) fail("there are more than 256 tables");
+    tables = info.n_tables, dim = info.dim, rows = info.rows;
+    for (uint64_t t = 0, all = 0; t < tables; all += table_rows[t++])
+        table_rows[t] = frugal_serve_rows(server, (uint32_t)t), first_row[t] = all;
+    map_plain();
+    open_readers(readers);
+    for (uint32_t i = 0; i < threads; i++)
+        if (pthread_create(&readers[i].thread, NULL, read_on, &readers[i])) fail("a thread cannot be started");
+    for (int p = BEFORE; p < PHASES; p++) {
+        fprintf(stderr, "%s ...\n", phases[p]);
+        double since = clock_us();
+        atomic_store(&now, p);
+        if (p == DURING)
+            first = refresh_on(&older, &newer, &n_refreshes);
+        else
+            rest(seconds);
+        took[p] = (clock_us() - since) * 1e-6;
+    }
+    atomic_store(&now, PHASES);
+    for (uint32_t i = 0; i < threads; i++) pthread_join(readers[i].thread, NULL), plain_sum += readers[i].sum;
+    for (int p = BEFORE; p < PHASES; p++) of[p] = percentiles_of(readers, (phase)p, took[p]);
+    check(frugal_serve_get_info(server, &info));
+    if (!json) {
+        printf("%" PRIu64 " rows of %" PRIu64 " floats in %" PRIu64 " tables; %" PRIu64
+               " keys of each in a request; %u "
+               "threads\n%-20s %12s %10s %10s\n",
+               rows, dim, tables, keys, threads, "", "requests/s", "p50, us", "p99, us");
+        for (int p = BEFORE; p < PHASES; p++)
+            printf("%-20s %12.0f %10.1f %10.1f\n", phases[p], of[p].per_s, of[p].p50, of[p].p99);
+        printf("%u versions were taken over, the first in %.3f s; the last has %.1f MB of its own\n", n_refreshes,
+               first, (double)info.own_bytes * 1e-6);
+    }
+    printf("{\"program\": \"serve\", \"rows\": %" PRIu64 ", \"dim\": %" PRIu64 ", \"tables\": %" PRIu64
+           ", \"keys\": %" PRIu64
+           ", \"threads\": %u, \"lookups_per_s\": %.1f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"refreshes\": %u, "
+           "\"refresh_s\": %.4f, \"refresh_p50_us\": %.2f, \"refresh_p99_us\": %.2f, \"after_p99_us\": %.2f, "
+           "\"plain_per_s\": %.1f, \"plain_p50_us\": %.2f, \"plain_p99_us\": %.2f, \"own_bytes\": %" PRIu64 "}\n",
+           rows, dim, tables, keys, threads, of[BEFORE].per_s, of[BEFORE].p50, of[BEFORE].p99, n_refreshes, first,
+           of[DURING].p50, of[DURING].p99, of[AFTER].p99, of[PLAIN].per_s, of[PLAIN].p50, of[PLAIN].p99,
+           info.own_bytes);
+    frugal_serve_close(server);
+}
+
+int main(int argc, char **argv) {
+    program_error error;
+    options_table table = {.program = "serve",
+                           .about =
+                               "usage: serve [options]\n\nServes a saved table to threads that look up rows, and takes "
+                               "over a newer version meanwhile.\n\n"};
+    options_add(&table, NULL, entries);
+    program_open_streams();
+    if (options_read(&table, OPTIONS_ALL, argc, argv, &error)) {
+        fprintf(stderr, "serve: %s\n", error.text);
+        return 2;
+    }
+    if (!saved != !refreshed) {
+        fprintf(stderr, "serve: --%s is given alone; give --saved and --refresh, or neither\n",
+                saved ? "saved" : "refresh");
+        return 2;
+    }
+    if (help)
+        options_help(&table);
+    else
+        run();
+    if (program_flush(stdout, "the result", &error)) fail(error.text);
+    return 0;
+}
