@@ -89,11 +89,37 @@ static void test_late(void **state) {
     for (int i = 0; i < 2; i++) close(here[i]), close(there[i]);
 }
 
+/* The other side answers, and ends at once, before the thread that asked has looked: the answer counts. What is asked
+ * later is answered by the end. */
+static void test_answer_before_the_end(void **state) {
+    (void)state;
+    frugal f = {.joined = calloc(1, sizeof(controller)), .desc = {.stuck_seconds = 60}};
+    controller *c = f.joined;
+    message answer = {.number = 1}, over = {.status = FRUGAL_ERR_LOST, .text = "has ended"}, asked = {0};
+    pthread_mutex_init(&c->lock, NULL), pthread_mutex_init(&c->answer_lock, NULL);
+    pthread_cond_init(&c->answered, NULL);
+    c->asked = 1, c->socket = -1; /* a question is asked */
+    take_answer(c, &answer);
+    take_answer(c, &over);
+    assert_true(c->has_answer && c->answer.status == FRUGAL_OK && c->answer.number == 1);
+    assert_int_equal(FRUGAL_ERR_LOST, ask_controller(&f, &asked));
+    assert_non_null(strstr(frugal_message(), "has ended"));
+    c->is_over = 0, c->has_answer = 0, c->asked = 7; /* a question that nobody answers before the end */
+    answer.number = 6;                               /* nor does an answer to an older one */
+    take_answer(c, &answer);
+    assert_false(c->has_answer);
+    take_answer(c, &over);
+    assert_true(c->has_answer && c->answer.status == FRUGAL_ERR_LOST);
+    pthread_cond_destroy(&c->answered), pthread_mutex_destroy(&c->answer_lock), pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
 int main(void) {
     static outcome ends = ENDS, breaks = BREAKS;
     const struct CMUnitTest tests[] = {
         {"test_late, the process ends", test_late, NULL, NULL, &ends},
         {"test_late, its device breaks", test_late, NULL, NULL, &breaks},
+        cmocka_unit_test(test_answer_before_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
