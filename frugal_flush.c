@@ -129,6 +129,11 @@
  *  |[F44] | they may again              | release | [F43]      | as [F43]                                 |
  *  |[F45] | is a device attached?       | acquire | [F46]      | how it is called is not there yet        |
  *  |[F46] | a device is attached        | release | [F45]      | as [F45]                                 |
+ *  |[F47] | a lookup of a served table  | acquire | [F48]      | the version is not whole yet             |
+ *  |      | begins                      |         |            |                                          |
+ *  |[F48] | a version is taken over     | release | [F47]      | as [F47]                                 |
+ *  |[F49] | the lookup ends             | release | [F50]      | rows are freed while they are read       |
+ *  |[F50] | have all lookups ended?     | acquire | [F49]      | as [F49]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

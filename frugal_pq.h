@@ -300,6 +300,7 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define frugal_store_relaxed(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 #define frugal_store_release(p, v) atomic_store_explicit(p, v, memory_order_release)
 #define frugal_add_relaxed(p, v)   atomic_fetch_add_explicit(p, v, memory_order_relaxed)
+#define frugal_add_acquire(p, v)   atomic_fetch_add_explicit(p, v, memory_order_acquire)
 #define frugal_add_release(p, v)   atomic_fetch_add_explicit(p, v, memory_order_release)
 #define frugal_add_acq_rel(p, v)   atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
 #define frugal_or_acquire(p, v)    atomic_fetch_or_explicit(p, v, memory_order_acquire)

@@ -175,15 +175,19 @@ typedef struct percentiles {
     uint64_t n;
 } percentiles;
 
-static percentiles percentiles_of(const reader *readers, phase p, double took) {
+/* Requests a second: of all threads, not counting the time in which they draw keys. */
+static percentiles percentiles_of(const reader *readers, phase p) {
     uint64_t n = 0;
+    double us = 0;
     for (uint32_t i = 0; i < threads; i++) n += readers[i].n[p];
     float *all = malloc((n + 1) * sizeof *all);
     if (!all) fail("out of memory for percentiles");
     for (uint64_t i = 0, at = 0; i < threads; at += readers[i++].n[p])
         memcpy(all + at, readers[i].us[p], readers[i].n[p] * sizeof *all);
+    for (uint64_t i = 0; i < n; i++) us += (double)all[i];
     qsort(all, n, sizeof *all, by_value);
-    percentiles found = {n ? (double)all[n / 2] : 0, n ? (double)all[n - 1 - n / 100] : 0, (double)n / took, n};
+    percentiles found = {.n = n};
+    if (n) found = (percentiles){(double)all[n / 2], (double)all[n - 1 - n / 100], (double)(n * threads) / us * 1e6, n};
     free(all);
     return found;
 }
@@ -240,77 +244,96 @@ static void rest(double s) {
     while (nanosleep(&left, &left) && errno == EINTR) continue;
 }
 
-/* Takes over the newer version, and the older one again, in turns, for as long as a phase is. Returns the seconds of the
- * first one, and their number. */
-static double refresh_on(const frugal_served *older, const frugal_served *newer, uint32_t *n) {
-    double since = clock_us(), first = 0;
-    for (*n = 0; *n == 0 || clock_us() - since < seconds * 1e6; ++*n) {
-        check(frugal_serve_refresh(server, *n % 2 ? older : newer));
-        if (*n == 0) first = (clock_us() - since) * 1e-6;
+typedef struct results {
+    percentiles of[PHASES];
+    uint32_t refreshes;
+    double first_s; /* of the first refresh */
+} results;
+
+/* Takes over the newer version, and the older one again, in turns, for as long as a phase is. */
+static void refresh_on(const frugal_served *older, const frugal_served *newer, results *r) {
+    double since = clock_us();
+    while (r->refreshes == 0 || clock_us() - since < seconds * 1e6) {
+        check(frugal_serve_refresh(server, r->refreshes % 2 ? older : newer));
+        if (r->refreshes++ == 0) r->first_s = (clock_us() - since) * 1e-6;
     }
-    if (*n % 2 == 0) check(frugal_serve_refresh(server, newer)), ++*n; /* the newer one is served in the end */
-    return first;
+    if (r->refreshes % 2) return;
+    check(frugal_serve_refresh(server, newer)); /* which is served in the end */
+    r->refreshes++;
 }
 
-static void run(void) {
-    static const char *files[MOST_SAVES];
+static void run_phases(const frugal_served *older, const frugal_served *newer, results *r) {
     static reader readers[MOST_THREADS];
-    frugal_serve_info info;
-    percentiles of[PHASES];
-    double took[PHASES], first;
-    uint32_t n_refreshes, n = 0, n_newer;
-    if (saved) {
-        n = split(strdup(saved), files, 0), n_newer = split(strdup(refreshed), files, n);
-    } else {
-        make_saves();
-        files[0] = made[0], files[1] = made[1], n = 1, n_newer = 2;
-    }
-    frugal_served older = {.saved = files, .n_saved = n}, newer = {.saved = files, .n_saved = n_newer};
-    frugal_saved head;
-    check(frugal_read_saved(files[n], 0, &head));
-    if (!head.increment) newer = (frugal_served){.saved = files + n, .n_saved = n_newer - n};
-    check(frugal_serve_open(&(frugal_serve_desc){.from = older}, &server));
-    check(frugal_serve_get_info(server, &info));
-    if (info.n_tables > MOST_TABLES) fail("there are more than 256 tables");
-    tables = info.n_tables, dim = info.dim, rows = info.rows;
-    for (uint64_t t = 0, all = 0; t < tables; all += table_rows[t++])
-        table_rows[t] = frugal_serve_rows(server, (uint32_t)t), first_row[t] = all;
-    map_plain();
     open_readers(readers);
     for (uint32_t i = 0; i < threads; i++)
         if (pthread_create(&readers[i].thread, NULL, read_on, &readers[i])) fail("a thread cannot be started");
     for (int p = BEFORE; p < PHASES; p++) {
         fprintf(stderr, "%s ...\n", phases[p]);
-        double since = clock_us();
         atomic_store(&now, p);
         if (p == DURING)
-            first = refresh_on(&older, &newer, &n_refreshes);
+            refresh_on(older, newer, r);
         else
             rest(seconds);
-        took[p] = (clock_us() - since) * 1e-6;
     }
     atomic_store(&now, PHASES);
     for (uint32_t i = 0; i < threads; i++) pthread_join(readers[i].thread, NULL), plain_sum += readers[i].sum;
-    for (int p = BEFORE; p < PHASES; p++) of[p] = percentiles_of(readers, (phase)p, took[p]);
-    check(frugal_serve_get_info(server, &info));
+    for (int p = BEFORE; p < PHASES; p++) r->of[p] = percentiles_of(readers, (phase)p);
+}
+
+static void print_results(const results *r, const frugal_serve_info *info) {
+    const percentiles *of = r->of;
     if (!json) {
-        printf("%" PRIu64 " rows of %" PRIu64 " floats in %" PRIu64 " tables; %" PRIu64
-               " keys of each in a request; %u "
-               "threads\n%-20s %12s %10s %10s\n",
+        printf("%" PRIu64 " rows of %" PRIu64 " floats in %" PRIu64 " tables; requests of %" PRIu64
+               " keys of each; %u threads\n%-20s %12s %10s %10s\n",
                rows, dim, tables, keys, threads, "", "requests/s", "p50, us", "p99, us");
         for (int p = BEFORE; p < PHASES; p++)
             printf("%-20s %12.0f %10.1f %10.1f\n", phases[p], of[p].per_s, of[p].p50, of[p].p99);
-        printf("%u versions were taken over, the first in %.3f s; the last has %.1f MB of its own\n", n_refreshes,
-               first, (double)info.own_bytes * 1e-6);
+        printf("%u versions were taken over, the first in %.3f s; the last has %.1f MB of its own\n", r->refreshes,
+               r->first_s, (double)info->own_bytes * 1e-6);
     }
     printf("{\"program\": \"serve\", \"rows\": %" PRIu64 ", \"dim\": %" PRIu64 ", \"tables\": %" PRIu64
-           ", \"keys\": %" PRIu64
-           ", \"threads\": %u, \"lookups_per_s\": %.1f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"refreshes\": %u, "
-           "\"refresh_s\": %.4f, \"refresh_p50_us\": %.2f, \"refresh_p99_us\": %.2f, \"after_p99_us\": %.2f, "
-           "\"plain_per_s\": %.1f, \"plain_p50_us\": %.2f, \"plain_p99_us\": %.2f, \"own_bytes\": %" PRIu64 "}\n",
-           rows, dim, tables, keys, threads, of[BEFORE].per_s, of[BEFORE].p50, of[BEFORE].p99, n_refreshes, first,
-           of[DURING].p50, of[DURING].p99, of[AFTER].p99, of[PLAIN].per_s, of[PLAIN].p50, of[PLAIN].p99,
-           info.own_bytes);
+           ", \"keys\": %" PRIu64 ", \"threads\": %u, ",
+           rows, dim, tables, keys, threads);
+    printf("\"lookups_per_s\": %.1f, \"p50_us\": %.2f, \"p99_us\": %.2f, ", of[BEFORE].per_s, of[BEFORE].p50,
+           of[BEFORE].p99);
+    printf("\"refreshes\": %u, \"refresh_s\": %.4f, \"refresh_p50_us\": %.2f, \"refresh_p99_us\": %.2f, "
+           "\"after_p99_us\": %.2f, ",
+           r->refreshes, r->first_s, of[DURING].p50, of[DURING].p99, of[AFTER].p99);
+    printf("\"plain_per_s\": %.1f, \"plain_p50_us\": %.2f, \"plain_p99_us\": %.2f, \"own_bytes\": %" PRIu64 "}\n",
+           of[PLAIN].per_s, of[PLAIN].p50, of[PLAIN].p99, info->own_bytes);
+}
+
+/* The layout of what is served, instead of the options. */
+static void learn_layout(void) {
+    frugal_serve_info info;
+    check(frugal_serve_get_info(server, &info));
+    if (info.n_tables > MOST_TABLES) fail("there are more than 256 tables");
+    tables = info.n_tables, dim = info.dim, rows = info.rows;
+    for (uint64_t t = 0, all = 0; t < tables; all += table_rows[t++])
+        table_rows[t] = frugal_serve_rows(server, (uint32_t)t), first_row[t] = all;
+}
+
+static void run(void) {
+    static const char *files[MOST_SAVES];
+    frugal_serve_info info;
+    frugal_saved head;
+    results r = {.refreshes = 0};
+    uint32_t n = 1, n_newer = 2;
+    if (saved) {
+        n = split(strdup(saved), files, 0), n_newer = split(strdup(refreshed), files, n);
+    } else {
+        make_saves();
+        files[0] = made[0], files[1] = made[1];
+    }
+    frugal_served older = {.saved = files, .n_saved = n}, newer = {.saved = files, .n_saved = n_newer};
+    check(frugal_read_saved(files[n], 0, &head));
+    if (!head.increment) newer = (frugal_served){.saved = files + n, .n_saved = n_newer - n};
+    check(frugal_serve_open(&(frugal_serve_desc){.from = older, .threads = 1}, &server));
+    learn_layout();
+    map_plain();
+    run_phases(&older, &newer, &r);
+    check(frugal_serve_get_info(server, &info));
+    print_results(&r, &info);
     frugal_serve_close(server);
 }
 

@@ -46,6 +46,15 @@ static void *map_private(int file, size_t bytes) {
     return NULL;
 }
 
+/* Enters pages that exist into this process's page table, so that who reads them first has no fault. */
+static void make_present(const void *memory, size_t bytes) {
+#if defined(MADV_POPULATE_READ)
+    if (!madvise((void *)(uintptr_t)memory, bytes, MADV_POPULATE_READ)) return;
+#endif
+    const volatile unsigned char *at = memory; /* an older system */
+    for (size_t i = 0; i < bytes; i += SMALL_PAGE) (void)at[i];
+}
+
 static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }

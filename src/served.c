@@ -13,14 +13,14 @@
 #include "host.h"
 
 typedef struct served {
-    frugal *f;                    /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
-    int file;                     /* the memory that versions share, or the table's file; -1: none */
-    void *map;                    /* of that file, or memory of its own */
-    size_t bytes;                 /* of the mapping */
-    int is_private;               /* pages that are written are its own */
-    uint64_t step;                /* the next to train */
-    saved_chain chain;            /* the last of its saves; id 0: it is a table's file */
-    FRUGAL_ATOMIC(uint64_t) left; /* lookups that have returned */
+    frugal *f;         /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
+    int file;          /* the memory that versions share, or the table's file; -1: none */
+    void *map;         /* of that file, or memory of its own */
+    size_t bytes;      /* of the mapping */
+    int is_private;    /* pages that are written are its own */
+    uint64_t step;     /* the next to train */
+    saved_chain chain; /* the last of its saves; id 0: it is a table's file */
+    uint64_t in_file;  /* the id of the last save whose rows are in the memory that versions share */
 } served;
 
 /* >>layout */
@@ -104,12 +104,16 @@ static frugal_status look_at_saved(const frugal_served *from, frugal_desc *desc,
     return status;
 }
 
-/* The first save of the list that `before` does not have; 0: all are to be read. */
-static uint32_t first_new(const served *before, const frugal *f) {
+/* The first save of the list that is to be read; 0: all are. *continues: on the rows of `before`; else on those that
+ * its file has. */
+static uint32_t first_new(const served *before, const frugal *f, int *continues) {
     uint32_t next = 0;
+    *continues = 0;
     if (!before || before->file < 0 || before->chain.id == 0 || before->chain.part != f->desc.saved_part) return 0;
-    for (uint32_t i = 0; i < f->desc.n_saved; i++)
-        if (f->saved[i].head.id == before->chain.id) next = i + 1;
+    for (uint32_t i = 0; i < f->desc.n_saved; i++) {
+        if (f->saved[i].head.id == before->in_file) next = i + 1;
+        if (f->saved[i].head.id == before->chain.id) next = i + 1, *continues = 1;
+    }
     return next;
 }
 
@@ -166,16 +170,19 @@ static frugal_status read_served(const frugal_served *from, uint32_t threads, co
     if (status == FRUGAL_OK) status = begin_restore(v->f, &desc);
     if (status == FRUGAL_OK && before && !is_same_layout(before, v))
         return fail_other_layout(before, v, from->saved[0]);
-    uint32_t next = status == FRUGAL_OK ? first_new(before, v->f) : 0;
+    int continues = 0;
+    uint32_t next = status == FRUGAL_OK ? first_new(before, v->f, &continues) : 0;
     if (status == FRUGAL_OK) status = map_served(v, next > 0 ? before : NULL);
-    if (status == FRUGAL_OK) status = copy_changed(v, next > 0 ? before : NULL);
+    if (status == FRUGAL_OK) status = copy_changed(v, continues ? before : NULL);
     if (status == FRUGAL_OK) status = read_weights(v->f, next, next > 0);
     if (status != FRUGAL_OK) return status;
     const saved_reader *last = &v->f->saved[from->n_saved - 1];
     v->step = last->part.step;
     v->chain = (saved_chain){last->head.id, last->head.base, last->head.sequence, from->part, last->head.parts};
+    v->in_file = next > 0 ? before->in_file : v->chain.id;
     close_all_saved(v->f);
     mprotect(v->map, v->bytes, PROT_READ); /* may fail: nobody writes there anyway */
+    if (v->is_private) make_present(v->map, v->bytes);
     return FRUGAL_OK;
 }
 

@@ -12,20 +12,22 @@
 
 struct frugal_server {
     FRUGAL_ATOMIC(uint64_t) word;
-    uint8_t pad[56];
+    uint8_t pad1[56];
+    FRUGAL_ATOMIC(uint64_t) left[2]; /* by version: lookups that have returned */
+    uint8_t pad2[48];
     served versions[2]; /* the other one is empty, unless a refresh makes or frees it */
     uint32_t threads;
     uint64_t n_versions; /* under the lock */
     pthread_mutex_t refreshing;
 };
 
+/* A later lookup's addition continues the release sequence that a refresh has begun, so it too acquires the version. */
 static served *begin_serving(frugal_server *s) {
-    /* [F47] acquire: the version is whole; pairs with itself, as released by refresh */
-    return &s->versions[frugal_add_acq_rel(&s->word, 1) >> SERVED_AT];
+    return &s->versions[frugal_add_acquire(&s->word, 1) >> SERVED_AT]; /* [F47] pairs with [F48] */
 }
 
-static void end_serving(served *v) {
-    frugal_add_release(&v->left, 1); /* [F48] pairs with [F49] */
+static void end_serving(frugal_server *s, const served *v) {
+    frugal_add_release(&s->left[v - s->versions], 1); /* [F49] pairs with [F50] */
 }
 
 static uint32_t serving_threads(uint32_t wanted) {
@@ -64,13 +66,13 @@ void frugal_serve_close(frugal_server *s) {
 /* The version that lookups see from now on; the one before is freed when the last lookup has left it. */
 static void take_over(frugal_server *s, uint32_t place) {
     uint64_t found = frugal_load_relaxed(&s->word); /* relaxed: the exchange proves it */
-    served *before = &s->versions[found >> SERVED_AT];
-    /* [F47] release: the version is whole; pairs with itself */
-    while (!frugal_cas_acq_rel(&s->word, &found, (uint64_t)place << SERVED_AT)) {
-    }
-    while (frugal_load_acquire(&before->left) != (found & SERVED_BEGUN)) /* [F49] pairs with [F48] */
+    uint32_t before = (uint32_t)(found >> SERVED_AT);
+    while (!frugal_cas_release(&s->word, &found, (uint64_t)place << SERVED_AT)) {
+    } /* [F48] pairs with [F47] */
+    while (frugal_load_acquire(&s->left[before]) != (found & SERVED_BEGUN)) /* [F50] pairs with [F49] */
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    close_served(before);
+    frugal_store_relaxed(&s->left[before], 0); /* relaxed: no lookup begins there before [F48] */
+    close_served(&s->versions[before]);
 }
 
 frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) {
@@ -132,7 +134,7 @@ frugal_status frugal_serve_lookup(frugal_server *s, const frugal_keys *segments,
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: `rows` is NULL");
     for (uint32_t i = 0; status == FRUGAL_OK && i < n_segments; i++) rows = copy_served(v->f, &segments[i], rows);
     if (status == FRUGAL_OK && step) *step = v->step;
-    end_serving(v);
+    end_serving(s, v);
     return status;
 }
 
@@ -186,7 +188,7 @@ frugal_status frugal_serve_bags(frugal_server *s, const frugal_keys *segments, u
     if (status == FRUGAL_OK) status = check_served_bags(v->f, bags, n, pooled);
     if (status == FRUGAL_OK) status = pool_served(v->f, segments, n_segments, n, bags, pooled);
     if (status == FRUGAL_OK && step) *step = v->step;
-    end_serving(v);
+    end_serving(s, v);
     return status;
 }
 
@@ -209,6 +211,6 @@ uint64_t frugal_serve_rows(frugal_server *s, uint32_t table) {
     if (!s) return 0;
     served *v = begin_serving(s);
     if (table < v->f->desc.n_tables) rows = v->f->desc.tables[table].rows;
-    end_serving(v);
+    end_serving(s, v);
     return rows;
 }

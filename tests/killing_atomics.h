@@ -28,6 +28,7 @@ static inline int kill_tick(void) {
 #define frugal_store_relaxed(p, v)         (kill_tick(), atomic_store_explicit(p, v, memory_order_relaxed))
 #define frugal_store_release(p, v)         (kill_tick(), atomic_store_explicit(p, v, memory_order_release))
 #define frugal_add_relaxed(p, v)           (kill_tick(), atomic_fetch_add_explicit(p, v, memory_order_relaxed))
+#define frugal_add_acquire(p, v)           (kill_tick(), atomic_fetch_add_explicit(p, v, memory_order_acquire))
 #define frugal_add_release(p, v)           (kill_tick(), atomic_fetch_add_explicit(p, v, memory_order_release))
 #define frugal_add_acq_rel(p, v)           (kill_tick(), atomic_fetch_add_explicit(p, v, memory_order_acq_rel))
 #define frugal_or_acquire(p, v)            (kill_tick(), atomic_fetch_or_explicit(p, v, memory_order_acquire))

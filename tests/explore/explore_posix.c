@@ -83,9 +83,9 @@ long syscall(long number, ...) {
     return 0;
 }
 
-int nanosleep(const struct timespec *time, struct timespec *rest) { /* no time passes */
+int nanosleep(const struct timespec *time, struct timespec *rest) { /* who sleeps for a time looks again */
     (void)time, (void)rest;
-    explore_point();
+    explore_wait();
     return 0;
 }
 

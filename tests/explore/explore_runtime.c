@@ -736,6 +736,7 @@ static void play_taken_back(int number) {
 
 #include "tests/explore/moments.h"
 #include "tests/explore/elsewhere.h"
+#include "tests/explore/serving.h"
 #include "tests/explore/sharing.h"
 #include "tests/explore/tracing.h"
 
@@ -834,6 +835,26 @@ int main(int argc, char **argv) {
          set_up_sharing, share, NULL},
         {"sharing-streams", "the same with streams: what is outstanding in any instance is looked after", STOPPER,
          set_up_sharing_streams, share, NULL},
+<<<<<<< HEAD
+=======
+        {"losing", "[F17][F18][F22][F23]: who finds nothing kept, or a device lost, knows what was lost", 4,
+         set_up_keeper, find_or_hear, NULL},
+        {"losing-kept", "[F22][F23]: who finds nothing kept has the rows", 2, set_up_kept_row, write_back_or_read,
+         NULL},
+        {"losing-writing", "[F17][F18]: after a loss the table is read when nobody writes", 3, set_up_writing,
+         write_poll_or_read, NULL},
+        {"losing-late", "[F9][F10]: who drains closes what was committed just before a loss", 2, set_up_done,
+         poll_or_drain, expect_closed},
+        {"losing-elsewhere", "[F32][F33]: of a loss in another process the reason is known", 2, set_up_broken_elsewhere,
+         break_or_serve, NULL},
+        {"early", "a step is committed when its update has returned, whatever a poll says", 2, set_up_early,
+         return_or_poll, expect_brought},
+        {"follower", "[F5][F6]: recalls of a device whose data has ended come after its last commit", 2,
+         set_up_follower, follow_or_recall, NULL},
+        {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
+         write_or_read_traces, count_traces},
+        {"serving", "[F47][F48][F49][F50]: a lookup sees one whole version, which stays until it has returned",
+         SERVING_READERS + 1, set_up_serving, look_up_or_take_over, NULL},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,
          NULL},
     };

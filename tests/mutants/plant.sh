@@ -23,7 +23,7 @@ orders() { # file
             split("0 1 -1 -2 -3", neighbour, " ")
             weaker["load_acquire"] = "load_relaxed"
             weaker["store_release"] = "store_relaxed"
-            weaker["add_release"] = "add_relaxed"
+            weaker["add_acquire"] = weaker["add_release"] = "add_relaxed"
             weaker["add_acq_rel"] = "add_acquire add_release"
             weaker["or_acquire"] = "or_relaxed"
             weaker["cas_acquire"] = "cas_relaxed cas_acquire_or_relaxed"

@@ -21,6 +21,7 @@ int stress_fails(void);                  /* shall this compare-and-swap fail? */
 #define frugal_store_relaxed(p, v) (stress_delay(), atomic_store_explicit(p, v, memory_order_relaxed))
 #define frugal_store_release(p, v) (stress_delay(), atomic_store_explicit(p, v, memory_order_release))
 #define frugal_add_relaxed(p, v)   (stress_delay(), atomic_fetch_add_explicit(p, v, memory_order_relaxed))
+#define frugal_add_acquire(p, v)   (stress_delay(), atomic_fetch_add_explicit(p, v, memory_order_acquire))
 #define frugal_add_release(p, v)   (stress_delay(), atomic_fetch_add_explicit(p, v, memory_order_release))
 #define frugal_add_acq_rel(p, v)   (stress_delay(), atomic_fetch_add_explicit(p, v, memory_order_acq_rel))
 #define frugal_or_acquire(p, v)    (stress_delay(), atomic_fetch_or_explicit(p, v, memory_order_acquire))

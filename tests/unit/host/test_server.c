@@ -122,7 +122,7 @@ static void test_saves(void **state) {
         frugal_serve_close(s);
     }
     static const uint32_t orders[][6] = {
-        {0, 1, 2, 3, 4, 0}, {0, 3, 3, 1, 2, 3}, {1, 2, 4, 3, 0, 2}, {4, 0, 2, 3, 1, 4}};
+        {0, 1, 2, 3, 4, 0}, {0, 3, 3, 1, 2, 0}, {1, 2, 4, 3, 0, 2}, {4, 0, 2, 3, 1, 4}};
     for (int o = 0; o < 4; o++) { /* in all orders: forwards, several at once, the same again, and back */
         frugal_served from = saves_of(&w, orders[o][0]);
         frugal_server *s = open_server(&from);
@@ -206,6 +206,39 @@ static void test_file(void **state) {
     frugal_close(f);
     free(path);
     close_world(&w);
+}
+
+/* A save of two instances of one layout: a version of one does not continue one of the other. */
+static void test_parts(void **state) {
+    (void)state;
+    rig r[2] = {{.lr = 0.25f}, {.lr = 0.25f}};
+    frugal *both[2];
+    float *tables = malloc((size_t)FIRST_ROWS * 5 * sizeof *tables), row[5];
+    char *path = strdup(saved_path("both"));
+    for (int i = 0; i < 2; i++) {
+        frugal_desc desc = world_desc(5, FRUGAL_SGD);
+        desc.seed = (uint64_t)i + 7;
+        rig_open(&r[i], &desc);
+        rig_train(&r[i], 3);
+        assert_int_equal(FRUGAL_OK, frugal_drain(both[i] = r[i].f));
+    }
+    assert_int_equal(FRUGAL_OK, frugal_save(both, 2, &(frugal_save_desc){.path = path}));
+    const char *name = path;
+    frugal_served from = {.saved = &name, .n_saved = 1};
+    frugal_server *s = open_server(&from);
+    for (uint32_t i = 0; i < 4; i++) {
+        from.part = i % 2;
+        refresh(s, &from);
+        read_table(both[i % 2], 0, tables, NULL);
+        for (uint64_t key = 0; key < FIRST_ROWS; key += 7) {
+            const frugal_keys one = {.table = 0, .keys = &key, .n = 1};
+            assert_int_equal(FRUGAL_OK, frugal_serve_lookup(s, &one, 1, row, NULL));
+            assert_memory_equal(tables + key * 5, row, sizeof row);
+        }
+    }
+    frugal_serve_close(s);
+    for (int i = 0; i < 2; i++) rig_finish(&r[i], 1);
+    free(tables), free(path);
 }
 
 /* >>threads */
@@ -373,6 +406,7 @@ int main(void) {
         SAVED_CASE("test_saves, dim 32, row-wise state", test_saves, 2),
         SAVED_TEST(test_sharing),
         SAVED_TEST(test_file),
+        SAVED_TEST(test_parts),
         SAVED_TEST(test_refresh_while_threads_look_up),
         SAVED_TEST(test_bags),
         SAVED_TEST(test_refusals),
