@@ -58,7 +58,7 @@
  *   close.c       frugal_close
  *   attach.c      attaching a device, and what it asks the host for
  *   holder.c      whose cached copies are current: the holder rule
- *   serve.c       reading and writing rows, a view, preloading, verifying
+ *   access.c      reading and writing rows, a view, preloading, verifying
  *   counts.c      these counts, read, set, aged and ranked by callers
  *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
@@ -195,7 +195,7 @@
 #include "src/close.c"
 #include "src/attach.c"
 #include "src/holder.c"
-#include "src/serve.c"
+#include "src/access.c"
 #include "src/counts.c"
 #include "src/secondaries.c"
 #include "src/save.c"

@@ -8,7 +8,7 @@
  *      frugal_keys keys = {.table = 0, .keys = numbers, .n = 26 * 128};
  *      frugal_serve_lookup(s, &keys, 1, rows, NULL);                      any thread, at any time
  *
- *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, when wednesday is there
+ *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, once it is there
  *      frugal_serve_close(s);
  *
  * A server has no steps, gates, workers or locks, no word for each row, and no optimizer state. Lookups take keys, and

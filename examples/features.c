@@ -1,11 +1,11 @@
-/* features.c - features of a graph's nodes are served to a graph network: each node reads its own, and the mean of those
- * of sampled neighbours (GraphSAGE's mean aggregator). The features are only read; what is trained is the layer.
+/* features.c - features of a graph's nodes are served to a graph network: each node reads its own, and the mean of
+ * those of sampled neighbours (GraphSAGE's mean aggregator). The features are only read; what is trained is the layer.
  *
  *     build/features [NODES]        (or: cc -O3 -ffp-contract=off examples/features.c frugal_flush.c -I. -lpthread -lm)
  *
- * The graph is made up: eight groups of nodes, whose links stay mostly inside a group, to few nodes most of all. A node's
- * features hardly tell its group, those of its neighbours together do. The layer is trained once with its own features
- * alone, and once with the neighbours' beside them.
+ * The graph is made up: eight groups of nodes, whose links stay mostly inside a group, to few nodes most of all. A
+ * node's features hardly tell its group, those of its neighbours together do. The layer is trained once with its own
+ * features alone, and once with the neighbours' beside them.
  */
 #include <math.h>
 #include <stdio.h>

@@ -68,7 +68,7 @@ static void take_over(frugal_server *s, uint32_t place) {
     uint64_t found = frugal_load_relaxed(&s->word); /* relaxed: the exchange proves it */
     uint32_t before = (uint32_t)(found >> SERVED_AT);
     while (!frugal_cas_release(&s->word, &found, (uint64_t)place << SERVED_AT)) {
-    } /* [F48] pairs with [F47] */
+    }                                                                       /* [F48] pairs with [F47] */
     while (frugal_load_acquire(&s->left[before]) != (found & SERVED_BEGUN)) /* [F50] pairs with [F49] */
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     frugal_store_relaxed(&s->left[before], 0); /* relaxed: no lookup begins there before [F48] */

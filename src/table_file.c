@@ -225,10 +225,11 @@ static frugal_status check_table_file(frugal *f, const table_header *wanted, uin
 static frugal_status lock_table(int file, const char *name) {
     int error = lock_file(file);
     if (error == EWOULDBLOCK && !share_lock(file))
-        return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table's file is served by other processes (frugal_serve_open); wait for them, or choose "
-                           "another file: %s",
-                           name);
+        return frugal_fail(
+            FRUGAL_ERR_FILE,
+            "the table's file is served by other processes (frugal_serve_open); wait for them, or choose "
+            "another file: %s",
+            name);
     if (error == EWOULDBLOCK) return fail_taken(file, "the table's file is in use by", name);
     return error ? fail_system("lock the table's file, which no other process may have", error, name) : FRUGAL_OK;
 }

@@ -1462,7 +1462,7 @@ progress:
 #endif
 #define AT_ONE_STEP (closed == committed && own_committed[0] == closed && own_committed[DEVICES - 1] == closed)
 
-/* frugal_read_rows of a row that some device keeps. All devices are asked for it (write_back_keys of src/serve.c). */
+/* frugal_read_rows of a row that some device keeps. All devices are asked for it (write_back_keys of src/access.c). */
 inline read(r) {
     for (j : 0 .. DEVICES - 1) {
         if

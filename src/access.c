@@ -1,4 +1,4 @@
-/* serve.c - access to rows outside of lookup and update: reading, writing, a view, preloading, verifying. */
+/* access.c - access to rows outside of lookup and update: reading, writing, a view, preloading, verifying. */
 #include "host.h"
 
 /* The row number of keys->keys[i]; checked by check_keys. */

@@ -1,4 +1,4 @@
-/* test_serve.c - rows in and out between steps: reading, writing, a view. What caches serve is in test_cpu.c. */
+/* test_access.c - rows in and out between steps: reading, writing, a view. What caches serve is in test_cpu.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
