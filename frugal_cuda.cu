@@ -9,13 +9,14 @@
  * This is the one file to compile. It includes its parts, src/cuda/; a part includes only parts above it in this list:
  *
  *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
+ *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   directory.cuh   the cache's directory, in which groups of lanes claim places
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool
  *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
- *   device.cuh      the device as the host sees it; a thread's visit to its GPU; CUDA's errors as our statuses
+ *   device.cuh      the device as the host sees it; CUDA's errors as our statuses
  *   pinning.cuh     host memory that the GPU reaches in place
  *   batches.cuh     announced batches, sent to the GPU ahead
  *   enqueue.cuh     a step's kernels, put on the caller's stream
@@ -26,7 +27,7 @@
  *   graphs.cuh      a step in a CUDA graph
  *   open.cuh        memory: of the GPU, mapped, shared by the devices of an instance
  *   self_test.cuh   a step that must have the bits of the host
- *   attach.cuh      the driver's calls, what the GPU must be able to do, attaching
+ *   attach.cuh      what the GPU must be able to do, attaching
  *
  * THE STEP. The loader sorts the keys and removes duplicates on the host, L steps ahead, because it needs the rows
  * there anyway, to announce them. The result is copied to the GPU on a stream of our own. The caller's stream then has
@@ -85,6 +86,7 @@
  * naming a header that stands for CUDA, a C++ compiler compiles it for the host (tests/cuda).
  */
 #include "src/cuda/toolkit.cuh"
+#include "src/cuda/context.cuh"
 #include "src/cuda/view.cuh"
 #include "src/cuda/rows.cuh"
 #include "src/cuda/directory.cuh"

@@ -1,5 +1,4 @@
-/* attach.cuh - attaches a device: finds the driver's calls, checks what the GPU and the stream can do, and opens all
- * parts in order. */
+/* attach.cuh - attaches a device: checks what the GPU and the stream can do, and opens all parts in order. */
 #ifndef FRUGAL_CUDA_ATTACH_CUH
 #define FRUGAL_CUDA_ATTACH_CUH
 
@@ -7,55 +6,6 @@
 #include "self_test.cuh"
 
 namespace frugal_cuda {
-
-/* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
-static void *find_driver_call(const char *name) {
-    void *call = NULL;
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
-#endif
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
-}
-
-/* Is there such a GPU, and a driver that we can use? Makes no context except that GPU's. */
-static frugal_status open_context(gpu_device *c) {
-    driver_calls *d = &c->driver;
-    int gpus = 0;
-    cudaError_t error = cudaGetDeviceCount(&gpus);
-    if (error != cudaSuccess || gpus == 0)
-        return frugal_fail(FRUGAL_ERR_CUDA,
-                           "cuda_attach: no GPU: %s; see that the driver is loaded, or use frugal_cpu_attach",
-                           error != cudaSuccess ? cudaGetErrorString(error) : "the driver finds none");
-    if (c->ordinal < 0 || c->ordinal >= gpus)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: GPU %d; there are %d, from 0", c->ordinal, gpus);
-    d->retain = (CUresult(*)(CUcontext *, CUdevice))find_driver_call("cuDevicePrimaryCtxRetain");
-    d->current = (CUresult(*)(CUcontext *))find_driver_call("cuCtxGetCurrent");
-    d->push = (CUresult(*)(CUcontext))find_driver_call("cuCtxPushCurrent");
-    d->pop = (CUresult(*)(CUcontext *))find_driver_call("cuCtxPopCurrent");
-    d->query = (CUresult(*)(CUstream))find_driver_call("cuStreamQuery");
-    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
-        return frugal_fail(FRUGAL_ERR_CUDA,
-                           "cuda_attach: the driver lacks calls that Toolkit 12 has: update the driver");
-    CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
-    if (result != CUDA_SUCCESS) c->context = NULL;
-    return check_cuda(c, (cudaError_t)result, "cuda_attach");
-}
-
-/* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
-template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int processors, uint32_t *resident) {
-#ifndef FRUGAL_CUDA_ON_HOST
-    cudaFuncAttributes attributes;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    if (error != cudaSuccess) return error;
-#endif
-    int blocks = 0;
-    cudaError_t counted = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)BLOCK_THREADS, 0);
-    if (resident) *resident = (uint32_t)(blocks > 0 ? blocks * processors : processors);
-    return counted;
-}
 
 /* Loads all kernels now. Otherwise CUDA loads a kernel at its first launch, and may wait for all work of the GPU. That
  * work can be the wait of a stream at a gate, which opens only when another device on the GPU has updated. Code that a
@@ -191,7 +141,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
     int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
-    if (status == FRUGAL_OK) status = open_context(c);
+    if (status == FRUGAL_OK) status = open_context(c, "cuda_attach", "frugal_cpu_attach");
     if (status == FRUGAL_OK) {
         on_gpu on(c);
         status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");

@@ -1,4 +1,4 @@
-/* device.cuh - a device as the host sees it; a thread's visit to its GPU; a status for CUDA's errors. */
+/* device.cuh - a device as the host sees it; a status for CUDA's errors. */
 #ifndef FRUGAL_CUDA_DEVICE_CUH
 #define FRUGAL_CUDA_DEVICE_CUH
 
@@ -51,24 +51,11 @@ enum kernel_id {
     KERNELS
 };
 
-/* Calls of the driver, which are found when a device is attached, so that nothing is linked against the driver. */
-struct driver_calls {
-    CUresult (*retain)(CUcontext *, CUdevice);
-    CUresult (*current)(CUcontext *);
-    CUresult (*push)(CUcontext);
-    CUresult (*pop)(CUcontext *);
-    CUresult (*query)(CUstream);
-    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
-};
-
-struct gpu_device {
+struct gpu_device : gpu_context {
     frugal *f;
     const frugal_store *store;
     uint32_t device;
-    int ordinal;
     frugal_cuda_desc desc;
-    driver_calls driver;
-    CUcontext context;                 /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
     cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
     uint32_t resident[KERNELS][2];     /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
     gpu_view view;
@@ -112,30 +99,6 @@ struct gpu_device {
     uint64_t silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
-};
-
-/* Puts the calling thread on the device's GPU, and at its end back where it was before, with the CUDA error that it
- * had. It uses the stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a
- * GPU that the thread has never used. */
-struct on_gpu {
-    const gpu_device *c;
-    int pending, pushed;
-    CUresult result; /* not 0: the thread is elsewhere. Then calls that name a stream fail by themselves */
-    explicit on_gpu(const gpu_device *device) : c(device) {
-        CUcontext current = NULL;
-        pending = cudaPeekAtLastError() != cudaSuccess;
-        result = c->driver.current(&current);
-        pushed = result == CUDA_SUCCESS && current != c->context;
-        if (pushed) result = c->driver.push(c->context);
-        pushed = pushed && result == CUDA_SUCCESS;
-    }
-    ~on_gpu() {
-        CUcontext popped;
-        if (pushed) c->driver.pop(&popped);
-        if (!pending) cudaGetLastError(); /* ours is reported by a status; the caller must not find it */
-    }
-    on_gpu(const on_gpu &) = delete;
-    on_gpu &operator=(const on_gpu &) = delete;
 };
 
 /* A status for what a CUDA call, or a launch, returned. */

@@ -3,13 +3,12 @@
 #ifndef FRUGAL_CUDA_VIEW_CUH
 #define FRUGAL_CUDA_VIEW_CUH
 
-#include "toolkit.cuh"
+#include "context.cuh"
 #include "../../frugal_cuda.h"
 #include "../device.h"
 
 namespace frugal_cuda {
 
-constexpr uint32_t BLOCK_THREADS = 256;
 constexpr uint32_t WARP = 32;
 constexpr uint32_t WAYS = 8;     /* places of a set of the cache */
 constexpr uint32_t CHUNK = 32;   /* positions summed at a time, as everywhere */

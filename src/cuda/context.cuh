@@ -1,0 +1,104 @@
+/* context.cuh - a GPU that is used: the driver's calls, its context, and a thread's visit to it. */
+#ifndef FRUGAL_CUDA_CONTEXT_CUH
+#define FRUGAL_CUDA_CONTEXT_CUH
+
+#include "toolkit.cuh"
+#include "../../frugal.h"
+#include "../device.h"
+
+namespace frugal_cuda {
+
+constexpr uint32_t BLOCK_THREADS = 256;
+
+/* Calls of the driver, which are found when a GPU is first used, so that nothing is linked against the driver. */
+struct driver_calls {
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*current)(CUcontext *);
+    CUresult (*push)(CUcontext);
+    CUresult (*pop)(CUcontext *);
+    CUresult (*query)(CUstream);
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
+};
+
+struct gpu_context {
+    int ordinal;
+    driver_calls driver;
+    CUcontext context; /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
+};
+
+/* Puts the calling thread on a GPU, and at its end back where it was before, with the CUDA error that it
+ * had. It uses the stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a
+ * GPU that the thread has never used. */
+struct on_gpu {
+    const gpu_context *c;
+    int pending, pushed;
+    CUresult result; /* not 0: the thread is elsewhere. Then calls that name a stream fail by themselves */
+    explicit on_gpu(const gpu_context *gpu) : c(gpu) {
+        CUcontext current = NULL;
+        pending = cudaPeekAtLastError() != cudaSuccess;
+        result = c->driver.current(&current);
+        pushed = result == CUDA_SUCCESS && current != c->context;
+        if (pushed) result = c->driver.push(c->context);
+        pushed = pushed && result == CUDA_SUCCESS;
+    }
+    ~on_gpu() {
+        CUcontext popped;
+        if (pushed) c->driver.pop(&popped);
+        if (!pending) cudaGetLastError(); /* ours is reported by a status; the caller must not find it */
+    }
+    on_gpu(const on_gpu &) = delete;
+    on_gpu &operator=(const on_gpu &) = delete;
+};
+
+/* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
+static void *find_driver_call(const char *name) {
+    void *call = NULL;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
+}
+
+/* Is there a GPU c->ordinal, and a driver that we can use? Makes no context except that GPU's. `instead`: what works
+ * without a GPU. */
+static frugal_status open_context(gpu_context *c, const char *call, const char *instead) {
+    driver_calls *d = &c->driver;
+    int gpus = 0;
+    cudaError_t error = cudaGetDeviceCount(&gpus);
+    if (error != cudaSuccess || gpus == 0)
+        return frugal_fail(FRUGAL_ERR_CUDA, "%s: no GPU: %s; see that the driver is loaded, or use %s", call,
+                           error != cudaSuccess ? cudaGetErrorString(error) : "the driver finds none", instead);
+    if (c->ordinal < 0 || c->ordinal >= gpus)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: GPU %d; there are %d, from 0", call, c->ordinal, gpus);
+    d->retain = (CUresult(*)(CUcontext *, CUdevice))find_driver_call("cuDevicePrimaryCtxRetain");
+    d->current = (CUresult(*)(CUcontext *))find_driver_call("cuCtxGetCurrent");
+    d->push = (CUresult(*)(CUcontext))find_driver_call("cuCtxPushCurrent");
+    d->pop = (CUresult(*)(CUcontext *))find_driver_call("cuCtxPopCurrent");
+    d->query = (CUresult(*)(CUstream))find_driver_call("cuStreamQuery");
+    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
+        return frugal_fail(FRUGAL_ERR_CUDA, "%s: the driver lacks calls that Toolkit 12 has: update the driver", call);
+    CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
+    if (result == CUDA_SUCCESS) return FRUGAL_OK;
+    c->context = NULL;
+    return frugal_fail(FRUGAL_ERR_CUDA, "%s: GPU %d: %s", call, c->ordinal, cudaGetErrorString((cudaError_t)result));
+}
+
+/* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
+template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int processors, uint32_t *resident) {
+#ifndef FRUGAL_CUDA_ON_HOST
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+#endif
+    int blocks = 0;
+    cudaError_t counted = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)BLOCK_THREADS, 0);
+    if (resident) *resident = (uint32_t)(blocks > 0 ? blocks * processors : processors);
+    return counted;
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_CONTEXT_CUH */
