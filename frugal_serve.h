@@ -86,6 +86,24 @@ FRUGAL_API frugal_status frugal_serve_get_info(frugal_server *server, frugal_ser
 /* Rows of a table; 0: there is no such table. */
 FRUGAL_API uint64_t frugal_serve_rows(frugal_server *server, uint32_t table);
 
+/* The memory of the version that lookups see, to be read in place: row r of all tables, one behind the other, is at
+ * weights + r stride. It stays as it is until it is released; a refresh that takes over a newer version meanwhile
+ * returns after that. */
+typedef struct frugal_served_memory {
+    const float *weights;
+    uint64_t stride, step, version; /* stride: floats from row to row; versions are counted from 1 */
+    /* The memory that versions of one base share, which processes may map: a file, and where rows begin in it. -1: none,
+     * and all rows are to be read from `weights`. */
+    int file;
+    uint64_t file_at, file_bytes;
+    uint64_t file_number; /* as long as it is the same, so is the file */
+    /* changed[(rows + 63) / 64]: the bits of rows that differ from those in the file; NULL: none does */
+    const uint64_t *changed;
+    uint32_t held; /* the library's */
+} frugal_served_memory;
+FRUGAL_API frugal_status frugal_serve_hold(frugal_server *server, frugal_served_memory *out);
+FRUGAL_API void frugal_serve_release(frugal_server *server, const frugal_served_memory *memory);
+
 #ifdef __cplusplus
 }
 #endif

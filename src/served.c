@@ -13,14 +13,15 @@
 #include "host.h"
 
 typedef struct served {
-    frugal *f;         /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
-    int file;          /* the memory that versions share, or the table's file; -1: none */
-    void *map;         /* of that file, or memory of its own */
-    size_t bytes;      /* of the mapping */
-    int is_private;    /* pages that are written are its own */
-    uint64_t step;     /* the next to train */
-    saved_chain chain; /* the last of its saves; id 0: it is a table's file */
-    uint64_t in_file;  /* the id of the last save whose rows are in the memory that versions share */
+    frugal *f;                    /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
+    int file;                     /* the memory that versions share, or the table's file; -1: none */
+    void *map;                    /* of that file, or memory of its own */
+    size_t bytes;                 /* of the mapping */
+    int is_private;               /* pages that are written are its own */
+    uint64_t step;                /* the next to train */
+    saved_chain chain;            /* the last of its saves; id 0: it is a table's file */
+    uint64_t in_file;             /* the id of the last save whose rows are in the memory that versions share */
+    uint64_t number, file_number; /* of the version, from 1; of the version with which its file came */
 } served;
 
 /* >>layout */

@@ -36,6 +36,12 @@ static uint32_t serving_threads(uint32_t wanted) {
     return LEAST(n, MOST_PARALLEL);
 }
 
+/* A version that maps its file privately has that of the version before. */
+static void number_version(frugal_server *s, served *v, const served *before) {
+    v->number = ++s->n_versions;
+    v->file_number = v->is_private ? before->file_number : v->number;
+}
+
 frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_open: `out` is NULL");
     *out = NULL;
@@ -43,7 +49,7 @@ frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **o
     if (!self_test()) return fail_self_test();
     frugal_server *s = allocate_memory(&(frugal_desc){0}, sizeof *s, CACHE_LINE);
     if (!s) return fail_memory("the server", sizeof *s);
-    s->threads = serving_threads(desc->threads), s->n_versions = 1;
+    s->threads = serving_threads(desc->threads);
     s->versions[1].file = -1;
     frugal_status status = open_served(&desc->from, s->threads, NULL, &s->versions[0], "frugal_serve_open");
     if (status != FRUGAL_OK) {
@@ -51,6 +57,7 @@ frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **o
         release_memory(&(frugal_desc){0}, s, sizeof *s);
         return status;
     }
+    number_version(s, &s->versions[0], NULL);
     pthread_mutex_init(&s->refreshing, NULL);
     *out = s;
     return FRUGAL_OK;
@@ -81,10 +88,12 @@ frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) 
     uint32_t now = (uint32_t)(frugal_load_relaxed(&s->word) >> SERVED_AT); /* relaxed: changed under the lock only */
     served *next = &s->versions[1 - now];
     frugal_status status = open_served(from, s->threads, &s->versions[now], next, "frugal_serve_refresh");
-    if (status == FRUGAL_OK)
-        take_over(s, 1 - now), s->n_versions++;
-    else
+    if (status == FRUGAL_OK) {
+        number_version(s, next, &s->versions[now]);
+        take_over(s, 1 - now);
+    } else {
         close_served(next);
+    }
     pthread_mutex_unlock(&s->refreshing);
     return status;
 }
@@ -204,6 +213,27 @@ frugal_status frugal_serve_get_info(frugal_server *s, frugal_serve_info *out) {
                                .dim = v->f->store.dim};
     pthread_mutex_unlock(&s->refreshing);
     return FRUGAL_OK;
+}
+
+frugal_status frugal_serve_hold(frugal_server *s, frugal_served_memory *out) {
+    if (!s || !out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_hold: no server, or `out` is NULL");
+    const served *v = begin_serving(s);
+    const frugal_store *store = &v->f->store;
+    *out = (frugal_served_memory){.weights = store->weights,
+                                  .stride = store->weights_stride,
+                                  .step = v->step,
+                                  .version = v->number,
+                                  .file = v->file,
+                                  .file_at = (uint64_t)((const char *)store->weights - (const char *)v->map),
+                                  .file_bytes = v->bytes,
+                                  .file_number = v->file_number,
+                                  .changed = v->is_private ? (const uint64_t *)(const void *)v->f->changed : NULL,
+                                  .held = (uint32_t)(v - s->versions)};
+    return FRUGAL_OK;
+}
+
+void frugal_serve_release(frugal_server *s, const frugal_served_memory *memory) {
+    end_serving(s, &s->versions[memory->held]);
 }
 
 uint64_t frugal_serve_rows(frugal_server *s, uint32_t table) {

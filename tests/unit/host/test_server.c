@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <cmocka.h>
 #include "frugal_serve.h"
 #include "tests/seed.h"
@@ -241,6 +243,68 @@ static void test_parts(void **state) {
     free(tables), free(path);
 }
 
+/* Memory that is held stays as it is, and a refresh waits for it. */
+typedef struct refresher {
+    frugal_server *s;
+    const frugal_served *from;
+    atomic_int ended;
+} refresher;
+
+static void *refresh_it(void *argument) {
+    refresher *me = argument;
+    refresh(me->s, me->from);
+    atomic_store(&me->ended, 1);
+    return NULL;
+}
+
+static void expect_memory(const world *w, const frugal_served_memory *m, uint32_t v) {
+    assert_true(m->step == w->steps[v] && m->stride >= w->dim);
+    const float *file = mmap(NULL, m->file_bytes, PROT_READ, MAP_SHARED, m->file, 0);
+    assert_true(m->file >= 0 && file != MAP_FAILED);
+    const float *base = (const float *)(const void *)((const char *)file + m->file_at);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        const float *wanted = w->tables[v] + row * w->dim;
+        int differs = m->changed && m->changed[row / 64] >> row % 64 & 1;
+        assert_memory_equal(wanted, m->weights + row * m->stride, w->dim * sizeof(float));
+        if (!differs) assert_memory_equal(wanted, base + row * m->stride, w->dim * sizeof(float));
+    }
+    munmap((void *)(uintptr_t)file, m->file_bytes);
+}
+
+static void test_held(void **state) {
+    (void)state;
+    world w;
+    pthread_t thread;
+    frugal_served_memory first, second, third;
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_served from = saves_of(&w, 1);
+    frugal_server *s = open_server(&from);
+    assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &first));
+    assert_true(first.version == 1 && !first.changed);
+    from = saves_of(&w, 2);
+    refresher r = {.s = s, .from = &from};
+    assert_int_equal(0, pthread_create(&thread, NULL, refresh_it, &r));
+    do assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &second));
+    while (second.version == 1 && (frugal_serve_release(s, &second), 1));
+    assert_true(second.version == 2 && second.file_number == 1 && second.changed);
+    expect_memory(&w, &first, 1);
+    expect_memory(&w, &second, 2);
+    assert_int_equal(0, atomic_load(&r.ended));
+    frugal_serve_release(s, &first);
+    pthread_join(thread, NULL);
+    expect_memory(&w, &second, 2);
+    frugal_serve_release(s, &second);
+    from = saves_of(&w, 4);
+    refresh(s, &from);
+    assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &third));
+    assert_true(third.version == 3 && third.file_number == 3 && !third.changed);
+    expect_memory(&w, &third, 4);
+    frugal_serve_release(s, &third);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_hold(NULL, &third), "no server", "");
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
 /* >>threads */
 
 typedef struct reader {
@@ -407,6 +471,7 @@ int main(void) {
         SAVED_TEST(test_sharing),
         SAVED_TEST(test_file),
         SAVED_TEST(test_parts),
+        SAVED_TEST(test_held),
         SAVED_TEST(test_refresh_while_threads_look_up),
         SAVED_TEST(test_bags),
         SAVED_TEST(test_refusals),

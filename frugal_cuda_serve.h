@@ -1,0 +1,81 @@
+/* frugal_cuda_serve.h - tables that are only read, cached on GPUs that may read each other's memory. Who serves on GPUs
+ * includes it beside frugal_serve.h, and compiles frugal_cuda_serve.cu as frugal_cuda.cu is compiled. Trainers need
+ * neither.
+ *
+ *      frugal_cuda_serve_desc desc = {.server = s, .ordinals = gpus, .gpus = 4, .rows = hottest_first, .n_rows = n,
+ *                                     .plan = &plan};                      frugal_place_make_plan (frugal_place.h)
+ *      frugal_cuda_server *c;
+ *      frugal_cuda_serve_open(&desc, &c);
+ *      frugal_cuda_serve_lookup(c, 0, stream, &keys, 1, rows, dim, NULL);  keys and rows in the memory of GPU 0
+ *
+ * SOURCES. Each GPU has a word for each row that says where it reads the row: in its own memory, in that of a peer, or
+ * in host memory. A plan says which GPUs keep which rows; without one, each keeps as many of the hottest rows as it has
+ * room for. Rows that no GPU keeps are read in place, in host memory, which all servers and processes share. A kernel
+ * copies each row once, from its source; nothing waits for the host.
+ *
+ * VERSIONS. frugal_cuda_serve_refresh takes over the version that the server's lookups see (frugal_serve.h). Rows that
+ * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
+ * one version, whole.
+ *
+ * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row. Of the host: 4 R while
+ * words are made, 4 D per row in which the version differs from the last base. While a version is taken over, both are
+ * there.
+ *
+ * THREADING. Lookups: any threads, on any streams; a call returns when its work is enqueued. The other calls: one
+ * thread at a time, while lookups go on. They wait until the GPUs have done all lookups of the version before.
+ */
+#ifndef FRUGAL_CUDA_SERVE_H
+#define FRUGAL_CUDA_SERVE_H
+
+#include "frugal_place.h"
+#include "frugal_serve.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct frugal_cuda_server frugal_cuda_server;
+
+typedef struct frugal_cuda_placement { /* which GPU keeps which rows */
+    const uint32_t *rows; /* rows[n_rows], hottest first: numbers of rows in all tables, one table behind the other */
+    uint64_t n_rows;
+    uint64_t cache_rows;           /* that a GPU has room for; used without a plan */
+    const frugal_place_plan *plan; /* for positions in `rows`; NULL: each GPU keeps the first cache_rows of them */
+} frugal_cuda_placement;
+
+typedef struct frugal_cuda_serve_desc {
+    frugal_server *server; /* the caller's; it stays open until frugal_cuda_serve_close has returned */
+    const int *ordinals;   /* ordinals[gpus]; one may occur several times */
+    uint32_t gpus;         /* 1 to 64 */
+    frugal_cuda_placement placement;
+} frugal_cuda_serve_desc;
+
+/* Pins the table, fills the caches. *out is NULL on failure. Errors: ARGUMENT, DEVICE (no such GPU; or the plan reads
+ * from a GPU that this one cannot reach), CUDA, MEMORY (of GPU or host), KEY (a row that there is not). */
+FRUGAL_API frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_cuda_server **out);
+/* Waits for all lookups, and frees everything. NULL is accepted. */
+FRUGAL_API void frugal_cuda_serve_close(frugal_cuda_server *c);
+
+/* Enqueues on `stream`, a cudaStream_t of GPU number `gpu` (of `ordinals`), copies of the rows of segments[n_segments],
+ * one behind the other, to rows[n][stride]; stride 0: dim. Keys and rows are in memory that the GPU reaches. A key that
+ * is out of range gives a row of zeros, and a later call for this GPU returns KEY. *step (may be NULL): the step of the
+ * version. Errors: ARGUMENT, DEVICE, TABLE, KEY (of an earlier lookup, once), CUDA. */
+FRUGAL_API frugal_status frugal_cuda_serve_lookup(frugal_cuda_server *c, uint32_t gpu, void *stream,
+                                                  const frugal_keys *segments, uint32_t n_segments, float *rows,
+                                                  uint64_t stride, uint64_t *step);
+/* The same, pooled as by frugal_serve_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. The bags'
+ * offsets and weights are in memory that the GPU reaches; offsets that are no bags' are cut, and reported as such keys
+ * are (ARGUMENT). */
+FRUGAL_API frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *stream,
+                                                const frugal_keys *segments, uint32_t n_segments,
+                                                const frugal_bags *bags, float *pooled, uint64_t *step);
+
+/* Takes over the server's version; nothing happens if it is served already. Errors: as open; what was served stays. */
+FRUGAL_API frugal_status frugal_cuda_serve_refresh(frugal_cuda_server *c);
+/* Caches other rows. Both placements need room at a time. Errors: as open; what was cached stays. */
+FRUGAL_API frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const frugal_cuda_placement *placement);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_CUDA_SERVE_H */
