@@ -257,7 +257,7 @@ static void *refresh_it(void *argument) {
     return NULL;
 }
 
-static void expect_memory(const world *w, const frugal_served_memory *m, uint32_t v) {
+static void expect_held(const world *w, const frugal_served_memory *m, uint32_t v) {
     assert_true(m->step == w->steps[v] && m->stride >= w->dim);
     const float *file = mmap(NULL, m->file_bytes, PROT_READ, MAP_SHARED, m->file, 0);
     assert_true(m->file >= 0 && file != MAP_FAILED);
@@ -287,18 +287,18 @@ static void test_held(void **state) {
     do assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &second));
     while (second.version == 1 && (frugal_serve_release(s, &second), 1));
     assert_true(second.version == 2 && second.file_number == 1 && second.changed);
-    expect_memory(&w, &first, 1);
-    expect_memory(&w, &second, 2);
+    expect_held(&w, &first, 1);
+    expect_held(&w, &second, 2);
     assert_int_equal(0, atomic_load(&r.ended));
     frugal_serve_release(s, &first);
     pthread_join(thread, NULL);
-    expect_memory(&w, &second, 2);
+    expect_held(&w, &second, 2);
     frugal_serve_release(s, &second);
     from = saves_of(&w, 4);
     refresh(s, &from);
     assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &third));
     assert_true(third.version == 3 && third.file_number == 3 && !third.changed);
-    expect_memory(&w, &third, 4);
+    expect_held(&w, &third, 4);
     frugal_serve_release(s, &third);
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_hold(NULL, &third), "no server", "");
     frugal_serve_close(s);
