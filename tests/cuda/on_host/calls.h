@@ -70,6 +70,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorInvalidValue)
         NAME(cudaErrorMemoryAllocation)
         NAME(cudaErrorInitializationError)
+        NAME(cudaErrorPeerAccessUnsupported)
+        NAME(cudaErrorPeerAccessAlreadyEnabled)
         NAME(cudaErrorInvalidConfiguration)
         NAME(cudaErrorInvalidMemcpyDirection)
         NAME(cudaErrorInsufficientDriver)

@@ -113,6 +113,28 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     return end(cudaSuccess);
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int *can, int number, int peer) {
+    static counter calls(__func__);
+    if (cudaError_t e = requested_failure(calls)) return end(e);
+    guard hold(world().lock);
+    int n = static_cast<int>(world().devices.size());
+    if (number < 0 || number >= n || peer < 0 || peer >= n) return end(cudaErrorInvalidDevice);
+    *can = number != peer && world().peers != CUDA_ON_HOST_PEERS_NONE;
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    static counter calls(__func__);
+    device *d = this_device();
+    if (cudaError_t e = begin(calls, d)) return end(e);
+    guard hold(world().lock);
+    if (flags) return end(cudaErrorInvalidValue);
+    if (peer < 0 || static_cast<size_t>(peer) >= world().devices.size()) return end(cudaErrorInvalidDevice);
+    if (peer == d->number || world().peers == CUDA_ON_HOST_PEERS_NONE) return end(cudaErrorPeerAccessUnsupported);
+    if (!d->peers.insert(peer).second) return end(cudaErrorPeerAccessAlreadyEnabled);
+    return end(cudaSuccess);
+}
+
 cudaError_t cudaDeviceSynchronize() {
     static counter calls(__func__, true);
     device *d = this_device();

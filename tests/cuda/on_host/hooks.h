@@ -73,6 +73,11 @@ void cuda_on_host_set_attribute(int attribute, int value) {
     world().attributes[attribute] = value;
 }
 
+void cuda_on_host_set_peers(int how) {
+    guard hold(world().lock);
+    world().peers = how;
+}
+
 void cuda_on_host_set_seed(uint64_t seed) {
     world().seed = seed;
     world().launches = 0;

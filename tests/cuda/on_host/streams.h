@@ -204,6 +204,28 @@ static unsigned resident_blocks() {
     return 2 * static_cast<unsigned>(world().multiprocessors.load(std::memory_order_relaxed));
 }
 
+/* Memory of other devices that the kernels of one may not read, with zeros in its place while a kernel runs. */
+struct hidden_memory {
+    std::vector<std::pair<uintptr_t, std::vector<unsigned char>>> blocks;
+    explicit hidden_memory(const device *reader) {
+        world_type &w = world();
+        guard hold(w.lock);
+        if (w.peers == CUDA_ON_HOST_PEERS_NONE) return;
+        for (const auto &a : w.allocations) {
+            if (a.second.on == reader->number) continue;
+            if (w.peers == CUDA_ON_HOST_PEERS_REAL && reader->peers.count(a.second.on)) continue;
+            unsigned char *memory = reinterpret_cast<unsigned char *>(a.first);
+            blocks.emplace_back(a.first, std::vector<unsigned char>(memory, memory + a.second.bytes));
+            memset(memory, 0, a.second.bytes);
+        }
+    }
+    ~hidden_memory() {
+        for (const auto &b : blocks) memcpy(reinterpret_cast<void *>(b.first), b.second.data(), b.second.size());
+    }
+    hidden_memory(const hidden_memory &) = delete;
+    hidden_memory &operator=(const hidden_memory &) = delete;
+};
+
 cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
     static counter calls("cudaLaunchKernel");
     cudaError_t e = begin_on(calls, stream);
@@ -223,6 +245,7 @@ cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
         world_type &w = world();
         /* A graph's kernels run more than once, each time in another order. */
         schedule s = {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost};
+        hidden_memory hidden(d);
         if (shared->run)
             shared->run(*shared, s);
         else

@@ -65,6 +65,7 @@ struct device {
     size_t used = 0;
     cudaStream_t null_stream = nullptr;
     std::set<cudaStream_t> streams; /* that have a thread, destroyed or not */
+    std::set<int> peers;            /* whose memory it was enabled to read */
 };
 
 namespace cuda_runtime_on_host {
@@ -133,6 +134,7 @@ struct world_type {
     std::map<uintptr_t, allocation> allocations;
     std::map<uintptr_t, range> host;
     std::map<int, int> attributes; /* that a test has set */
+    int peers;                     /* CUDA_ON_HOST_PEERS_... */
     std::set<cudaStream_t> streams;
     std::set<cudaEvent_t> events;
     std::set<cudaGraph_t> graphs;
@@ -175,6 +177,7 @@ void world_type::defaults() {
     refusal = cudaSuccess;
     refuse_files_only = false;
     attributes.clear();
+    peers = CUDA_ON_HOST_PEERS_NONE;
     named.clear();
     seed = from_environment("FRUGAL_CUDA_SEED", 1);
     launches = 0;

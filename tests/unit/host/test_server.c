@@ -8,78 +8,9 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <cmocka.h>
-#include "frugal_serve.h"
-#include "tests/seed.h"
-#include "tests/unit/host/saved.h"
+#include "tests/unit/host/served_world.h"
 
-enum { FIRST_ROWS = 3000, SECOND_ROWS = 500, ROWS = FIRST_ROWS + SECOND_ROWS, VERSIONS = 5, READERS = 3 };
-
-static frugal_table big_tables[2] = {{.rows = FIRST_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
-                                     {.rows = SECOND_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
-
-/* >>world: a table that was saved at several steps */
-
-typedef struct world {
-    rig r;
-    uint64_t steps[VERSIONS]; /* of the saves: a base, three increments, another base */
-    float *tables[VERSIONS];  /* their weights */
-    const char *names[VERSIONS];
-    uint32_t dim;
-} world;
-
-static const char *const entries[VERSIONS] = {"base", "one", "two", "three", "other"};
-
-static void save_version(world *w, uint32_t v) {
-    rig_train(&w->r, 2 + (int)v);
-    w->names[v] = strdup(saved_path(entries[v]));
-    rig_save(&w->r, w->names[v], v > 0 && v < 4);
-    w->steps[v] = w->r.step;
-    w->tables[v] = malloc((size_t)ROWS * w->dim * sizeof(float));
-    read_table(w->r.f, 0, w->tables[v], NULL);
-    read_table(w->r.f, 1, w->tables[v] + (size_t)FIRST_ROWS * w->dim, NULL);
-}
-
-static frugal_desc world_desc(uint32_t dim, frugal_optimizer_kind kind) {
-    frugal_desc desc = rig_desc();
-    desc.tables = big_tables, desc.dim = dim, desc.increments = 1, desc.optimizer.kind = kind;
-    return desc;
-}
-
-static void open_world(world *w, uint32_t dim, frugal_optimizer_kind kind) {
-    frugal_desc desc = world_desc(dim, kind);
-    memset(w, 0, sizeof *w);
-    w->dim = dim;
-    w->r.lr = 0.25f;
-    rig_open(&w->r, &desc);
-    for (uint32_t v = 0; v < VERSIONS; v++) save_version(w, v);
-}
-
-static void close_world(world *w) {
-    for (uint32_t v = 0; v < VERSIONS; v++) free(w->tables[v]), free((char *)(uintptr_t)w->names[v]);
-    rig_finish(&w->r, 1);
-}
-
-/* Where version v comes from: all saves up to it. */
-static frugal_served saves_of(const world *w, uint32_t v) {
-    return v == 4 ? (frugal_served){.saved = &w->names[4], .n_saved = 1}
-                  : (frugal_served){.saved = w->names, .n_saved = v + 1};
-}
-
-static frugal_server *open_server(const frugal_served *from) {
-    frugal_server *s;
-    if (frugal_serve_open(&(frugal_serve_desc){.from = *from}, &s) != FRUGAL_OK) fail_msg("%s", frugal_message());
-    return s;
-}
-
-static void refresh(frugal_server *s, const frugal_served *from) {
-    if (frugal_serve_refresh(s, from) != FRUGAL_OK) fail_msg("%s", frugal_message());
-}
-
-static uint32_t version_of(const world *w, uint64_t step) {
-    uint32_t v = 0;
-    while (v < VERSIONS && w->steps[v] != step) v++;
-    return v;
-}
+enum { READERS = 3 };
 
 /* Looks up keys of both tables, at random. Returns the version that was seen, or VERSIONS if the rows are not all
  * those of one version. */

@@ -1,0 +1,29 @@
+/* frugal_cuda_serve.cu - tables that are only read, on GPUs (frugal_cuda_serve.h). Compiled and linked as frugal_cuda.cu
+ * is, which it does not need; one C file of the program has the implementation of frugal_place.h.
+ *
+ * Its parts, src/cuda/, each of which includes only parts above it in this list:
+ *
+ *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
+ *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
+ *   rows.cuh        atomics; moving rows; groups of lanes
+ *   extract.cuh     kernels: copy rows, pool rows, each from where this GPU reads it
+ *   served.cuh      a version: the pinned table, caches filled by a placement, words that say where rows are read
+ *   serving.cuh     lookups, refresh, placing, opening, closing
+ *
+ * WHY ONE WORD A ROW. Where a row is read is decided when a version is made, for every row and GPU. So a lookup needs
+ * one word and then the row: no directory that is searched, no replacement, and no exchange between GPUs. UGache keeps
+ * a hash table of cached rows instead; with 4 bytes a row, and rows of 128 bytes or more, the words take at most 3% of
+ * the table's size, and a lookup has one dependent read less.
+ *
+ * VERSIONS. A version never changes once lookups see it, so that each of them sees one, whole. The next is made beside
+ * it, from the memory that the host's server holds for as long as that takes. It shares the pinned table, and, unless
+ * rows are placed anew, the caches. Rows in which it differs from the base lie in pinned memory of its own. A lookup is
+ * enqueued under a lock of its GPU, and an event follows it on its stream; the old version is freed when these events
+ * have come.
+ */
+#include "src/cuda/toolkit.cuh"
+#include "src/cuda/context.cuh"
+#include "src/cuda/rows.cuh"
+#include "src/cuda/extract.cuh"
+#include "src/cuda/served.cuh"
+#include "src/cuda/serving.cuh"

@@ -1,0 +1,120 @@
+/* extract.cuh - kernels that copy or pool rows of a served version, each from where this GPU reads it. */
+#ifndef FRUGAL_CUDA_EXTRACT_CUH
+#define FRUGAL_CUDA_EXTRACT_CUH
+
+#include "rows.cuh"
+
+namespace frugal_cuda {
+
+constexpr uint32_t MOST_SEGMENTS = 64; /* of one launch */
+constexpr uint32_t IN_TABLE = UINT32_MAX;
+
+/* A version, as kernels of one GPU see it. */
+struct served_view {
+    const uint32_t *where;       /* where[rows]: source << slot_bits | slot, or IN_TABLE */
+    const float *const *sources; /* caches of the GPUs, and last, in host memory, rows in which the version differs from
+                                  * its base; each [slots][stride] */
+    const float *table;          /* the base, in host memory; rows table_stride floats apart */
+    uint64_t table_stride, stride;
+    uint32_t dim, slot_bits;
+    uint64_t *bad; /* in host memory: bits of enum served_mistake */
+};
+
+enum served_mistake { BAD_KEY = 1, BAD_BAGS = 2 };
+
+struct served_segment {
+    const void *keys;
+    uint64_t first_row, rows; /* of its table */
+    uint32_t begin, is32;     /* the position of its first key */
+};
+
+struct served_request {
+    served_segment segments[MOST_SEGMENTS];
+    uint32_t n_segments, n; /* n: keys */
+};
+
+/* The row of a position; NULL: its key is out of range. */
+__device__ static inline const float *find_row(const served_view &v, const served_request &r, uint32_t position) {
+    uint32_t low = 0, high = r.n_segments;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (r.segments[middle].begin <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    const served_segment &s = r.segments[low];
+    uint32_t i = position - s.begin;
+    uint64_t key = s.is32 ? (uint64_t)(int64_t)((const int32_t *)s.keys)[i] : ((const uint64_t *)s.keys)[i];
+    if (key >= s.rows) return NULL;
+    uint64_t row = s.first_row + key;
+    uint32_t word = v.where[row];
+    if (word == IN_TABLE) return v.table + row * v.table_stride;
+    uint32_t slot = word & ((1u << v.slot_bits) - 1);
+    return v.sources[word >> v.slot_bits] + (uint64_t)slot * v.stride;
+}
+
+__device__ static inline void report_mistake(const served_view &v, enum served_mistake mistake) {
+    system_atomic<uint64_t>(*v.bad).store(mistake, cuda::memory_order_relaxed); /* relaxed: a message */
+}
+
+/* Copies the rows of all positions to out[n][stride]. All elements that a lane copies are under way before the first is
+ * stored. A row that is not there is zeros. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_extract_kernel(served_view v, served_request r, float *out, uint64_t stride) {
+    lane_group<V> group;
+    for (uint64_t item = group.first + group.of_warp; item < r.n; item += group.stride) {
+        const float *from = find_row(v, r, (uint32_t)item);
+        float *to = out + item * stride;
+        if (!from && group.lane == 0) report_mistake(v, BAD_KEY);
+        for (uint32_t tile = group.lane * V; tile < v.dim; tile += TILE) {
+            pack<V> x[PASSES] = {};
+            FRUGAL_ALL_PASSES
+            for (uint32_t p = 0; p < PASSES; p++)
+                if (from && tile + 32 * p < v.dim) x[p] = load_pack<V>(from + tile + 32 * p);
+            FRUGAL_ALL_PASSES
+            for (uint32_t p = 0; p < PASSES; p++)
+                if (tile + 32 * p < v.dim) store_pack<V>(to + tile + 32 * p, x[p]);
+        }
+    }
+}
+
+/* Pools rows into pooled[n_bags][dim], bags.stride floats apart, in the order of frugal_pool_kernel; each group does a
+ * bag. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS)
+    frugal_extract_bags_kernel(served_view v, served_request r, frugal_bags bags, float *pooled) {
+    lane_group<V> group;
+    for (uint64_t bag = group.first + group.of_warp; bag < bags.n_bags; bag += group.stride) {
+        uint32_t begin = bags.offsets[bag], end = bags.offsets[bag + 1];
+        int bad = begin > end || end > r.n || (bag == 0 && begin != 0) || (bag + 1 == bags.n_bags && end != r.n);
+        if (bad && group.lane == 0) report_mistake(v, BAD_BAGS);
+        end = end < r.n ? end : r.n;
+        for (uint32_t e = group.lane * V; e < v.dim; e += 32) {
+            pack<V> sum = {};
+            FRUGAL_SOME_ROWS
+            for (uint32_t i = begin; i < end; i++) {
+                const float *from = find_row(v, r, i);
+                pack<V> x = {};
+                if (from)
+                    x = load_pack<V>(from + e);
+                else if (e == 0)
+                    report_mistake(v, BAD_KEY);
+                float weight = bags.weights ? bags.weights[i] : 1;
+                for (int k = 0; k < V; k++) {
+                    float product = bags.weights ? frugal_mul(weight, x.x[k]) : x.x[k];
+                    float more = bags.weights ? frugal_fma(weight, x.x[k], sum.x[k]) : frugal_add(sum.x[k], x.x[k]);
+                    sum.x[k] = i == begin ? product : more;
+                }
+            }
+            for (int k = 0; k < V && bags.pooling == FRUGAL_POOL_MEAN && begin < end; k++)
+                sum.x[k] = frugal_div(sum.x[k], (float)(end - begin));
+            store_pack<V>(pooled + bag * bags.stride + e, sum);
+        }
+    }
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_EXTRACT_CUH */

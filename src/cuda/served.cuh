@@ -1,0 +1,366 @@
+/* served.cuh - a served version as GPUs have it: the table pinned, caches filled by a placement, and for each GPU the
+ * words that say where it reads each row. Versions of one base share its pinned memory; versions of one placement share
+ * their caches. Nothing of a version changes once lookups see it. */
+#ifndef FRUGAL_CUDA_SERVED_CUH
+#define FRUGAL_CUDA_SERVED_CUH
+
+#include "../../frugal_cuda_serve.h"
+#include "context.cuh"
+#include "extract.cuh"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace frugal_cuda {
+
+constexpr uint32_t MOST_GPUS = FRUGAL_PLACE_MAX_DEVICES;
+constexpr uint32_t FILL_ROWS = 4096; /* of a copy to a cache */
+
+struct served_table { /* host memory that versions of one base share */
+    uint32_t users;
+    uint64_t number; /* frugal_served_memory.file_number */
+    void *map;
+    size_t bytes;
+    const float *weights;
+    int is_pinned;
+};
+
+struct placed_rows { /* caches, filled by a placement */
+    uint32_t users;
+    uint64_t version; /* from which they were filled */
+    uint32_t *rows;   /* rows[n_rows], as in frugal_cuda_placement */
+    uint64_t n_rows, cache_rows;
+    frugal_place_plan *plan; /* or NULL */
+    float *caches[MOST_GPUS];
+};
+
+struct stream_use { /* the last lookup of a version on a stream */
+    cudaStream_t stream;
+    cudaEvent_t ended;
+};
+
+struct served_part { /* a version on one GPU */
+    uint32_t *where;
+    const float **sources;
+    stream_use *uses;
+    uint32_t n_uses, room;
+    served_view view;
+};
+
+struct served_version {
+    uint64_t number, step;
+    served_table *table;
+    placed_rows *placed;
+    float *changed; /* [n_changed][stride], in pinned host memory; NULL: none */
+    uint64_t n_changed;
+    served_part parts[MOST_GPUS];
+};
+
+struct serving_gpu : gpu_context {
+    pthread_mutex_t lock; /* of lookups, from reading `now` to their event */
+    served_version *now;
+    uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
+    uint64_t *bad;           /* in pinned host memory */
+};
+
+} /* namespace frugal_cuda */
+
+struct frugal_cuda_server {
+    frugal_server *server;
+    uint64_t rows, stride; /* of all tables; floats of a cached row */
+    uint32_t n_tables, dim, n;
+    uint64_t *first_row; /* first_row[n_tables + 1] */
+    uint64_t *words;     /* words[n]: `bad` of each GPU, pinned */
+    frugal_cuda::serving_gpu *gpus;
+    pthread_mutex_t changing;
+};
+
+namespace frugal_cuda {
+
+static frugal_status fail_serving(const serving_gpu *gpu, cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return FRUGAL_OK;
+    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
+                       "serving on GPU %d: %s: %s (%s)", gpu->ordinal, what, cudaGetErrorString(error),
+                       cudaGetErrorName(error));
+}
+
+static frugal_status fail_room(const char *what, uint64_t bytes) {
+    return frugal_fail(FRUGAL_ERR_MEMORY, "serving on GPUs: %llu bytes for %s are not available",
+                       (unsigned long long)bytes, what);
+}
+
+/* >>freeing: each accepts what was made in part */
+
+static void free_table(served_table *t) {
+    if (!t || --t->users > 0) return;
+    if (t->is_pinned) cudaHostUnregister(t->map);
+    if (t->map) munmap(t->map, t->bytes);
+    free(t);
+}
+
+static void free_placed(const frugal_cuda_server *c, placed_rows *p) {
+    if (!p || --p->users > 0) return;
+    for (uint32_t g = 0; g < c->n; g++) {
+        on_gpu on(&c->gpus[g]);
+        cudaFree(p->caches[g]);
+    }
+    free(p->rows), free(p->plan), free(p);
+}
+
+/* Waits until the GPUs have done all lookups of the version, and frees it. */
+static void free_version(const frugal_cuda_server *c, served_version *v) {
+    if (!v) return;
+    for (uint32_t g = 0; g < c->n; g++) {
+        served_part *part = &v->parts[g];
+        on_gpu on(&c->gpus[g]);
+        for (uint32_t i = 0; i < part->n_uses; i++) {
+            cudaEventSynchronize(part->uses[i].ended); /* a GPU that is lost does nothing any more */
+            cudaEventDestroy(part->uses[i].ended);
+        }
+        free(part->uses);
+        cudaFree(part->where), cudaFree((void *)part->sources);
+    }
+    on_gpu on(&c->gpus[0]);
+    if (v->changed) cudaFreeHost(v->changed);
+    free_placed(c, v->placed);
+    free_table(v->table);
+    free(v);
+}
+
+/* >>making */
+
+/* Maps and pins the memory that versions of a base share. */
+static frugal_status open_table(const frugal_cuda_server *c, const frugal_served_memory *m, served_table **out) {
+    served_table *t = (served_table *)calloc(1, sizeof *t);
+    if (!t) return fail_room("the table", sizeof *t);
+    *out = t;
+    t->users = 1, t->number = m->file_number, t->bytes = (size_t)m->file_bytes;
+    void *map = m->file < 0 ? MAP_FAILED : mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->file, 0);
+    if (map == MAP_FAILED)
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "serving on GPUs: the table is not in memory that can be mapped and pinned: serve it from "
+                           "saves, not from a table's file (Linux)");
+    t->map = map;
+    t->weights = (const float *)(const void *)((const char *)map + m->file_at);
+    on_gpu on(&c->gpus[0]);
+    cudaError_t error = cudaHostRegister(map, t->bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    t->is_pinned = error == cudaSuccess;
+    return fail_serving(&c->gpus[0], error, "pinning the table");
+}
+
+static frugal_status copy_placement(const frugal_cuda_server *c, const frugal_cuda_placement *from, placed_rows *p) {
+    p->n_rows = from->n_rows, p->cache_rows = from->cache_rows;
+    if (from->n_rows > 0 && !from->rows)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "serving on GPUs: `rows` is NULL, and n_rows is %llu",
+                           (unsigned long long)from->n_rows);
+    if (from->plan && from->plan->devices != c->n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "serving on GPUs: the plan is for %u devices, and there are %u",
+                           from->plan->devices, c->n);
+    for (uint64_t i = 0; i < from->n_rows; i++)
+        if (from->rows[i] >= c->rows)
+            return frugal_fail(FRUGAL_ERR_KEY, "serving on GPUs: row %u at %llu of the placement; there are %llu rows",
+                               from->rows[i], (unsigned long long)i, (unsigned long long)c->rows);
+    p->rows = (uint32_t *)malloc((from->n_rows + 1) * sizeof *p->rows);
+    p->plan = from->plan ? (frugal_place_plan *)malloc(sizeof *p->plan) : NULL;
+    if (!p->rows || (from->plan && !p->plan)) return fail_room("a placement", from->n_rows * sizeof *p->rows);
+    if (from->n_rows > 0) memcpy(p->rows, from->rows, from->n_rows * sizeof *p->rows);
+    if (from->plan) *p->plan = *from->plan;
+    return FRUGAL_OK;
+}
+
+/* Of GPU g: the rows that it keeps, and the position of the row in a slot. Without a plan all keep the first ones. */
+static uint64_t slots_of(const placed_rows *p, uint32_t g) {
+    uint64_t most = p->plan ? frugal_place_slots(p->plan, g) : p->cache_rows;
+    return most < p->n_rows || p->plan ? most : p->n_rows;
+}
+static uint64_t position_of(const placed_rows *p, uint32_t g, uint64_t slot) {
+    return p->plan ? frugal_place_position(p->plan, g, slot) : slot;
+}
+/* Where GPU g reads the row at a position: a GPU, or FRUGAL_PLACE_HOST. */
+static uint32_t source_of(const placed_rows *p, uint32_t g, uint64_t position) {
+    if (p->plan) return frugal_place_source(p->plan, g, position);
+    return position < p->cache_rows ? g : (uint32_t)FRUGAL_PLACE_HOST;
+}
+static uint64_t slot_of(const placed_rows *p, uint32_t source, uint64_t position) {
+    return p->plan ? frugal_place_slot(p->plan, source, position) : position;
+}
+
+/* Copies to a GPU the rows that it keeps; `staging` has room for FILL_ROWS. A plan may have more slots than rows. */
+static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m, placed_rows *p,
+                                float *staging) {
+    const serving_gpu *gpu = &c->gpus[g];
+    uint64_t slots = slots_of(p, g), bytes = slots * c->stride * sizeof(float);
+    on_gpu on(gpu);
+    if (slots == 0) return FRUGAL_OK;
+    cudaError_t error = cudaMalloc((void **)&p->caches[g], bytes);
+    for (uint64_t at = 0; at < slots && error == cudaSuccess; at += FILL_ROWS) {
+        uint64_t n = slots - at < FILL_ROWS ? slots - at : FILL_ROWS;
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t position = position_of(p, g, at + i);
+            if (position < p->n_rows)
+                memcpy(staging + i * c->stride, m->weights + p->rows[position] * m->stride, c->dim * sizeof(float));
+        }
+        error = cudaMemcpy(p->caches[g] + at * c->stride, staging, n * c->stride * sizeof(float), cudaMemcpyHostToDevice);
+    }
+    return fail_serving(gpu, error, "filling the cache");
+}
+
+static frugal_status open_placed(const frugal_cuda_server *c, const frugal_cuda_placement *from,
+                                 const frugal_served_memory *m, placed_rows **out) {
+    placed_rows *p = (placed_rows *)calloc(1, sizeof *p);
+    float *staging = (float *)calloc(FILL_ROWS * c->stride, sizeof *staging);
+    frugal_status status = FRUGAL_OK;
+    if (!p || !staging) status = fail_room("a placement", FILL_ROWS * c->stride * sizeof *staging);
+    *out = p;
+    if (p) p->users = 1, p->version = m->version;
+    if (status == FRUGAL_OK) status = copy_placement(c, from, p);
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) status = fill_cache(c, g, m, p, staging);
+    free(staging);
+    return status;
+}
+
+static int is_changed(const frugal_served_memory *m, uint64_t row) {
+    return m->changed && m->changed[row / 64] >> row % 64 & 1;
+}
+
+/* Copies the rows in which the version differs from its base to pinned memory, in their order. */
+static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal_served_memory *m, served_version *v) {
+    for (uint64_t word = 0; m->changed && word < (c->rows + 63) / 64; word++)
+        v->n_changed += (uint64_t)__builtin_popcountll(m->changed[word]);
+    if (v->n_changed == 0) return FRUGAL_OK;
+    on_gpu on(&c->gpus[0]);
+    cudaError_t error = cudaHostAlloc((void **)&v->changed, v->n_changed * c->stride * sizeof(float),
+                                      cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for changed rows");
+    float *to = v->changed;
+    for (uint64_t row = 0; row < c->rows; row++) {
+        if (!is_changed(m, row)) continue;
+        memcpy(to, m->weights + row * m->stride, c->dim * sizeof(float));
+        to += c->stride;
+    }
+    return FRUGAL_OK;
+}
+
+/* Fills in where GPU g reads each row. Copies in caches are of the version that they were filled from; of a later one
+ * they are used for rows that do not differ from the base. */
+static frugal_status find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
+                                const served_version *v, uint32_t *words) {
+    const placed_rows *p = v->placed;
+    uint32_t bits = v->parts[g].view.slot_bits;
+    uint64_t changed = 0;
+    memset(words, 0xff, c->rows * sizeof *words);
+    for (uint64_t row = 0; row < c->rows && v->n_changed > 0; row++)
+        if (is_changed(m, row)) words[row] = c->n << bits | (uint32_t)changed++;
+    for (uint64_t i = 0; i < p->n_rows; i++) {
+        uint32_t row = p->rows[i], source = source_of(p, g, i);
+        if (source == FRUGAL_PLACE_HOST || (p->version != v->number && is_changed(m, row))) continue;
+        words[row] = source << bits | (uint32_t)slot_of(p, source, i);
+    }
+    return FRUGAL_OK;
+}
+
+/* GPU g may read the caches of those from which it reads rows. */
+static frugal_status reach_peers(const frugal_cuda_server *c, uint32_t g, const placed_rows *p) {
+    const serving_gpu *gpu = &c->gpus[g];
+    uint64_t asked = UINT64_C(1) << g;
+    on_gpu on(gpu);
+    for (uint64_t i = 0; i < p->n_rows; i++) {
+        uint32_t source = source_of(p, g, i);
+        int can = 0;
+        if (source == FRUGAL_PLACE_HOST || asked >> source & 1) continue;
+        asked |= UINT64_C(1) << source;
+        int ordinal = c->gpus[source].ordinal;
+        if (ordinal == gpu->ordinal) continue;
+        cudaError_t error = cudaDeviceCanAccessPeer(&can, gpu->ordinal, ordinal);
+        if (error != cudaSuccess) return fail_serving(gpu, error, "asking for peer access");
+        if (!can)
+            return frugal_fail(FRUGAL_ERR_DEVICE,
+                               "the plan has GPU %d read rows of GPU %d, which it cannot reach; plan with a bandwidth "
+                               "of 0 for that pair",
+                               gpu->ordinal, ordinal);
+        error = cudaDeviceEnablePeerAccess(ordinal, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled) error = cudaGetLastError(), error = cudaSuccess;
+        if (error != cudaSuccess) return fail_serving(gpu, error, "peer access");
+    }
+    return FRUGAL_OK;
+}
+
+/* Makes what GPU g needs of the version; `words` has room for c->rows. */
+static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
+                               served_version *v, uint32_t *words) {
+    const serving_gpu *gpu = &c->gpus[g];
+    served_part *part = &v->parts[g];
+    const float *sources[MOST_GPUS + 1] = {};
+    uint64_t most = v->n_changed;
+    for (uint32_t s = 0; s < c->n; s++) {
+        uint64_t slots = slots_of(v->placed, s);
+        most = slots > most ? slots : most;
+        sources[s] = v->placed->caches[s];
+    }
+    uint32_t bits = 0;
+    while (bits < 32 && most >> bits) bits++;
+    if (bits == 32 || c->n >= (UINT32_MAX >> bits)) /* the last word is IN_TABLE */
+        return frugal_fail(FRUGAL_ERR_LIMIT,
+                           "serving on GPUs: %llu rows of one source and %u GPUs do not fit a word of 32 bits",
+                           (unsigned long long)most, c->n);
+    frugal_status status = reach_peers(c, g, v->placed);
+    if (status != FRUGAL_OK) return status;
+    on_gpu on(gpu);
+    void *table = NULL, *changed = NULL, *bad = NULL;
+    cudaError_t error = cudaHostGetDevicePointer(&table, v->table->map, 0);
+    if (error == cudaSuccess && v->changed) error = cudaHostGetDevicePointer(&changed, v->changed, 0);
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&bad, gpu->bad, 0);
+    sources[c->n] = (const float *)changed;
+    if (error == cudaSuccess) error = cudaMalloc((void **)&part->where, c->rows * sizeof *words);
+    if (error == cudaSuccess) error = cudaMalloc((void **)&part->sources, sizeof sources);
+    if (error == cudaSuccess)
+        error = cudaMemcpy((void *)part->sources, sources, sizeof sources, cudaMemcpyHostToDevice);
+    part->view.slot_bits = bits, part->view.where = part->where, part->view.sources = part->sources;
+    part->view.table = (const float *)(const void *)((const char *)table + ((const char *)v->table->weights -
+                                                                            (const char *)v->table->map));
+    part->view.table_stride = m->stride, part->view.stride = c->stride, part->view.dim = c->dim;
+    part->view.bad = (uint64_t *)bad;
+    if (error == cudaSuccess) find_words(c, g, m, v, words);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(part->where, words, c->rows * sizeof *words, cudaMemcpyHostToDevice);
+    return fail_serving(gpu, error, "memory for a version");
+}
+
+/* Makes the version of `m`. `placement` NULL: that of `before`, whose caches are kept if the base is the same. If this
+ * fails, free_version frees what was made. */
+static frugal_status open_version(const frugal_cuda_server *c, const frugal_served_memory *m, served_version *before,
+                                  const frugal_cuda_placement *placement, served_version **out) {
+    served_version *v = (served_version *)calloc(1, sizeof *v);
+    if (!v) return fail_room("a version", sizeof *v);
+    *out = v;
+    v->number = m->version, v->step = m->step;
+    int same = before && before->table->number == m->file_number;
+    frugal_status status = FRUGAL_OK;
+    if (same)
+        v->table = before->table, v->table->users++;
+    else
+        status = open_table(c, m, &v->table);
+    if (status == FRUGAL_OK && !placement && same) {
+        v->placed = before->placed, v->placed->users++;
+    } else if (status == FRUGAL_OK) {
+        frugal_cuda_placement again = {};
+        if (!placement) {
+            const placed_rows *p = before->placed;
+            again.rows = p->rows, again.n_rows = p->n_rows, again.cache_rows = p->cache_rows, again.plan = p->plan;
+            placement = &again;
+        }
+        status = open_placed(c, placement, m, &v->placed);
+    }
+    if (status == FRUGAL_OK) status = copy_changed_rows(c, m, v);
+    uint32_t *words = (uint32_t *)malloc(c->rows * sizeof *words);
+    if (status == FRUGAL_OK && !words) status = fail_room("words of rows", c->rows * sizeof *words);
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) status = open_part(c, g, m, v, words);
+    free(words);
+    return status;
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_SERVED_CUH */

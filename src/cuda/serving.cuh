@@ -1,0 +1,350 @@
+/* serving.cuh - the calls of frugal_cuda_serve.h: lookups are enqueued; a version is made beside the old one, taken over,
+ * and the old one is freed when the GPUs have done its lookups. */
+#ifndef FRUGAL_CUDA_SERVING_CUH
+#define FRUGAL_CUDA_SERVING_CUH
+
+#include "served.cuh"
+
+namespace frugal_cuda {
+
+/* >>lookups */
+
+static int is_aligned_to(const void *pointer, size_t bytes) {
+    return (uintptr_t)pointer % bytes == 0;
+}
+
+/* Can rows, wherever they are, be moved 16 bytes at a time, to there? */
+static int moves_packs(const served_view *v, const float *to, uint64_t stride) {
+    return v->dim % 4 == 0 && v->table_stride % 4 == 0 && is_aligned_to(v->table, 16) && is_aligned_to(to, 16) &&
+           stride % 4 == 0;
+}
+
+/* As many blocks as the items fill, and no more than the GPU holds at a time. */
+static uint32_t blocks_for(const serving_gpu *gpu, int pools, int wide, uint64_t items) {
+    uint64_t each = BLOCK_THREADS / WARP * (wide ? 4 : 1), most = gpu->resident[pools][wide];
+    uint64_t blocks = (items + each - 1) / each;
+    return (uint32_t)(blocks < most ? blocks : most);
+}
+
+/* What an earlier lookup has found: once. */
+static frugal_status check_mistakes(const serving_gpu *gpu, const char *call) {
+    uint64_t bad = __atomic_exchange_n(gpu->bad, 0, __ATOMIC_RELAXED); /* a message */
+    if (bad == BAD_KEY)
+        return frugal_fail(FRUGAL_ERR_KEY, "%s: an earlier lookup on GPU %d had a key that is out of range", call,
+                           gpu->ordinal);
+    if (bad == BAD_BAGS)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "%s: an earlier lookup on GPU %d had bags whose offsets fall, or do not go from 0 to the "
+                           "number of keys",
+                           call, gpu->ordinal);
+    return FRUGAL_OK;
+}
+
+static frugal_status check_segments(const frugal_cuda_server *c, const frugal_keys *segments, uint32_t n_segments,
+                                    const char *call, uint64_t *n) {
+    *n = 0;
+    if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
+    for (uint32_t i = 0; i < n_segments; i++) {
+        const frugal_keys *keys = &segments[i];
+        if (keys->table >= c->n_tables)
+            return frugal_fail(FRUGAL_ERR_TABLE, "%s: segment %u is of table %u; there are %u", call, i, keys->table,
+                               c->n_tables);
+        if (keys->n > 0 && !keys->keys == !keys->keys32)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: segment %u: give `keys` or `keys32`", call, i);
+        *n += keys->n;
+    }
+    if (*n <= UINT32_MAX) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %llu keys; the limit is 2^32 - 1", call, (unsigned long long)*n);
+}
+
+static served_request request_of(const frugal_cuda_server *c, const frugal_keys *segments, uint32_t n_segments) {
+    served_request r = {};
+    for (uint32_t i = 0; i < n_segments; i++) {
+        const frugal_keys *keys = &segments[i];
+        uint64_t first = c->first_row[keys->table], rows = c->first_row[keys->table + 1] - first;
+        const void *at = keys->keys ? (const void *)keys->keys : (const void *)keys->keys32;
+        r.segments[i] = {at, first, rows, r.n, keys->keys ? 0u : 1u};
+        r.n += keys->n;
+    }
+    r.n_segments = n_segments;
+    return r;
+}
+
+/* Notes that a lookup of the version was enqueued on the stream. */
+static cudaError_t note_use(served_part *part, cudaStream_t stream) {
+    uint32_t i = 0;
+    while (i < part->n_uses && part->uses[i].stream != stream) i++;
+    if (i == part->room) {
+        uint32_t room = part->room ? 2 * part->room : 4;
+        stream_use *more = (stream_use *)realloc(part->uses, room * sizeof *more);
+        if (!more) return cudaErrorMemoryAllocation;
+        part->uses = more, part->room = room;
+    }
+    if (i == part->n_uses) {
+        cudaError_t error = cudaEventCreateWithFlags(&part->uses[i].ended, cudaEventDisableTiming);
+        if (error != cudaSuccess) return error;
+        part->uses[i].stream = stream, part->n_uses++;
+    }
+    return cudaEventRecord(part->uses[i].ended, stream);
+}
+
+/* What a lookup enqueues: its segments, MOST_SEGMENTS at a time; or its bags, which are one launch. */
+static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
+                                      cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
+                                      const frugal_bags *bags, float *rows, uint64_t stride) {
+    cudaError_t error = cudaSuccess;
+    int wide = moves_packs(&view, rows, stride);
+    if (bags) {
+        served_request r = request_of(c, segments, n_segments);
+        frugal_bags pooled = *bags;
+        pooled.stride = stride;
+        uint32_t grid = blocks_for(gpu, 1, wide, bags->n_bags);
+        return wide ? FRUGAL_LAUNCH(frugal_extract_bags_kernel<4>, grid, BLOCK_THREADS, stream, view, r, pooled, rows)
+                    : FRUGAL_LAUNCH(frugal_extract_bags_kernel<1>, grid, BLOCK_THREADS, stream, view, r, pooled, rows);
+    }
+    for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += MOST_SEGMENTS) {
+        served_request r = request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
+        uint32_t grid = blocks_for(gpu, 0, wide, r.n);
+        if (r.n == 0) continue;
+        error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
+                     : FRUGAL_LAUNCH(frugal_extract_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows, stride);
+        rows += (uint64_t)r.n * stride;
+    }
+    return error;
+}
+
+/* `stride` 0: dim. */
+static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t stream, const frugal_keys *segments,
+                           uint32_t n_segments, const frugal_bags *bags, float *rows, uint64_t stride, uint64_t *step,
+                           const char *call) {
+    uint64_t n;
+    if (!c) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no server", call);
+    if (g >= c->n) return frugal_fail(FRUGAL_ERR_DEVICE, "%s: GPU number %u; there are %u, from 0", call, g, c->n);
+    serving_gpu *gpu = &c->gpus[g];
+    frugal_status status = check_mistakes(gpu, call);
+    if (status == FRUGAL_OK) status = check_segments(c, segments, n_segments, call, &n);
+    if (status != FRUGAL_OK) return status;
+    if (stride > 0 && stride < c->dim)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u", call,
+                           (unsigned long long)stride, c->dim);
+    if (!rows && (bags ? bags->n_bags : n) > 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no array for rows", call);
+    pthread_mutex_lock(&gpu->lock);
+    served_part *part = &gpu->now->parts[g];
+    on_gpu on(gpu);
+    cudaError_t error = cudaSuccess;
+    if (bags ? bags->n_bags > 0 : n > 0)
+        error = enqueue_extraction(c, gpu, part->view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
+    cudaError_t noted = note_use(part, stream); /* also if a part of it was not enqueued */
+    if (noted != cudaSuccess) cudaStreamSynchronize(stream);
+    if (error == cudaSuccess && step) *step = gpu->now->step;
+    pthread_mutex_unlock(&gpu->lock);
+    return fail_serving(gpu, error, "a lookup");
+}
+
+/* >>changes */
+
+static frugal_status fail_check(const frugal_cuda_server *c, uint32_t g, uint32_t source) {
+    const char *what = source == c->n ? "host memory" : "its own memory";
+    if (source < c->n && source != g)
+        return frugal_fail(FRUGAL_ERR_DEVICE,
+                           "GPU %d reads other values than GPU %d has in its memory, although the driver says that it "
+                           "can: plan with a bandwidth of 0 for that pair",
+                           c->gpus[g].ordinal, c->gpus[source].ordinal);
+    return frugal_fail(FRUGAL_ERR_CUDA, "GPU %d reads other values than there are in %s", c->gpus[g].ordinal, what);
+}
+
+/* Looks up a row of each source on GPU g, and compares it with the host's. Peer access is not believed: there are cards
+ * whose driver grants it, and which then read something else. */
+static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
+                                const served_version *v, uint64_t *key, float *row) {
+    const serving_gpu *gpu = &c->gpus[g];
+    const placed_rows *p = v->placed;
+    uint64_t seen = 0;
+    on_gpu on(gpu);
+    for (uint64_t i = 0; i <= p->n_rows; i++) {
+        uint32_t source = i < p->n_rows ? source_of(p, g, i) : c->n;
+        if (source == FRUGAL_PLACE_HOST) source = c->n;
+        if (source < c->n && seen >> source & 1) continue;
+        if (source < c->n) seen |= UINT64_C(1) << source;
+        if (source == c->n && i < p->n_rows) continue; /* row 0, at the end */
+        uint64_t number = i < p->n_rows ? p->rows[i] : 0;
+        uint32_t t = 0;
+        while (c->first_row[t + 1] <= number) t++;
+        *key = number - c->first_row[t];
+        frugal_keys one = {};
+        one.table = t, one.keys = key, one.n = 1;
+        cudaError_t error = enqueue_extraction(c, gpu, v->parts[g].view, 0, &one, 1, NULL, row, c->dim);
+        if (error == cudaSuccess) error = cudaStreamSynchronize(0);
+        if (error != cudaSuccess) return fail_serving(gpu, error, "a first lookup");
+        if (memcmp(row, m->weights + number * m->stride, c->dim * sizeof(float))) return fail_check(c, g, source);
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status check_version(const frugal_cuda_server *c, const frugal_served_memory *m, const served_version *v) {
+    uint64_t *memory = NULL;
+    on_gpu on(&c->gpus[0]);
+    cudaError_t error = cudaHostAlloc((void **)&memory, sizeof *memory + c->stride * sizeof(float) + 16,
+                                      cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for a first lookup");
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++)
+        status = check_part(c, g, m, v, memory, (float *)(void *)(memory + 2));
+    cudaFreeHost(memory);
+    return status;
+}
+
+/* Lookups see the version from now on. */
+static void take_over(const frugal_cuda_server *c, served_version *v) {
+    for (uint32_t g = 0; g < c->n; g++) {
+        pthread_mutex_lock(&c->gpus[g].lock);
+        c->gpus[g].now = v;
+        pthread_mutex_unlock(&c->gpus[g].lock);
+    }
+}
+
+/* Makes a version of what the server serves, and takes it over. */
+static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *placement) {
+    frugal_served_memory m;
+    served_version *before = c->gpus[0].now, *next = NULL;
+    frugal_status status = frugal_serve_hold(c->server, &m);
+    if (status != FRUGAL_OK) return status;
+    if (!before || placement || before->number != m.version) {
+        status = open_version(c, &m, before, placement, &next);
+        if (status == FRUGAL_OK) status = check_version(c, &m, next);
+    }
+    frugal_serve_release(c->server, &m);
+    if (status != FRUGAL_OK) {
+        free_version(c, next);
+    } else if (next) {
+        take_over(c, next);
+        free_version(c, before);
+    }
+    return status;
+}
+
+/* >>opening */
+
+static frugal_status open_serving_gpu(serving_gpu *gpu) {
+    frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
+    if (status != FRUGAL_OK) return status;
+    int processors = 0;
+    on_gpu on(gpu);
+    cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<1>, processors, &gpu->resident[0][0]);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<4>, processors, &gpu->resident[0][1]);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<1>, processors, &gpu->resident[1][0]);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<4>, processors, &gpu->resident[1][1]);
+    return fail_serving(gpu, error, "loading kernels");
+}
+
+static frugal_status open_layout(frugal_cuda_server *c) {
+    frugal_serve_info info;
+    frugal_status status = frugal_serve_get_info(c->server, &info);
+    if (status != FRUGAL_OK) return status;
+    c->rows = info.rows, c->n_tables = info.n_tables, c->dim = info.dim, c->stride = (info.dim + 3) / 4 * 4;
+    c->first_row = (uint64_t *)calloc(info.n_tables + 1, sizeof *c->first_row);
+    if (!c->first_row) return fail_room("the list of tables", info.n_tables * sizeof *c->first_row);
+    for (uint32_t t = 0; t < info.n_tables; t++)
+        c->first_row[t + 1] = c->first_row[t] + frugal_serve_rows(c->server, t);
+    return FRUGAL_OK;
+}
+
+static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_desc *desc) {
+    frugal_status status = open_layout(c);
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) {
+        c->gpus[g].ordinal = desc->ordinals[g];
+        status = open_serving_gpu(&c->gpus[g]);
+    }
+    if (status != FRUGAL_OK) return status;
+    on_gpu on(&c->gpus[0]);
+    cudaError_t error = cudaHostAlloc((void **)&c->words, c->n * sizeof *c->words,
+                                      cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for messages");
+    memset(c->words, 0, c->n * sizeof *c->words);
+    for (uint32_t g = 0; g < c->n; g++) c->gpus[g].bad = &c->words[g];
+    return change(c, &desc->placement);
+}
+
+} /* namespace frugal_cuda */
+
+extern "C" {
+
+frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_cuda_server **out) {
+    using namespace frugal_cuda;
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: `out` is NULL");
+    *out = NULL;
+    if (!desc || !desc->server || !desc->ordinals)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: no settings, no server or no ordinals");
+    if (desc->gpus == 0 || desc->gpus > MOST_GPUS)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: %u GPUs; there may be 1 to %u", desc->gpus, MOST_GPUS);
+    frugal_cuda_server *c = (frugal_cuda_server *)calloc(1, sizeof *c);
+    serving_gpu *gpus = (serving_gpu *)calloc(desc->gpus, sizeof *gpus);
+    if (!c || !gpus) {
+        free(c), free(gpus);
+        return fail_room("the server", sizeof *c + desc->gpus * sizeof *gpus);
+    }
+    c->server = desc->server, c->n = desc->gpus, c->gpus = gpus;
+    pthread_mutex_init(&c->changing, NULL);
+    for (uint32_t g = 0; g < c->n; g++) pthread_mutex_init(&gpus[g].lock, NULL);
+    frugal_status status = open_server(c, desc);
+    if (status == FRUGAL_OK)
+        *out = c;
+    else
+        frugal_cuda_serve_close(c);
+    return status;
+}
+
+void frugal_cuda_serve_close(frugal_cuda_server *c) {
+    using namespace frugal_cuda;
+    if (!c) return;
+    free_version(c, c->gpus[0].now);
+    if (c->words) {
+        on_gpu on(&c->gpus[0]);
+        cudaFreeHost(c->words);
+    }
+    for (uint32_t g = 0; g < c->n; g++) pthread_mutex_destroy(&c->gpus[g].lock);
+    pthread_mutex_destroy(&c->changing);
+    free(c->first_row), free(c->gpus), free(c);
+}
+
+frugal_status frugal_cuda_serve_lookup(frugal_cuda_server *c, uint32_t gpu, void *stream, const frugal_keys *segments,
+                                       uint32_t n_segments, float *rows, uint64_t stride, uint64_t *step) {
+    return frugal_cuda::serve(c, gpu, (cudaStream_t)stream, segments, n_segments, NULL, rows, stride, step,
+                              "cuda_serve_lookup");
+}
+
+frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *stream, const frugal_keys *segments,
+                                     uint32_t n_segments, const frugal_bags *bags, float *pooled, uint64_t *step) {
+    const char *call = "cuda_serve_bags";
+    if (!bags || (bags->n_bags > 0 && !bags->offsets))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, or no offsets", call);
+    if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)", call,
+                           (int)bags->pooling, bags->weights ? " with weights" : "");
+    if (n_segments > frugal_cuda::MOST_SEGMENTS)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %u segments; the limit is %u", call, n_segments,
+                           frugal_cuda::MOST_SEGMENTS);
+    return frugal_cuda::serve(c, gpu, (cudaStream_t)stream, segments, n_segments, bags, pooled, bags->stride, step,
+                              call);
+}
+
+frugal_status frugal_cuda_serve_refresh(frugal_cuda_server *c) {
+    if (!c) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_refresh: no server");
+    pthread_mutex_lock(&c->changing);
+    frugal_status status = frugal_cuda::change(c, NULL);
+    pthread_mutex_unlock(&c->changing);
+    return status;
+}
+
+frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const frugal_cuda_placement *placement) {
+    if (!c || !placement) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_place: no server, or no placement");
+    pthread_mutex_lock(&c->changing);
+    frugal_status status = frugal_cuda::change(c, placement);
+    pthread_mutex_unlock(&c->changing);
+    return status;
+}
+}
+
+#endif /* FRUGAL_CUDA_SERVING_CUH */
