@@ -370,8 +370,9 @@ static void test_failures(void **state) {
     assert_true(failed > 20);
     expect_everywhere(c, 2, 1);
     alive = cuda_on_host_alive();
-    for (int what = 0; what < 2; what++) { /* refresh, place */
-        from = saves_of(&w, what == 0 ? 2 : 4);
+    for (uint32_t what = 0, now = 1; what < 2; what++) { /* refresh, place */
+        uint32_t next = what == 0 ? 2 : 4;
+        from = saves_of(&w, next);
         refresh(s, &from);
         for (uint64_t n = 1;; n++) {
             cuda_on_host_fail_call(n, 999);
@@ -380,14 +381,14 @@ static void test_failures(void **state) {
             cuda_on_host_fail_call(0, 0);
             if (status == FRUGAL_OK && !has_failed) break;
             if (status == FRUGAL_OK) { /* a call that freed something: it is left */
-                expect_everywhere(c, 2, what == 0 ? 2 : 4);
+                expect_everywhere(c, 2, now = next);
                 alive = cuda_on_host_alive();
                 continue;
             }
             assert_true(cuda_on_host_alive() == alive);
-            expect_rows(c, 0, what == 0 ? 1 : 2);
+            expect_rows(c, 0, now);
         }
-        expect_everywhere(c, 2, what == 0 ? 2 : 4);
+        expect_everywhere(c, 2, now = next);
         alive = cuda_on_host_alive();
     }
     frugal_cuda_serve_close(c);
