@@ -17,8 +17,8 @@
  * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
  * one version, whole.
  *
- * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row. Of the host: 4 R while
- * words are made, 4 D per row in which the version differs from the last base. While a version is taken over, both are
+ * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row; 4 R more if touches
+ * are counted. Of the host: 4 R while words are made, 4 R if touches are counted, 4 D per row in which the version differs from the last base. While a version is taken over, both are
  * there.
  *
  * THREADING. Lookups: any threads, on any streams; a call returns when its work is enqueued. The other calls: one
@@ -48,6 +48,7 @@ typedef struct frugal_cuda_serve_desc {
     const int *ordinals;   /* ordinals[gpus]; one may occur several times */
     uint32_t gpus;         /* 1 to 64 */
     frugal_cuda_placement placement;
+    int count; /* touches of rows are counted, for frugal_cuda_serve_adapt */
 } frugal_cuda_serve_desc;
 
 /* Pins the table, fills the caches. *out is NULL on failure. Errors: ARGUMENT, DEVICE (no such GPU; or the plan reads
@@ -74,6 +75,18 @@ FRUGAL_API frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t 
 FRUGAL_API frugal_status frugal_cuda_serve_refresh(frugal_cuda_server *c);
 /* Caches other rows. Both placements need room at a time. Errors: as open; what was cached stays. */
 FRUGAL_API frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const frugal_cuda_placement *placement);
+
+typedef struct frugal_cuda_drift {
+    double seconds, planned_seconds; /* of a step, predicted from what was counted: with the rows cached now; planned */
+    double touches;                  /* that was counted; of earlier calls a half, a quarter, ... */
+    int placed;                      /* 1: rows were placed as planned */
+} frugal_cuda_drift;
+/* Are the right rows still cached? Plans with the touches that were counted (every 16th key), and, if lookups are
+ * predicted to take more than 1 + `worse` times as long as planned, caches the planned rows. *out (may be NULL): what
+ * was found. Call it now and then; each call costs time in proportion to the table, but not to lookups. Errors: as
+ * open; ARGUMENT (not counted; a machine of other devices). Source: UGache (Song et al., SOSP '23, section 7.2). */
+FRUGAL_API frugal_status frugal_cuda_serve_adapt(frugal_cuda_server *c, const frugal_place_machine *machine,
+                                                 frugal_place_policy policy, double worse, frugal_cuda_drift *out);
 
 #ifdef __cplusplus
 }

@@ -357,6 +357,11 @@ typedef struct frugal_place_plan {
 FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan);
+/* The seconds of a step with a plan for this machine, if other touches than those that it was made for are counted: of
+ * the rows of each pattern, and last of those that are read from the host, touches[plan->n + 1] by each device. So one
+ * learns whether a plan is still good. */
+FRUGAL_PLACE_API double frugal_place_predict(const frugal_place_machine *machine, const frugal_place_plan *plan,
+                                             const double *touches);
 /* The device from which `device` reads the row at the position: itself, a peer, or FRUGAL_PLACE_HOST. */
 FRUGAL_PLACE_API uint32_t frugal_place_source(const frugal_place_plan *plan, uint32_t device, uint64_t position);
 /* The rows that the device keeps: the slots 0 to frugal_place_slots() - 1, each with the row at a position. */
@@ -1245,11 +1250,12 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_divide(const frugal_priv_place_s
     }
 }
 
-/* Predicts a step with s->rows. Returns its seconds; `out`, if not NULL, is given all that is predicted. */
-FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_place_search *s, frugal_place_plan *out) {
+/* Predicts a step with touches[s->plan.n + 1], as frugal_priv_place_divide finds them. Returns its seconds; `out`, if
+ * not NULL, is given all that is predicted. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_place_search *s, const double *touches,
+                                                          frugal_place_plan *out) {
     const frugal_place_machine *m = s->machine;
-    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1], worst = 0, all = 0, own = 0, peers = 0, bytes = (double)m->row_bytes;
-    frugal_priv_place_divide(s, touches);
+    double worst = 0, all = 0, own = 0, peers = 0, bytes = (double)m->row_bytes;
     for (uint32_t p = 0; p <= s->plan.n; p++) all += touches[p];
     for (uint32_t p = 0; p < s->plan.n; p++) {
         uint32_t size = s->plan.patterns[p].size;
@@ -1302,7 +1308,9 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search
     const double golden = .6180339887498949;
     if (pattern + 1 >= s->plan.n) { /* the largest groups take what is left */
         if (pattern < s->plan.n) s->rows[pattern] = room * s->plan.patterns[pattern].size;
-        double seconds = frugal_priv_place_predict(s, NULL);
+        double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
+        frugal_priv_place_divide(s, touches);
+        double seconds = frugal_priv_place_predict(s, touches, NULL);
         if (s->plan.seconds >= 0 && seconds >= s->plan.seconds) return seconds;
         s->plan.seconds = seconds;
         memcpy(s->best_rows, s->rows, sizeof s->rows);
@@ -1367,9 +1375,18 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
         all -= s.plan.patterns[p].rows;
         s.rows[p] = (double)s.plan.patterns[p].rows;
     }
-    frugal_priv_place_predict(&s, &s.plan);
+    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
+    frugal_priv_place_divide(&s, touches);
+    frugal_priv_place_predict(&s, touches, &s.plan);
     *plan = s.plan;
     return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PLACE_API double frugal_place_predict(const frugal_place_machine *machine, const frugal_place_plan *plan,
+                                             const double *touches) {
+    frugal_priv_place_search s = {.machine = machine, .plan = *plan};
+    frugal_priv_place_share_cores(&s);
+    return frugal_priv_place_predict(&s, touches, NULL);
 }
 
 /* The pattern of the row at *position, which becomes its position among the pattern's rows; plan->n: the host's. */

@@ -8,6 +8,7 @@ namespace frugal_cuda {
 
 constexpr uint32_t MOST_SEGMENTS = 64; /* of one launch */
 constexpr uint32_t IN_TABLE = UINT32_MAX;
+constexpr uint32_t COUNTED = 16;
 
 /* A version, as kernels of one GPU see it. */
 struct served_view {
@@ -17,7 +18,9 @@ struct served_view {
     const float *table;          /* the base, in host memory; rows table_stride floats apart */
     uint64_t table_stride, stride;
     uint32_t dim, slot_bits;
-    uint64_t *bad; /* in host memory: bits of enum served_mistake */
+    uint64_t *bad;     /* in host memory: bits of enum served_mistake */
+    uint32_t *touches; /* touches[rows]: of every COUNTED-th key of a lookup, from `turn` on; NULL: not counted */
+    uint32_t turn;
 };
 
 enum served_mistake { BAD_KEY = 1, BAD_BAGS = 2 };
@@ -33,8 +36,9 @@ struct served_request {
     uint32_t n_segments, n; /* n: keys */
 };
 
-/* The row of a position; NULL: its key is out of range. */
-__device__ static inline const float *find_row(const served_view &v, const served_request &r, uint32_t position) {
+/* The row of a position; NULL: its key is out of range. One lane of those that ask `counts`. */
+__device__ static inline const float *find_row(const served_view &v, const served_request &r, uint32_t position,
+                                               int counts) {
     uint32_t low = 0, high = r.n_segments;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
@@ -48,6 +52,8 @@ __device__ static inline const float *find_row(const served_view &v, const serve
     uint64_t key = s.is32 ? (uint64_t)(int64_t)((const int32_t *)s.keys)[i] : ((const uint64_t *)s.keys)[i];
     if (key >= s.rows) return NULL;
     uint64_t row = s.first_row + key;
+    if (counts && v.touches && (position + v.turn) % COUNTED == 0) /* relaxed: a hint */
+        gpu_atomic<uint32_t>(v.touches[row]).fetch_add(1, cuda::memory_order_relaxed);
     uint32_t word = v.where[row];
     if (word == IN_TABLE) return v.table + row * v.table_stride;
     uint32_t slot = word & ((1u << v.slot_bits) - 1);
@@ -65,7 +71,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_kernel(served_view v, served_request r, float *out, uint64_t stride) {
     lane_group<V> group;
     for (uint64_t item = group.first + group.of_warp; item < r.n; item += group.stride) {
-        const float *from = find_row(v, r, (uint32_t)item);
+        const float *from = find_row(v, r, (uint32_t)item, group.lane == 0);
         float *to = out + item * stride;
         if (!from && group.lane == 0) report_mistake(v, BAD_KEY);
         for (uint32_t tile = group.lane * V; tile < v.dim; tile += TILE) {
@@ -95,7 +101,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
             pack<V> sum = {};
             FRUGAL_SOME_ROWS
             for (uint32_t i = begin; i < end; i++) {
-                const float *from = find_row(v, r, i);
+                const float *from = find_row(v, r, i, e == 0);
                 pack<V> x = {};
                 if (from)
                     x = load_pack<V>(from + e);

@@ -63,6 +63,8 @@ struct serving_gpu : gpu_context {
     served_version *now;
     uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
     uint64_t *bad;           /* in pinned host memory */
+    uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
+    uint32_t lookups;        /* mod 2^32 */
 };
 
 } /* namespace frugal_cuda */
@@ -74,7 +76,8 @@ struct frugal_cuda_server {
     uint64_t *first_row; /* first_row[n_tables + 1] */
     uint64_t *words;     /* words[n]: `bad` of each GPU, pinned */
     frugal_cuda::serving_gpu *gpus;
-    pthread_mutex_t changing;
+    pthread_mutex_t changing; /* of the next, too */
+    float *hotness;           /* hotness[rows]: aged touches; NULL: they are not counted */
 };
 
 namespace frugal_cuda {
@@ -202,7 +205,8 @@ static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const f
             if (position < p->n_rows)
                 memcpy(staging + i * c->stride, m->weights + p->rows[position] * m->stride, c->dim * sizeof(float));
         }
-        error = cudaMemcpy(p->caches[g] + at * c->stride, staging, n * c->stride * sizeof(float), cudaMemcpyHostToDevice);
+        error =
+            cudaMemcpy(p->caches[g] + at * c->stride, staging, n * c->stride * sizeof(float), cudaMemcpyHostToDevice);
     }
     return fail_serving(gpu, error, "filling the cache");
 }
@@ -318,13 +322,12 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     if (error == cudaSuccess)
         error = cudaMemcpy((void *)part->sources, sources, sizeof sources, cudaMemcpyHostToDevice);
     part->view.slot_bits = bits, part->view.where = part->where, part->view.sources = part->sources;
-    part->view.table = (const float *)(const void *)((const char *)table + ((const char *)v->table->weights -
-                                                                            (const char *)v->table->map));
+    part->view.table = (const float *)(const void *)((const char *)table +
+                                                     ((const char *)v->table->weights - (const char *)v->table->map));
     part->view.table_stride = m->stride, part->view.stride = c->stride, part->view.dim = c->dim;
     part->view.bad = (uint64_t *)bad;
     if (error == cudaSuccess) find_words(c, g, m, v, words);
-    if (error == cudaSuccess)
-        error = cudaMemcpy(part->where, words, c->rows * sizeof *words, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = cudaMemcpy(part->where, words, c->rows * sizeof *words, cudaMemcpyHostToDevice);
     return fail_serving(gpu, error, "memory for a version");
 }
 

@@ -5,6 +5,8 @@
 
 #include "served.cuh"
 
+#include <math.h>
+
 namespace frugal_cuda {
 
 /* >>lookups */
@@ -103,7 +105,8 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
                     : FRUGAL_LAUNCH(frugal_extract_bags_kernel<1>, grid, BLOCK_THREADS, stream, view, r, pooled, rows);
     }
     for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += MOST_SEGMENTS) {
-        served_request r = request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
+        served_request r =
+            request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
         uint32_t grid = blocks_for(gpu, 0, wide, r.n);
         if (r.n == 0) continue;
         error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
@@ -132,8 +135,10 @@ static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t strea
     served_part *part = &gpu->now->parts[g];
     on_gpu on(gpu);
     cudaError_t error = cudaSuccess;
+    served_view view = part->view;
+    view.touches = gpu->touches, view.turn = gpu->lookups++;
     if (bags ? bags->n_bags > 0 : n > 0)
-        error = enqueue_extraction(c, gpu, part->view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
+        error = enqueue_extraction(c, gpu, view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
     cudaError_t noted = note_use(part, stream); /* also if a part of it was not enqueued */
     if (noted != cudaSuccess) cudaStreamSynchronize(stream);
     if (error == cudaSuccess && step) *step = gpu->now->step;
@@ -181,7 +186,8 @@ static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const f
     return FRUGAL_OK;
 }
 
-static frugal_status check_version(const frugal_cuda_server *c, const frugal_served_memory *m, const served_version *v) {
+static frugal_status check_version(const frugal_cuda_server *c, const frugal_served_memory *m,
+                                   const served_version *v) {
     uint64_t *memory = NULL;
     on_gpu on(&c->gpus[0]);
     cudaError_t error = cudaHostAlloc((void **)&memory, sizeof *memory + c->stride * sizeof(float) + 16,
@@ -223,7 +229,107 @@ static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *
     return status;
 }
 
+/* >>drift */
+
+/* Adds what the GPUs have counted since to what was counted before, which counts half. */
+static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, double *all) {
+    for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] *= .5f;
+    for (uint32_t g = 0; g < c->n; g++) {
+        const serving_gpu *gpu = &c->gpus[g];
+        on_gpu on(gpu);
+        size_t bytes = c->rows * sizeof *memory;
+        cudaError_t error = cudaMemcpy(memory, gpu->touches, bytes, cudaMemcpyDeviceToHost);
+        if (error == cudaSuccess) error = cudaMemset(gpu->touches, 0, bytes); /* what comes in between is not counted */
+        if (error != cudaSuccess) return fail_serving(gpu, error, "reading touches");
+        for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] += (float)memory[row];
+    }
+    *all = 0;
+    for (uint64_t row = 0; row < c->rows; row++) *all += (double)c->hotness[row];
+    return FRUGAL_OK;
+}
+
+/* Eight levels from one power of two to the next; level 0: never touched. */
+static uint32_t level_of(float touches) {
+    int exponent;
+    if (touches <= 0) return 0;
+    float fraction = frexpf(touches, &exponent); /* .5 to 1 */
+    int level = 8 * exponent + (int)((fraction - .5f) * 16) + 64;
+    return (uint32_t)(level < 1 ? 1 : level > 255 ? 255 : level);
+}
+
+/* All rows, hottest level first, and their levels. */
+static uint32_t sort_by_level(const frugal_cuda_server *c, uint32_t *rows, frugal_place_level *levels) {
+    uint64_t counts[256] = {}, at[256];
+    double touches[256] = {};
+    for (uint64_t row = 0; row < c->rows; row++) {
+        uint32_t level = level_of(c->hotness[row]);
+        counts[level]++, touches[level] += (double)c->hotness[row];
+    }
+    uint32_t n = 0;
+    uint64_t before = 0;
+    for (uint32_t level = 256; level-- > 0;) {
+        at[level] = before, before += counts[level];
+        if (counts[level] > 0) levels[n++] = {touches[level] / (double)counts[level] / c->n, counts[level]};
+    }
+    for (uint64_t row = 0; row < c->rows; row++) rows[at[level_of(c->hotness[row])]++] = (uint32_t)row;
+    return n;
+}
+
+/* The seconds of a step as rows are placed now, with what is counted now. */
+static double predict_now(const frugal_cuda_server *c, const frugal_place_machine *machine, double all) {
+    const placed_rows *p = c->gpus[0].now->placed;
+    frugal_place_plan alone = {};
+    alone.devices = c->n, alone.n = 1;
+    alone.patterns[0].size = 1, alone.patterns[0].rows = p->cache_rows < p->n_rows ? p->cache_rows : p->n_rows;
+    for (uint32_t g = 0; g < c->n; g++) alone.patterns[0].group[g] = alone.patterns[0].member[g] = (uint8_t)g;
+    const frugal_place_plan *plan = p->plan ? p->plan : &alone;
+    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1] = {}, cached = 0;
+    uint64_t i = 0;
+    for (uint32_t pattern = 0; pattern < plan->n; pattern++)
+        for (uint64_t end = i + plan->patterns[pattern].rows; i < end && i < p->n_rows; i++)
+            touches[pattern] += (double)c->hotness[p->rows[i]] / c->n;
+    for (uint32_t pattern = 0; pattern < plan->n; pattern++) cached += touches[pattern];
+    touches[plan->n] = all / c->n - cached;
+    return frugal_place_predict(machine, plan, touches);
+}
+
+static frugal_status adapt(frugal_cuda_server *c, const frugal_place_machine *machine, frugal_place_policy policy,
+                           double worse, frugal_cuda_drift *out) {
+    frugal_place_level levels[256];
+    frugal_place_plan plan;
+    uint32_t *rows = (uint32_t *)malloc(c->rows * sizeof *rows);
+    if (!rows) return fail_room("rows by their touches", c->rows * sizeof *rows);
+    double all = 0;
+    frugal_status status = collect_touches(c, rows, &all);
+    uint32_t n = status == FRUGAL_OK ? sort_by_level(c, rows, levels) : 0;
+    frugal_place_status planned =
+        status == FRUGAL_OK ? frugal_place_make_plan(machine, levels, n, policy, &plan) : FRUGAL_PLACE_OK;
+    if (planned != FRUGAL_PLACE_OK)
+        status = frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: %s", frugal_place_strerror(planned));
+    if (status == FRUGAL_OK && all > 0) {
+        *out = {predict_now(c, machine, all), plan.seconds, all * COUNTED, 0};
+        out->placed = out->seconds > (1 + worse) * out->planned_seconds;
+        const frugal_cuda_placement placement = {rows, c->rows, 0, &plan};
+        if (out->placed) status = change(c, &placement);
+    }
+    free(rows);
+    return status;
+}
+
 /* >>opening */
+
+static frugal_status open_counting(frugal_cuda_server *c) {
+    c->hotness = (float *)calloc(c->rows, sizeof *c->hotness);
+    if (!c->hotness) return fail_room("touches", c->rows * sizeof *c->hotness);
+    for (uint32_t g = 0; g < c->n; g++) {
+        serving_gpu *gpu = &c->gpus[g];
+        on_gpu on(gpu);
+        cudaError_t error = cudaMalloc((void **)&gpu->touches, c->rows * sizeof *gpu->touches);
+        if (error == cudaSuccess) error = cudaMemset(gpu->touches, 0, c->rows * sizeof *gpu->touches);
+        if (error != cudaSuccess) return fail_serving(gpu, error, "memory for touches");
+    }
+    return FRUGAL_OK;
+}
 
 static frugal_status open_serving_gpu(serving_gpu *gpu) {
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
@@ -258,11 +364,12 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     }
     if (status != FRUGAL_OK) return status;
     on_gpu on(&c->gpus[0]);
-    cudaError_t error = cudaHostAlloc((void **)&c->words, c->n * sizeof *c->words,
-                                      cudaHostAllocPortable | cudaHostAllocMapped);
+    cudaError_t error =
+        cudaHostAlloc((void **)&c->words, c->n * sizeof *c->words, cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for messages");
     memset(c->words, 0, c->n * sizeof *c->words);
     for (uint32_t g = 0; g < c->n; g++) c->gpus[g].bad = &c->words[g];
+    if (desc->count && (status = open_counting(c)) != FRUGAL_OK) return status;
     return change(c, &desc->placement);
 }
 
@@ -277,7 +384,8 @@ frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_
     if (!desc || !desc->server || !desc->ordinals)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: no settings, no server or no ordinals");
     if (desc->gpus == 0 || desc->gpus > MOST_GPUS)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: %u GPUs; there may be 1 to %u", desc->gpus, MOST_GPUS);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: %u GPUs; there may be 1 to %u", desc->gpus,
+                           MOST_GPUS);
     frugal_cuda_server *c = (frugal_cuda_server *)calloc(1, sizeof *c);
     serving_gpu *gpus = (serving_gpu *)calloc(desc->gpus, sizeof *gpus);
     if (!c || !gpus) {
@@ -299,13 +407,14 @@ void frugal_cuda_serve_close(frugal_cuda_server *c) {
     using namespace frugal_cuda;
     if (!c) return;
     free_version(c, c->gpus[0].now);
-    if (c->words) {
-        on_gpu on(&c->gpus[0]);
-        cudaFreeHost(c->words);
+    for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
+        on_gpu on(&c->gpus[g]);
+        cudaFree(c->gpus[g].touches);
+        if (g == 0 && c->words) cudaFreeHost(c->words);
     }
     for (uint32_t g = 0; g < c->n; g++) pthread_mutex_destroy(&c->gpus[g].lock);
     pthread_mutex_destroy(&c->changing);
-    free(c->first_row), free(c->gpus), free(c);
+    free(c->first_row), free(c->hotness), free(c->gpus), free(c);
 }
 
 frugal_status frugal_cuda_serve_lookup(frugal_cuda_server *c, uint32_t gpu, void *stream, const frugal_keys *segments,
@@ -320,9 +429,8 @@ frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *
     if (!bags || (bags->n_bags > 0 && !bags->offsets))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, or no offsets", call);
     if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)", call,
-                           (int)bags->pooling, bags->weights ? " with weights" : "");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
+                           call, (int)bags->pooling, bags->weights ? " with weights" : "");
     if (n_segments > frugal_cuda::MOST_SEGMENTS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %u segments; the limit is %u", call, n_segments,
                            frugal_cuda::MOST_SEGMENTS);
@@ -343,6 +451,23 @@ frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const frugal_cuda_p
     pthread_mutex_lock(&c->changing);
     frugal_status status = frugal_cuda::change(c, placement);
     pthread_mutex_unlock(&c->changing);
+    return status;
+}
+
+frugal_status frugal_cuda_serve_adapt(frugal_cuda_server *c, const frugal_place_machine *machine,
+                                      frugal_place_policy policy, double worse, frugal_cuda_drift *out) {
+    frugal_cuda_drift found = {};
+    if (!c || !machine || !(worse >= 0))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: no server, no machine, or `worse` is not 0 or more");
+    if (!c->hotness)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: touches are not counted: open with `count`");
+    if (machine->devices != c->n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: a machine of %u devices; there are %u",
+                           machine->devices, c->n);
+    pthread_mutex_lock(&c->changing);
+    frugal_status status = frugal_cuda::adapt(c, machine, policy, worse, &found);
+    pthread_mutex_unlock(&c->changing);
+    if (out) *out = found;
     return status;
 }
 }

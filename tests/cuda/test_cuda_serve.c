@@ -76,8 +76,8 @@ static void expect_rows(frugal_cuda_server *c, uint32_t g, uint32_t v) {
     gpu_put(gpus[g], keys, first, n * sizeof *first);
     gpu_put(gpus[g], keys32, second, m * sizeof *second);
     const frugal_keys segments[2] = {{.table = 0, .keys = keys, .n = n}, {.table = 1, .keys32 = keys32, .n = m}};
-    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, g, gpu_stream(gpus[g]), segments, 2, gpu_rows(gpus[g]),
-                                                         stride, &step));
+    assert_int_equal(
+        FRUGAL_OK, frugal_cuda_serve_lookup(c, g, gpu_stream(gpus[g]), segments, 2, gpu_rows(gpus[g]), stride, &step));
     assert_true(step == w.steps[v]);
     if (!stride) stride = w.dim;
     gpu_get(gpus[g], rows, gpu_rows(gpus[g]), (n + m) * stride * sizeof *rows);
@@ -138,6 +138,63 @@ static void test_versions(void **state) {
     close_world(&w);
 }
 
+/* >>drift: lookups of other rows than those that are cached have these cached */
+
+static void look_up_hot(frugal_cuda_server *c, uint32_t n, uint64_t from) {
+    uint64_t keys[MOST_KEYS];
+    for (int i = 0; i < 64; i++)
+        for (uint32_t g = 0; g < n; g++) {
+            for (uint32_t k = 0; k < MOST_KEYS; k++) keys[k] = from + test_below(&random_, 100);
+            gpu_put(gpus[g], gpu_words(gpus[g]), keys, sizeof keys);
+            const frugal_keys segment = {.table = 0, .keys = (uint64_t *)(void *)gpu_words(gpus[g]), .n = MOST_KEYS};
+            assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, g, gpu_stream(gpus[g]), &segment, 1,
+                                                                 gpu_rows(gpus[g]), 0, NULL));
+            gpu_wait(gpus[g]);
+        }
+}
+
+static void test_drift(void **state) {
+    (void)state;
+    random_.seed = test_seed("test_drift", 45);
+    frugal_cuda_server *c;
+    frugal_cuda_drift found;
+    open_world(&w, 5, FRUGAL_SGD);
+    open_gpus(2, 0);
+    frugal_served from = saves_of(&w, 1);
+    frugal_server *s = open_server(&from);
+    const double peer[] = {1000, 0, 0, 1000}, host[] = {10, 10};
+    const frugal_place_machine machine = {.devices = 2, .capacity = 120, .row_bytes = 20, .peer = peer, .host = host};
+    const frugal_cuda_serve_desc desc = {.server = s,
+                                         .ordinals = ordinals,
+                                         .gpus = 2,
+                                         .count = 1,
+                                         .placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 120}};
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_open(&desc, &c));
+    found.touches = -1;
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, &found));
+    assert_true(found.touches == 0 && !found.placed); /* nothing was looked up */
+    for (uint64_t turn = 0; turn < 3; turn++) {
+        look_up_hot(c, 2, 1000 + 100 * turn);
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, &found));
+        assert_true(found.placed && found.seconds > 1.1 * found.planned_seconds);
+        if (turn == 0) assert_true(found.touches == 2 * 64 * MOST_KEYS); /* every 16th, from each place in turn */
+        look_up_hot(c, 2, 1000 + 100 * turn);
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, &found));
+        assert_true(!found.placed && found.seconds <= 1.1 * found.planned_seconds);
+        expect_everywhere(c, 2, 1);
+    }
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, NULL, FRUGAL_PLACE_PLANNED, .1, NULL), "no machine",
+                 "");
+    frugal_cuda_serve_close(c);
+    c = open_on(s, 1, &desc.placement);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, NULL),
+                 "not counted", "");
+    frugal_cuda_serve_close(c);
+    frugal_serve_close(s);
+    close_gpus(2);
+    close_world(&w);
+}
+
 /* >>pooling */
 
 static void test_bags(void **state) {
@@ -170,8 +227,8 @@ static void test_bags(void **state) {
         gpu_put(gpus[0], gpu_rows(gpus[0]), found, sizeof found);
         segment.keys = (uint64_t *)(void *)words, bags.offsets = words + 2 * MOST_KEYS;
         if (bags.weights) bags.weights = (float *)(void *)(words + 3 * MOST_KEYS);
-        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_bags(c, 0, gpu_stream(gpus[0]), &segment, 1, &bags,
-                                                           gpu_rows(gpus[0]), NULL));
+        assert_int_equal(
+            FRUGAL_OK, frugal_cuda_serve_bags(c, 0, gpu_stream(gpus[0]), &segment, 1, &bags, gpu_rows(gpus[0]), NULL));
         gpu_get(gpus[0], found, gpu_rows(gpus[0]), sizeof found);
         assert_memory_equal(wanted, found, sizeof found);
     }
@@ -215,12 +272,15 @@ static void test_refusals(void **state) {
     const frugal_keys good = {.table = 0, .keys = keys, .n = 2}, other = {.table = 2, .keys = keys, .n = 1},
                       none = {.table = 0, .n = 1};
     gpu_put(gpus[0], keys, two, sizeof two);
-    assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_lookup(c, 1, stream, &good, 1, rows, 0, NULL), "GPU number 1", "");
+    assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_lookup(c, 1, stream, &good, 1, rows, 0, NULL), "GPU number 1",
+                 "");
     assert_fails(FRUGAL_ERR_TABLE, frugal_cuda_serve_lookup(c, 0, stream, &other, 1, rows, 0, NULL), "table 2", "");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_lookup(c, 0, stream, &none, 1, rows, 0, NULL), "`keys`", "");
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_lookup(c, 0, stream, &good, 1, rows, 4, NULL), "stride of 4", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_lookup(c, 0, stream, &good, 1, rows, 4, NULL), "stride of 4",
+                 "");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_lookup(c, 0, stream, &good, 1, NULL, 0, NULL), "no array", "");
-    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, 0, stream, &good, 1, rows, 0, NULL)); /* the second is bad */
+    assert_int_equal(FRUGAL_OK,
+                     frugal_cuda_serve_lookup(c, 0, stream, &good, 1, rows, 0, NULL)); /* the second is bad */
     gpu_get(gpus[0], found, rows, sizeof found);
     assert_memory_equal(w.tables[1] + 7 * 5, found, 5 * sizeof *found);
     for (int i = 5; i < 10; i++) assert_true(found[i] == 0);
@@ -236,7 +296,8 @@ static void test_refusals(void **state) {
     frugal_status status = frugal_cuda_serve_bags(c, 0, stream, &good, 1, &bags, rows, NULL);
     assert_true(status == FRUGAL_ERR_ARGUMENT || status == FRUGAL_ERR_KEY); /* both are wrong; the last one is told */
     bags.pooling = (frugal_pooling)2;
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_bags(c, 0, stream, &good, 1, &bags, rows, NULL), "pooling 2", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_bags(c, 0, stream, &good, 1, &bags, rows, NULL), "pooling 2",
+                 "");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_place(c, NULL), "no placement", "");
     const frugal_cuda_placement bad = {.rows = (uint32_t[]){1, ROWS + 1}, .n_rows = 2, .cache_rows = 2};
     assert_fails(FRUGAL_ERR_KEY, frugal_cuda_serve_place(c, &bad), "row 3501 at 1", "");
@@ -435,6 +496,7 @@ int main(void) {
         {"test_versions, unaligned", test_versions, set_up, tear_down, &unaligned},
         {"test_versions, three", test_versions, set_up, tear_down, &same},
         {"test_bags", test_bags, set_up, tear_down, NULL},
+        {"test_drift", test_drift, set_up, tear_down, NULL},
         {"test_refusals", test_refusals, set_up, tear_down, NULL},
         {"test_refresh_while_threads_look_up", test_refresh_while_threads_look_up, set_up, tear_down, NULL},
 #ifdef TEST_CUDA_ON_HOST
