@@ -29,8 +29,9 @@ struct served_table { /* host memory that versions of one base share */
 
 struct placed_rows { /* caches, filled by a placement */
     uint32_t users;
-    uint64_t version; /* from which they were filled */
-    uint32_t *rows;   /* rows[n_rows], as in frugal_cuda_placement */
+    uint64_t version;  /* from which they were filled */
+    uint64_t *changed; /* the bits of its rows that differ from the base; NULL: none */
+    uint32_t *rows;    /* rows[n_rows], as in frugal_cuda_placement */
     uint64_t n_rows, cache_rows;
     frugal_place_plan *plan; /* or NULL */
     float *caches[MOST_GPUS];
@@ -109,7 +110,7 @@ static void free_placed(const frugal_cuda_server *c, placed_rows *p) {
         on_gpu on(&c->gpus[g]);
         cudaFree(p->caches[g]);
     }
-    free(p->rows), free(p->plan), free(p);
+    free(p->rows), free(p->plan), free(p->changed), free(p);
 }
 
 /* Waits until the GPUs have done all lookups of the version, and frees it. */
@@ -220,13 +221,20 @@ static frugal_status open_placed(const frugal_cuda_server *c, const frugal_cuda_
     *out = p;
     if (p) p->users = 1, p->version = m->version;
     if (status == FRUGAL_OK) status = copy_placement(c, from, p);
+    if (status == FRUGAL_OK && m->changed) {
+        uint64_t bytes = (c->rows + 63) / 64 * sizeof *p->changed;
+        if ((p->changed = (uint64_t *)malloc(bytes)) != NULL)
+            memcpy(p->changed, m->changed, bytes);
+        else
+            status = fail_room("marks of rows", bytes);
+    }
     for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) status = fill_cache(c, g, m, p, staging);
     free(staging);
     return status;
 }
 
-static int is_changed(const frugal_served_memory *m, uint64_t row) {
-    return m->changed && m->changed[row / 64] >> row % 64 & 1;
+static int is_marked(const uint64_t *marks, uint64_t row) {
+    return marks && marks[row / 64] >> row % 64 & 1;
 }
 
 /* Copies the rows in which the version differs from its base to pinned memory, in their order. */
@@ -240,15 +248,15 @@ static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal
     if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for changed rows");
     float *to = v->changed;
     for (uint64_t row = 0; row < c->rows; row++) {
-        if (!is_changed(m, row)) continue;
+        if (!is_marked(m->changed, row)) continue;
         memcpy(to, m->weights + row * m->stride, c->dim * sizeof(float));
         to += c->stride;
     }
     return FRUGAL_OK;
 }
 
-/* Fills in where GPU g reads each row. Copies in caches are of the version that they were filled from; of a later one
- * they are used for rows that do not differ from the base. */
+/* Fills in where GPU g reads each row. Copies in caches are of the version that they were filled from; in another one
+ * they are used for rows that differ from the base in neither. */
 static frugal_status find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                 const served_version *v, uint32_t *words) {
     const placed_rows *p = v->placed;
@@ -256,10 +264,11 @@ static frugal_status find_words(const frugal_cuda_server *c, uint32_t g, const f
     uint64_t changed = 0;
     memset(words, 0xff, c->rows * sizeof *words);
     for (uint64_t row = 0; row < c->rows && v->n_changed > 0; row++)
-        if (is_changed(m, row)) words[row] = c->n << bits | (uint32_t)changed++;
+        if (is_marked(m->changed, row)) words[row] = c->n << bits | (uint32_t)changed++;
     for (uint64_t i = 0; i < p->n_rows; i++) {
         uint32_t row = p->rows[i], source = source_of(p, g, i);
-        if (source == FRUGAL_PLACE_HOST || (p->version != v->number && is_changed(m, row))) continue;
+        int is_old = p->version != v->number && (is_marked(m->changed, row) || is_marked(p->changed, row));
+        if (source == FRUGAL_PLACE_HOST || is_old) continue;
         words[row] = source << bits | (uint32_t)slot_of(p, source, i);
     }
     return FRUGAL_OK;
