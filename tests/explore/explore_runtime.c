@@ -784,6 +784,8 @@ int main(int argc, char **argv) {
          set_up_follower, follow_or_recall, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
+        {"serving", "[F47][F48][F49][F50]: a lookup sees one whole version, which stays until it has returned",
+         SERVING_READERS + 1, set_up_serving, look_up_or_take_over, NULL},
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
         {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
@@ -853,8 +855,6 @@ int main(int argc, char **argv) {
          set_up_follower, follow_or_recall, NULL},
         {"traces", "[F28][F29][F30][F31]: an event is read whole or not at all", TRACE_WRITERS + 1, set_up_traces,
          write_or_read_traces, count_traces},
-        {"serving", "[F47][F48][F49][F50]: a lookup sees one whole version, which stays until it has returned",
-         SERVING_READERS + 1, set_up_serving, look_up_or_take_over, NULL},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,
          NULL},
     };
