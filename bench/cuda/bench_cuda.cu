@@ -14,6 +14,7 @@
  * bags        pooled lookups and their updates.
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
+ * links       the bandwidths of the machine, between GPUs and from the host, for frugal_place.h (build/peers).
  *
  * Forward and backward are one kernel, gradient = row * 0.001, so that only Frugal is measured. Times of single lookups
  * and updates (gather, hits, bags) are of the GPU alone (bench_held.h), and stall_seconds shows that none of them
@@ -24,13 +25,14 @@
 #include "bench/cuda/bench_dynamicemb.h"
 #include "bench/cuda/bench_gather.h"
 #include "bench/cuda/bench_hits.h"
+#include "bench/cuda/bench_links.h"
 #include "bench/cuda/bench_timeline.h"
 
 /* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
  * table run while it exists */
 
 static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,   NULL,
-                                                           run_bags,   run_graph, run_timeline};
+                                                           run_bags,   run_graph, run_timeline, NULL};
 
 /* A table, as several experiments may want it. */
 typedef struct wish {
@@ -56,7 +58,7 @@ static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
 static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) {
     std::vector<wish> wishes;
     for (uint32_t i = 0; i < experiment.n; i++)
-        if (experiment.values[i] != DYNAMICEMB) add_wishes(&wishes, (uint32_t)experiment.values[i]);
+        if (experiment.values[i] != DYNAMICEMB && experiment.values[i] != LINKS) add_wishes(&wishes, (uint32_t)experiment.values[i]);
     for (const wish &w : wishes) {
         table t = table_of(m, h, speeds, w.rows, w.dim, 1);
         std::string who;
@@ -132,7 +134,10 @@ int main(int argc, char **argv) {
     print_machine(&machine, &h, &speeds);
     run_wishes(&machine, &h, &speeds);
     for (uint32_t i = 0; i < experiment.n && !bench_interrupted(); i++)
-        if (experiment.values[i] == DYNAMICEMB) run_dynamicemb(&machine, &h, &speeds);
+        if (experiment.values[i] == DYNAMICEMB)
+            run_dynamicemb(&machine, &h, &speeds);
+        else if (experiment.values[i] == LINKS)
+            run_all_links();
     held_close(&h);
     ladder_close(&machine);
     record r;

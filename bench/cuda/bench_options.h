@@ -7,13 +7,13 @@
 
 #include <stdarg.h>
 
-enum { GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, EXPERIMENTS }; /* what matters most comes first */
+enum { GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS, EXPERIMENTS }; /* what matters most comes first */
 enum { P2F, SYNC, NOCACHE };
 enum { GATE_HOST, GATE_STREAM };
 enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
-static const char *const experiments[] = {"gather", "hits", "steps", "dynamicemb", "bags", "graph", "timeline", NULL};
+static const char *const experiments[] = {"gather", "hits", "steps", "dynamicemb", "bags", "graph", "timeline", "links", NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
 static const char *const alones[] = {"staged", "place", "kept", NULL};
@@ -76,9 +76,11 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{GATE_HOST, GATE_STREAM}, 2},
      {{0}, 1},
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+    /* links: rows of memory that is read, not of a table */
+    {{{0}, 1}, {{32, 128}, 2}, {{}, 0}, {{1}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
 };
 
-static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE}, EXPERIMENTS}, rows, dim,
+static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS}, EXPERIMENTS}, rows, dim,
                     keys, devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
                     threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_STAGED}, 1}, workers = {{0}, 1},
@@ -87,6 +89,7 @@ static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps =
                 host_memory;
 static double cache = 0.05, fraction = 1, case_seconds = 1, seconds;
 static int json;
+static const char *links;
 
 static const options_entry options[] = {
     {"experiment", OPTIONS_CHOICES, &experiment, 0, 0, experiments, "what to measure"},
@@ -131,6 +134,8 @@ static const options_entry options[] = {
      "gather, hits, bags: seconds after which 3 repeats are enough"},
     {"seconds", OPTIONS_REAL, &seconds, 0, 1e6, NULL,
      "after so long nothing new is begun, and what is left out is said; 0: no limit"},
+    {"links", OPTIONS_TEXT, &links, 0, 0, NULL,
+     "links: writes the bandwidths there, for build/peers --machine; of the last --dim", "FILE"},
     LADDER_HOLD_OPTION,
     {"host-memory", OPTIONS_WHOLE64, &host_memory, 0, 1e15, NULL,
      "bytes of host memory to use at most; 0: what is available"},

@@ -177,7 +177,7 @@ void world_type::defaults() {
     refusal = cudaSuccess;
     refuse_files_only = false;
     attributes.clear();
-    peers = CUDA_ON_HOST_PEERS_NONE;
+    peers = static_cast<int>(from_environment("FRUGAL_CUDA_PEERS", CUDA_ON_HOST_PEERS_NONE));
     named.clear();
     seed = from_environment("FRUGAL_CUDA_SEED", 1);
     launches = 0;
