@@ -1,5 +1,5 @@
-/* frugal_cuda_serve.cu - tables that are only read, on GPUs (frugal_cuda_serve.h). Compiled and linked as frugal_cuda.cu
- * is, which it does not need; one C file of the program has the implementation of frugal_place.h.
+/* frugal_cuda_serve.cu - tables that are only read, on GPUs (frugal_cuda_serve.h). It is compiled as frugal_cuda.cu is,
+ * which it does not need; one C file of the program has the implementation of frugal_place.h.
  *
  * Its parts, src/cuda/, each of which includes only parts above it in this list:
  *

@@ -18,8 +18,8 @@
  * one version, whole.
  *
  * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row; 4 R more if touches
- * are counted. Of the host: 4 R while words are made, 4 R if touches are counted, 4 D per row in which the version differs from the last base. While a version is taken over, both are
- * there.
+ * are counted. Of the host: 4 R while words are made; 4 R if touches are counted, 4 R more while rows are placed; 4 D
+ * per row in which the version differs from the base. While a version is taken over, both are there.
  *
  * THREADING. Lookups: any threads, on any streams; a call returns when its work is enqueued. The other calls: one
  * thread at a time, while lookups go on. They wait until the GPUs have done all lookups of the version before.

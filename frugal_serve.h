@@ -92,8 +92,8 @@ FRUGAL_API uint64_t frugal_serve_rows(frugal_server *server, uint32_t table);
 typedef struct frugal_served_memory {
     const float *weights;
     uint64_t stride, step, version; /* stride: floats from row to row; versions are counted from 1 */
-    /* The memory that versions of one base share, which processes may map: a file, and where rows begin in it. -1: none,
-     * and all rows are to be read from `weights`. */
+    /* The memory that versions of one base share, and which can be mapped: a file, and where rows begin in it. -1:
+     * none, and all rows are to be read from `weights`. */
     int file;
     uint64_t file_at, file_bytes;
     uint64_t file_number; /* as long as it is the same, so is the file */

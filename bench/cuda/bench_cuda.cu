@@ -31,7 +31,7 @@
 /* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
  * table run while it exists */
 
-static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,   NULL,
+static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,    NULL,
                                                            run_bags,   run_graph, run_timeline, NULL};
 
 /* A table, as several experiments may want it. */
@@ -58,7 +58,8 @@ static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
 static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) {
     std::vector<wish> wishes;
     for (uint32_t i = 0; i < experiment.n; i++)
-        if (experiment.values[i] != DYNAMICEMB && experiment.values[i] != LINKS) add_wishes(&wishes, (uint32_t)experiment.values[i]);
+        if (experiment.values[i] != DYNAMICEMB && experiment.values[i] != LINKS)
+            add_wishes(&wishes, (uint32_t)experiment.values[i]);
     for (const wish &w : wishes) {
         table t = table_of(m, h, speeds, w.rows, w.dim, 1);
         std::string who;

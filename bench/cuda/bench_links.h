@@ -1,7 +1,7 @@
-/* bench_links.h - experiment links: the bandwidths of a machine, as frugal_place.h plans with them. Each GPU reads random
- * rows from its own memory, from that of each other GPU, and from host memory; the last also several GPUs at a time,
- * because they may share a root of the bus. What is read is compared: there are cards whose driver grants access to a
- * peer, and which then read something else. --links writes a file for build/peers. */
+/* bench_links.h - experiment links: the bandwidths of a machine, as frugal_place.h plans with them. Each GPU reads
+ * random rows from its own memory, from that of each other GPU, and from host memory; the last also several GPUs at a
+ * time, because they may share a root of the bus. What is read is compared: there are cards whose driver grants access
+ * to a peer, and which then read something else. --links writes a file for build/peers. */
 #ifndef FRUGAL_BENCH_CUDA_LINKS_H
 #define FRUGAL_BENCH_CUDA_LINKS_H
 

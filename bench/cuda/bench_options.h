@@ -13,7 +13,8 @@ enum { GATE_HOST, GATE_STREAM };
 enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
-static const char *const experiments[] = {"gather", "hits", "steps", "dynamicemb", "bags", "graph", "timeline", "links", NULL};
+static const char *const experiments[] = {"gather", "hits",     "steps", "dynamicemb", "bags",
+                                          "graph",  "timeline", "links", NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
 static const char *const alones[] = {"staged", "place", "kept", NULL};
@@ -80,8 +81,8 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
     {{{0}, 1}, {{32, 128}, 2}, {{}, 0}, {{1}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
 };
 
-static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS}, EXPERIMENTS}, rows, dim,
-                    keys, devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
+static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS}, EXPERIMENTS}, rows,
+                    dim, keys, devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
                     threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_STAGED}, 1}, workers = {{0}, 1},
                     pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3};

@@ -1,6 +1,9 @@
 /* served.cuh - a served version as GPUs have it: the table pinned, caches filled by a placement, and for each GPU the
  * words that say where it reads each row. Versions of one base share its pinned memory; versions of one placement share
- * their caches. Nothing of a version changes once lookups see it. */
+ * their caches. Nothing of a version changes once lookups see it.
+ *
+ * Contents: >>freeing >>making
+ */
 #ifndef FRUGAL_CUDA_SERVED_CUH
 #define FRUGAL_CUDA_SERVED_CUH
 

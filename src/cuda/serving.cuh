@@ -1,5 +1,8 @@
-/* serving.cuh - the calls of frugal_cuda_serve.h: lookups are enqueued; a version is made beside the old one, taken over,
- * and the old one is freed when the GPUs have done its lookups. */
+/* serving.cuh - the calls of frugal_cuda_serve.h: lookups are enqueued; a version is made beside the old one, taken
+ * over, and the old one is freed when the GPUs have done its lookups.
+ *
+ * Contents: >>lookups >>changes >>drift >>opening
+ */
 #ifndef FRUGAL_CUDA_SERVING_CUH
 #define FRUGAL_CUDA_SERVING_CUH
 

@@ -20,10 +20,10 @@ void cuda_on_host_set_memory(size_t bytes);                /* of each device: cu
 void cuda_on_host_set_multiprocessors(int n);              /* of each device: 2 n blocks are resident at a time; 2 */
 void cuda_on_host_set_attribute(int attribute, int value); /* what cudaDeviceGetAttribute says of every device */
 
-/* How devices read each other's memory; FRUGAL_CUDA_PEERS, or NONE: the driver says that they cannot, and kernels are not
- * hindered.
- * REAL: all can once cudaDeviceEnablePeerAccess was called; until then their kernels read zeros there. FALSE: the driver
- * says that they can, and they read zeros. With REAL and FALSE one kernel may run at a time. */
+/* How devices read each other's memory; FRUGAL_CUDA_PEERS, or NONE.
+ * NONE: the driver says that they cannot, and kernels are not hindered. REAL: all can, once cudaDeviceEnablePeerAccess
+ * was called; until then their kernels read zeros there. FALSE: the driver says that they can, and they read zeros. As
+ * long as there are zeros to read, one kernel may run at a time. */
 enum { CUDA_ON_HOST_PEERS_NONE, CUDA_ON_HOST_PEERS_REAL, CUDA_ON_HOST_PEERS_FALSE };
 void cuda_on_host_set_peers(int how);
 
