@@ -49,6 +49,10 @@ typedef struct frugal_cuda_serve_desc {
     uint32_t gpus;         /* 1 to 64 */
     frugal_cuda_placement placement;
     int count; /* touches of rows are counted, for frugal_cuda_serve_adapt */
+    /* Factored extraction: of the blocks of a lookup so many copy rows that come over a link, and only when they have
+     * finished, rows of the GPU's own memory, which the others copy. 0: all copy all. Not measured on a GPU yet, so it
+     * is not the default. */
+    uint32_t link_blocks;
 } frugal_cuda_serve_desc;
 
 /* Pins the table, fills the caches. *out is NULL on failure. Errors: ARGUMENT, DEVICE (no such GPU; or the plan reads

@@ -9,6 +9,7 @@ namespace frugal_cuda {
 constexpr uint32_t MOST_SEGMENTS = 64; /* of one launch */
 constexpr uint32_t IN_TABLE = UINT32_MAX;
 constexpr uint32_t COUNTED = 16;
+constexpr uint32_t UNIT_KEYS = 64; /* that a warp of a factored extraction takes at a time */
 
 /* A version, as kernels of one GPU see it. */
 struct served_view {
@@ -17,13 +18,17 @@ struct served_view {
                                   * its base; each [slots][stride] */
     const float *table;          /* the base, in host memory; rows table_stride floats apart */
     uint64_t table_stride, stride;
-    uint32_t dim, slot_bits;
-    uint64_t *bad;     /* in host memory: bits of enum served_mistake */
+    uint32_t dim, slot_bits, own; /* own: the source that is this GPU's memory */
+    uint64_t *bad;                /* in host memory: bits of enum served_mistake */
     uint32_t *touches; /* touches[rows]: of every COUNTED-th key of a lookup, from `turn` on; NULL: not counted */
     uint32_t turn;
 };
 
 enum served_mistake { BAD_KEY = 1, BAD_BAGS = 2 };
+
+struct extraction_turns { /* of a stream: units that were taken, and warps that have ended */
+    uint32_t own, link, ended, pad;
+};
 
 struct served_segment {
     const void *keys;
@@ -36,9 +41,14 @@ struct served_request {
     uint32_t n_segments, n; /* n: keys */
 };
 
-/* The row of a position; NULL: its key is out of range. One lane of those that ask `counts`. */
-__device__ static inline const float *find_row(const served_view &v, const served_request &r, uint32_t position,
-                                               int counts) {
+/* What a key stands for. */
+struct found_row {
+    const float *at; /* NULL: the key is out of range */
+    uint64_t row;
+    int is_own; /* it is read from this GPU's memory */
+};
+
+__device__ static inline found_row find_row(const served_view &v, const served_request &r, uint32_t position) {
     uint32_t low = 0, high = r.n_segments;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
@@ -50,40 +60,85 @@ __device__ static inline const float *find_row(const served_view &v, const serve
     const served_segment &s = r.segments[low];
     uint32_t i = position - s.begin;
     uint64_t key = s.is32 ? (uint64_t)(int64_t)((const int32_t *)s.keys)[i] : ((const uint64_t *)s.keys)[i];
-    if (key >= s.rows) return NULL;
+    if (key >= s.rows) return {NULL, 0, 1};
     uint64_t row = s.first_row + key;
-    if (counts && v.touches && (position + v.turn) % COUNTED == 0) /* relaxed: a hint */
-        gpu_atomic<uint32_t>(v.touches[row]).fetch_add(1, cuda::memory_order_relaxed);
-    uint32_t word = v.where[row];
-    if (word == IN_TABLE) return v.table + row * v.table_stride;
-    uint32_t slot = word & ((1u << v.slot_bits) - 1);
-    return v.sources[word >> v.slot_bits] + (uint64_t)slot * v.stride;
+    uint32_t word = v.where[row], source = word >> v.slot_bits, slot = word & ((1u << v.slot_bits) - 1);
+    if (word == IN_TABLE) return {v.table + row * v.table_stride, row, 0};
+    return {v.sources[source] + (uint64_t)slot * v.stride, row, source == v.own};
+}
+
+/* Counts every COUNTED-th key of a lookup. One lane of those that copy its row calls it. */
+__device__ static inline void count_touch(const served_view &v, const found_row &found, uint64_t position) {
+    if (found.at && v.touches && (position + v.turn) % COUNTED == 0) /* relaxed: a hint */
+        gpu_atomic<uint32_t>(v.touches[found.row]).fetch_add(1, cuda::memory_order_relaxed);
 }
 
 __device__ static inline void report_mistake(const served_view &v, enum served_mistake mistake) {
     system_atomic<uint64_t>(*v.bad).store(mistake, cuda::memory_order_relaxed); /* relaxed: a message */
 }
 
-/* Copies the rows of all positions to out[n][stride]. All elements that a lane copies are under way before the first is
- * stored. A row that is not there is zeros. */
+/* Copies a row, by a group of lanes. All elements that a lane copies are under way before the first is stored. A row
+ * that is not there is zeros. */
+template <int V>
+__device__ static inline void copy_found(const served_view &v, const lane_group<V> &group, const found_row &found,
+                                         uint64_t position, float *to) {
+    if (group.lane == 0) count_touch(v, found, position);
+    if (!found.at && group.lane == 0) report_mistake(v, BAD_KEY);
+    for (uint32_t tile = group.lane * V; tile < v.dim; tile += TILE) {
+        pack<V> x[PASSES] = {};
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (found.at && tile + 32 * p < v.dim) x[p] = load_pack<V>(found.at + tile + 32 * p);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (tile + 32 * p < v.dim) store_pack<V>(to + tile + 32 * p, x[p]);
+    }
+}
+
+/* Copies the rows of all positions to out[n][stride]. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_kernel(served_view v, served_request r, float *out, uint64_t stride) {
     lane_group<V> group;
-    for (uint64_t item = group.first + group.of_warp; item < r.n; item += group.stride) {
-        const float *from = find_row(v, r, (uint32_t)item, group.lane == 0);
-        float *to = out + item * stride;
-        if (!from && group.lane == 0) report_mistake(v, BAD_KEY);
-        for (uint32_t tile = group.lane * V; tile < v.dim; tile += TILE) {
-            pack<V> x[PASSES] = {};
-            FRUGAL_ALL_PASSES
-            for (uint32_t p = 0; p < PASSES; p++)
-                if (from && tile + 32 * p < v.dim) x[p] = load_pack<V>(from + tile + 32 * p);
-            FRUGAL_ALL_PASSES
-            for (uint32_t p = 0; p < PASSES; p++)
-                if (tile + 32 * p < v.dim) store_pack<V>(to + tile + 32 * p, x[p]);
+    for (uint64_t item = group.first + group.of_warp; item < r.n; item += group.stride)
+        copy_found<V>(v, group, find_row(v, r, (uint32_t)item), item, out + item * stride);
+}
+
+/* The same, factored (UGache, section 5.3). The first blocks copy only rows that come over a link: from host memory, or
+ * from a peer. So the link is busy from the first moment, and no more threads stall for it than it can serve. The other
+ * blocks copy rows of the GPU's own memory, and so do the first ones when they have finished. Warps take units of keys
+ * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,
+                                   extraction_turns *turns) {
+    lane_group<V> group;
+    uint32_t units = (r.n + UNIT_KEYS - 1) / UNIT_KEYS;
+    int own = blockIdx.x >= link_blocks;
+    for (;;) {
+        uint32_t unit = 0;
+        if (threadIdx.x % WARP == 0) /* relaxed: only numbers are given out */
+            unit = gpu_atomic<uint32_t>(own ? turns->own : turns->link).fetch_add(1, cuda::memory_order_relaxed);
+        unit = __shfl_sync(FULL_WARP, unit, 0);
+        if (unit >= units && own) break;
+        if (unit >= units) {
+            own = 1;
+            continue;
+        }
+        for (uint32_t k = group.of_warp; k < UNIT_KEYS; k += V) {
+            uint64_t item = (uint64_t)unit * UNIT_KEYS + k;
+            if (item >= r.n) break;
+            found_row found = find_row(v, r, (uint32_t)item);
+            if (found.is_own == own) copy_found<V>(v, group, found, item, out + item * stride);
         }
     }
+    if (threadIdx.x % WARP != 0) return;
+    /* The last warp makes the counts ready for the next launch on the stream. */
+    uint32_t warps = gridDim.x * blockDim.x / WARP;
+    if (gpu_atomic<uint32_t>(turns->ended).fetch_add(1, cuda::memory_order_relaxed) + 1 < warps) return;
+    gpu_atomic<uint32_t>(turns->own).store(0, cuda::memory_order_relaxed);
+    gpu_atomic<uint32_t>(turns->link).store(0, cuda::memory_order_relaxed);
+    gpu_atomic<uint32_t>(turns->ended).store(0, cuda::memory_order_relaxed);
 }
 
 /* Pools rows into pooled[n_bags][dim], bags.stride floats apart, in the order of frugal_pool_kernel; each group does a
@@ -101,12 +156,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
             pack<V> sum = {};
             FRUGAL_SOME_ROWS
             for (uint32_t i = begin; i < end; i++) {
-                const float *from = find_row(v, r, i, e == 0);
+                const found_row found = find_row(v, r, i);
                 pack<V> x = {};
-                if (from)
-                    x = load_pack<V>(from + e);
+                if (found.at)
+                    x = load_pack<V>(found.at + e);
                 else if (e == 0)
                     report_mistake(v, BAD_KEY);
+                if (e == 0) count_touch(v, found, i);
                 float weight = bags.weights ? bags.weights[i] : 1;
                 for (int k = 0; k < V; k++) {
                     float product = bags.weights ? frugal_mul(weight, x.x[k]) : x.x[k];

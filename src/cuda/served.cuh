@@ -20,6 +20,7 @@ namespace frugal_cuda {
 
 constexpr uint32_t MOST_GPUS = FRUGAL_PLACE_MAX_DEVICES;
 constexpr uint32_t FILL_ROWS = 4096; /* of a copy to a cache */
+constexpr uint32_t TURNS = 64;       /* streams of a GPU on which extraction is factored; on others it is not */
 
 struct served_table { /* host memory that versions of one base share */
     uint32_t users;
@@ -69,6 +70,10 @@ struct serving_gpu : gpu_context {
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
     uint32_t lookups;        /* mod 2^32 */
+    uint32_t link_blocks;    /* of a factored extraction; 0: it is not factored */
+    extraction_turns *turns; /* turns[TURNS], of streams[n_streams]; NULL: not factored */
+    cudaStream_t streams[TURNS];
+    uint32_t n_streams;
 };
 
 } /* namespace frugal_cuda */
@@ -337,6 +342,7 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     part->view.table = (const float *)(const void *)((const char *)table +
                                                      ((const char *)v->table->weights - (const char *)v->table->map));
     part->view.table_stride = m->stride, part->view.stride = c->stride, part->view.dim = c->dim;
+    part->view.own = g;
     part->view.bad = (uint64_t *)bad;
     if (error == cudaSuccess) find_words(c, g, m, v, words);
     if (error == cudaSuccess) error = cudaMemcpy(part->where, words, c->rows * sizeof *words, cudaMemcpyHostToDevice);

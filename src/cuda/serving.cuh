@@ -93,11 +93,22 @@ static cudaError_t note_use(served_part *part, cudaStream_t stream) {
     return cudaEventRecord(part->uses[i].ended, stream);
 }
 
+/* Counts for a factored extraction on the stream; NULL: it is not factored. */
+static extraction_turns *turns_of(serving_gpu *gpu, cudaStream_t stream) {
+    uint32_t i = 0;
+    if (!gpu->turns) return NULL;
+    while (i < gpu->n_streams && gpu->streams[i] != stream) i++;
+    if (i == TURNS) return NULL;
+    if (i == gpu->n_streams) gpu->streams[gpu->n_streams++] = stream;
+    return &gpu->turns[i];
+}
+
 /* What a lookup enqueues: its segments, MOST_SEGMENTS at a time; or its bags, which are one launch. */
-static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
+static cudaError_t enqueue_extraction(const frugal_cuda_server *c, serving_gpu *gpu, const served_view &view,
                                       cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
                                       const frugal_bags *bags, float *rows, uint64_t stride) {
     cudaError_t error = cudaSuccess;
+    extraction_turns *turns = turns_of(gpu, stream);
     int wide = moves_packs(&view, rows, stride);
     if (bags) {
         served_request r = request_of(c, segments, n_segments);
@@ -112,6 +123,17 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
             request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
         uint32_t grid = blocks_for(gpu, 0, wide, r.n);
         if (r.n == 0) continue;
+        if (turns) {
+            uint32_t links = gpu->link_blocks, most = gpu->resident[0][wide];
+            uint64_t keys = BLOCK_THREADS / WARP * UNIT_KEYS, blocks = (r.n + keys - 1) / keys + links;
+            grid = (uint32_t)(blocks < most ? blocks : most);
+            error = wide ? FRUGAL_LAUNCH(frugal_extract_factored_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows,
+                                         stride, links, turns)
+                         : FRUGAL_LAUNCH(frugal_extract_factored_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows,
+                                         stride, links, turns);
+            rows += (uint64_t)r.n * stride;
+            continue;
+        }
         error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
                      : FRUGAL_LAUNCH(frugal_extract_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows, stride);
         rows += (uint64_t)r.n * stride;
@@ -165,7 +187,7 @@ static frugal_status fail_check(const frugal_cuda_server *c, uint32_t g, uint32_
  * whose driver grants it, and which then read something else. */
 static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                 const served_version *v, uint64_t *key, float *row) {
-    const serving_gpu *gpu = &c->gpus[g];
+    serving_gpu *gpu = &c->gpus[g];
     const placed_rows *p = v->placed;
     uint64_t seen = 0;
     on_gpu on(gpu);
@@ -334,6 +356,20 @@ static frugal_status open_counting(frugal_cuda_server *c) {
     return FRUGAL_OK;
 }
 
+static frugal_status open_turns(frugal_cuda_server *c, uint32_t link_blocks) {
+    for (uint32_t g = 0; g < c->n; g++) {
+        serving_gpu *gpu = &c->gpus[g];
+        uint32_t most = gpu->resident[0][0] < gpu->resident[0][1] ? gpu->resident[0][0] : gpu->resident[0][1];
+        on_gpu on(gpu);
+        gpu->link_blocks = link_blocks < most ? link_blocks : most - 1;
+        if (most < 2) continue; /* there is nothing to divide */
+        cudaError_t error = cudaMalloc((void **)&gpu->turns, TURNS * sizeof *gpu->turns);
+        if (error == cudaSuccess) error = cudaMemset(gpu->turns, 0, TURNS * sizeof *gpu->turns);
+        if (error != cudaSuccess) return fail_serving(gpu, error, "memory for factored extraction");
+    }
+    return FRUGAL_OK;
+}
+
 static frugal_status open_serving_gpu(serving_gpu *gpu) {
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
     if (status != FRUGAL_OK) return status;
@@ -342,6 +378,8 @@ static frugal_status open_serving_gpu(serving_gpu *gpu) {
     cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<1>, processors, &gpu->resident[0][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<4>, processors, &gpu->resident[0][1]);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<1>, processors, NULL);
+    if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<4>, processors, NULL);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<1>, processors, &gpu->resident[1][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<4>, processors, &gpu->resident[1][1]);
     return fail_serving(gpu, error, "loading kernels");
@@ -373,6 +411,7 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     memset(c->words, 0, c->n * sizeof *c->words);
     for (uint32_t g = 0; g < c->n; g++) c->gpus[g].bad = &c->words[g];
     if (desc->count && (status = open_counting(c)) != FRUGAL_OK) return status;
+    if (desc->link_blocks && (status = open_turns(c, desc->link_blocks)) != FRUGAL_OK) return status;
     return change(c, &desc->placement);
 }
 
@@ -412,7 +451,7 @@ void frugal_cuda_serve_close(frugal_cuda_server *c) {
     free_version(c, c->gpus[0].now);
     for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
         on_gpu on(&c->gpus[g]);
-        cudaFree(c->gpus[g].touches);
+        cudaFree(c->gpus[g].touches), cudaFree(c->gpus[g].turns);
         if (g == 0 && c->words) cudaFreeHost(c->words);
     }
     for (uint32_t g = 0; g < c->n; g++) pthread_mutex_destroy(&c->gpus[g].lock);

@@ -55,11 +55,17 @@ static void make_plan(uint32_t n, uint64_t capacity, frugal_place_policy policy,
     assert_int_equal(FRUGAL_PLACE_OK, frugal_place_make_plan(&machine, levels, 3, policy, plan));
 }
 
-static frugal_cuda_server *open_on(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement) {
+static frugal_cuda_server *open_factored(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement,
+                                         uint32_t link_blocks) {
     frugal_cuda_server *c;
-    const frugal_cuda_serve_desc desc = {.server = s, .ordinals = ordinals, .gpus = n, .placement = *placement};
+    const frugal_cuda_serve_desc desc = {
+        .server = s, .ordinals = ordinals, .gpus = n, .placement = *placement, .link_blocks = link_blocks};
     if (frugal_cuda_serve_open(&desc, &c) != FRUGAL_OK) fail_msg("%s", frugal_message());
     return c;
+}
+
+static frugal_cuda_server *open_on(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement) {
+    return open_factored(s, n, placement, 0);
 }
 
 /* Looks up random keys of both tables on a GPU; the rows must be those of version v. */
@@ -98,6 +104,7 @@ typedef struct layout {
     uint32_t n, dim;
     size_t unaligned;
     int policy; /* -1: no plan; -2: no cache */
+    uint32_t link_blocks;
 } layout;
 
 static void test_versions(void **state) {
@@ -115,7 +122,7 @@ static void test_versions(void **state) {
     for (int o = 0; o < 2; o++) {
         frugal_served from = saves_of(&w, orders[o][0]);
         frugal_server *s = open_server(&from);
-        frugal_cuda_server *c = open_on(s, l->n, &placement);
+        frugal_cuda_server *c = open_factored(s, l->n, &placement, l->link_blocks);
         expect_everywhere(c, l->n, orders[o][0]);
         for (int i = 1; i < 6; i++) {
             from = saves_of(&w, orders[o][i]);
@@ -488,11 +495,13 @@ static int tear_down_failures(void **state) { /* calls that free have failed, to
 #endif
 
 int main(void) {
-    static layout one = {1, 5, 0, -1}, wide = {1, 36, 0, -1}, none = {1, 32, 0, -2}, unaligned = {1, 32, 1, -1};
-    static layout same = {3, 12, 0, -1};
+    static layout one = {1, 5, 0, -1, 0}, wide = {1, 36, 0, -1, 0}, none = {1, 32, 0, -2, 0},
+                  unaligned = {1, 32, 1, -1, 0};
+    static layout same = {3, 12, 0, -1, 0}, factored = {2, 5, 0, -1, 1}, factored_wide = {1, 36, 0, -1, 3},
+                  all_links = {1, 12, 0, -2, 1000};
 #ifdef TEST_CUDA_ON_HOST
-    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED},
-                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED};
+    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED, 0}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED, 0},
+                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS, 2}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED, 0};
 #endif
     const struct CMUnitTest tests[] = {
         {"test_versions, dim 5", test_versions, set_up, tear_down, &one},
@@ -500,6 +509,9 @@ int main(void) {
         {"test_versions, no cache", test_versions, set_up, tear_down, &none},
         {"test_versions, unaligned", test_versions, set_up, tear_down, &unaligned},
         {"test_versions, three", test_versions, set_up, tear_down, &same},
+        {"test_versions, factored", test_versions, set_up, tear_down, &factored},
+        {"test_versions, factored, dim 36", test_versions, set_up, tear_down, &factored_wide},
+        {"test_versions, factored, no cache", test_versions, set_up, tear_down, &all_links},
         {"test_bags", test_bags, set_up, tear_down, NULL},
         {"test_drift", test_drift, set_up, tear_down, NULL},
         {"test_refusals", test_refusals, set_up, tear_down, NULL},
