@@ -14,6 +14,7 @@
  * bags        pooled lookups and their updates.
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
+ * serve       lookups of a table that is only read: the plain kernel, and factored extraction.
  * links       the bandwidths of the machine, between GPUs and from the host, for frugal_place.h (build/peers).
  *
  * Forward and backward are one kernel, gradient = row * 0.001, so that only Frugal is measured. Times of single lookups
@@ -26,13 +27,14 @@
 #include "bench/cuda/bench_gather.h"
 #include "bench/cuda/bench_hits.h"
 #include "bench/cuda/bench_links.h"
+#include "bench/cuda/bench_serve.h"
 #include "bench/cuda/bench_timeline.h"
 
 /* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
  * table run while it exists */
 
-static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,    NULL,
-                                                           run_bags,   run_graph, run_timeline, NULL};
+static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,     run_steps, NULL,     run_bags,
+                                                           run_graph,  run_timeline, NULL,      run_serve};
 
 /* A table, as several experiments may want it. */
 typedef struct wish {

@@ -7,14 +7,25 @@
 
 #include <stdarg.h>
 
-enum { GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS, EXPERIMENTS }; /* what matters most comes first */
+enum {
+    GATHER,
+    HITS,
+    STEPS,
+    DYNAMICEMB,
+    BAGS,
+    GRAPH,
+    TIMELINE,
+    LINKS,
+    SERVE,
+    EXPERIMENTS
+}; /* what matters most comes first */
 enum { P2F, SYNC, NOCACHE };
 enum { GATE_HOST, GATE_STREAM };
 enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
 static const char *const experiments[] = {"gather", "hits",     "steps", "dynamicemb", "bags",
-                                          "graph",  "timeline", "links", NULL};
+                                          "graph",  "timeline", "links", "serve",      NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
 static const char *const alones[] = {"staged", "place", "kept", NULL};
@@ -79,17 +90,27 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
     /* links: rows of memory that is read, not of a table */
     {{{0}, 1}, {{32, 128}, 2}, {{}, 0}, {{1}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
+    /* serve */
+    {{{10e6}, 1},
+     {{32, 128}, 2},
+     {{26624, 262144, 1048576}, 3},
+     {{1}, 1},
+     {{GATE_HOST}, 1},
+     {{0}, 1},
+     {{FRUGAL_SGD}, 1}},
 };
 
-static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS}, EXPERIMENTS}, rows,
-                    dim, keys, devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
-                    threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
+static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS, SERVE}, EXPERIMENTS},
+                    rows, dim, keys, devices, gate, loader, optimizer,
+                    batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6}, threads = {{1, 0}, 2},
+                    hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_STAGED}, 1}, workers = {{0}, 1},
-                    pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3};
+                    pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3},
+                    link_blocks = {{0, 4, 8, 16}, 4};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50,
                 host_memory;
 static double cache = 0.05, fraction = 1, case_seconds = 1, seconds;
-static int json;
+static int json, hits_given;
 static const char *links;
 
 static const options_entry options[] = {
@@ -110,7 +131,10 @@ static const options_entry options[] = {
     {"batch", OPTIONS_WHOLES, &batch, 1, 1 << 24, NULL, "gather: rows at a time"},
     {"threads", OPTIONS_WHOLES, &threads, 0, 64, NULL,
      "gather: of the processor's gather; 0: half of the processors, 8 at most"},
-    {"hits", OPTIONS_REALS, &hits, 0, 1, NULL, "hits: keys of rows that are in the cache, as a share"},
+    {"hits", OPTIONS_REALS, &hits, 0, 1, NULL,
+     "hits, serve: keys of rows that are in the cache, as a share; serve has .8,.9,.95,.98", NULL, NULL, &hits_given},
+    {"link-blocks", OPTIONS_WHOLES, &link_blocks, 0, 65536, NULL,
+     "serve: blocks that copy rows that come over the link first; 0: the plain kernel"},
     {"l2", OPTIONS_CHOICES, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
     {"system", OPTIONS_CHOICES, &system_option, 0, 0, systems, "steps"},
