@@ -1,6 +1,6 @@
-/* bench_serve.h - experiment serve: lookups of a table that is only read (frugal_cuda_serve.h), by the share of keys whose
- * rows are cached; the plain kernel beside factored extraction with several numbers of blocks for the link. They take
- * turns, batch by batch, each with a server of its own, whose caches have the first rows of the table.
+/* bench_serve.h - experiment serve: lookups of a table that is only read (frugal_cuda_serve.h), by the share of keys
+ * whose rows are cached; the plain kernel beside factored extraction with several numbers of blocks for the link. They
+ * take turns, batch by batch, each with a server of its own, whose caches have the first rows of the table.
  */
 #ifndef FRUGAL_BENCH_CUDA_SERVE_H
 #define FRUGAL_BENCH_CUDA_SERVE_H
