@@ -2,16 +2,16 @@
  * includes it beside frugal_serve.h, and compiles frugal_cuda_serve.cu as frugal_cuda.cu is compiled. Trainers need
  * neither.
  *
- *      frugal_cuda_serve_desc desc = {.server = s, .ordinals = gpus, .gpus = 4, .rows = hottest_first, .n_rows = n,
- *                                     .plan = &plan};                      frugal_place_make_plan (frugal_place.h)
+ *      frugal_cuda_serve_desc desc = {.server = s, .ordinals = gpus, .gpus = 4,
+ *                                     .placement = {.rows = hottest_first, .n_rows = n, .plan = &plan}};
  *      frugal_cuda_server *c;
  *      frugal_cuda_serve_open(&desc, &c);
  *      frugal_cuda_serve_lookup(c, 0, stream, &keys, 1, rows, dim, NULL);  keys and rows in the memory of GPU 0
  *
  * SOURCES. Each GPU has a word for each row that says where it reads the row: in its own memory, in that of a peer, or
  * in host memory. A plan says which GPUs keep which rows; without one, each keeps as many of the hottest rows as it has
- * room for. Rows that no GPU keeps are read in place, in host memory, which all servers and processes share. A kernel
- * copies each row once, from its source; nothing waits for the host.
+ * room for. Rows that no GPU keeps are read in place, in the host memory that versions of one base share.
+ * A kernel copies each row once, from its source; nothing waits for the host.
  *
  * VERSIONS. frugal_cuda_serve_refresh takes over the version that the server's lookups see (frugal_serve.h). Rows that
  * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
@@ -81,7 +81,8 @@ FRUGAL_API frugal_status frugal_cuda_serve_refresh(frugal_cuda_server *c);
 FRUGAL_API frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const frugal_cuda_placement *placement);
 
 typedef struct frugal_cuda_drift {
-    double seconds, planned_seconds; /* of a step, predicted from what was counted: with the rows cached now; planned */
+    /* Predicted for all that was counted: with the rows cached now; planned. Only their ratio means anything. */
+    double seconds, planned_seconds;
     double touches;                  /* that was counted; of earlier calls a half, a quarter, ... */
     int placed;                      /* 1: rows were placed as planned */
 } frugal_cuda_drift;

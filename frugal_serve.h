@@ -79,7 +79,7 @@ typedef struct frugal_serve_info {
     uint64_t rows;      /* of all tables */
     uint64_t step;      /* of the version that lookups see now: the next step to train */
     uint64_t versions;  /* that there have been */
-    uint64_t own_bytes; /* memory of this version that it shares with no other version and no other process */
+    uint64_t own_bytes; /* memory that this version, when it was made, shared with no version and no other process */
     uint32_t n_tables, dim;
 } frugal_serve_info;
 FRUGAL_API frugal_status frugal_serve_get_info(frugal_server *server, frugal_serve_info *out);

@@ -22,6 +22,7 @@ typedef struct served {
     saved_chain chain;            /* the last of its saves; id 0: it is a table's file */
     uint64_t in_file;             /* the id of the last save whose rows are in the memory that versions share */
     uint64_t number, file_number; /* of the version, from 1; of the version with which its file came */
+    uint64_t own_bytes;
 } served;
 
 /* >>layout */
@@ -182,7 +183,7 @@ static frugal_status read_served(const frugal_served *from, uint32_t threads, co
     v->chain = (saved_chain){last->head.id, last->head.base, last->head.sequence, from->part, last->head.parts};
     v->in_file = next > 0 ? before->in_file : v->chain.id;
     close_all_saved(v->f);
-    mprotect(v->map, v->bytes, PROT_READ); /* may fail: nobody writes there anyway */
+    if (v->file >= 0) mprotect(v->map, v->bytes, PROT_READ); /* may fail: nobody writes there anyway */
     if (v->is_private) make_present(v->map, v->bytes);
     return FRUGAL_OK;
 }
@@ -287,7 +288,7 @@ static frugal_status open_served(const frugal_served *from, uint32_t threads, co
     return status;
 }
 
-/* Bytes of memory that this version shares with no other one, and with no other process. */
+/* Bytes of memory that this version, when it was made, shared with no other one, and with no other process. */
 static uint64_t own_bytes(const served *v) {
     uint64_t bytes = 0, page_end = 0;
     const frugal *f = v->f;

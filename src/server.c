@@ -7,7 +7,7 @@
  */
 #include "host.h"
 
-#define SERVED_AT    48 /* bits of the word below the version's place: lookups that have begun */
+#define SERVED_AT    63 /* bits of the word below the version's place: lookups that have begun */
 #define SERVED_BEGUN ((UINT64_C(1) << SERVED_AT) - 1)
 
 struct frugal_server {
@@ -40,6 +40,7 @@ static uint32_t serving_threads(uint32_t wanted) {
 static void number_version(frugal_server *s, served *v, const served *before) {
     v->number = ++s->n_versions;
     v->file_number = v->is_private ? before->file_number : v->number;
+    v->own_bytes = own_bytes(v);
 }
 
 frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **out) {
@@ -105,16 +106,19 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
     for (uint32_t i = 0; i < n_segments; i++) {
         const frugal_keys *keys = &segments[i];
-        char whose[32];
-        snprintf(whose, sizeof whose, "segment %u", i);
         if (keys->table >= f->desc.n_tables)
-            return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", whose, keys->table, f->desc.n_tables);
-        if (!has_key_array(keys)) return fail_key_array(keys, whose);
+            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u: table %u; there are %u", i, keys->table, f->desc.n_tables);
+        if (!has_key_array(keys)) {
+            char whose[32];
+            snprintf(whose, sizeof whose, "segment %u", i);
+            return fail_key_array(keys, whose);
+        }
         uint64_t rows = f->desc.tables[keys->table].rows;
         for (uint32_t k = 0; k < keys->n; k++)
             if (key_at(keys, k) >= rows)
-                return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of %s: table %u has %llu rows, keys start at 0",
-                                   (long long)key_at(keys, k), k, whose, keys->table, (unsigned long long)rows);
+                return frugal_fail(FRUGAL_ERR_KEY,
+                                   "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
+                                   (long long)key_at(keys, k), k, i, keys->table, (unsigned long long)rows);
         *n += keys->n;
     }
     return FRUGAL_OK;
@@ -203,15 +207,14 @@ frugal_status frugal_serve_bags(frugal_server *s, const frugal_keys *segments, u
 
 frugal_status frugal_serve_get_info(frugal_server *s, frugal_serve_info *out) {
     if (!s || !out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_get_info: no server, or `out` is NULL");
-    pthread_mutex_lock(&s->refreshing);
-    const served *v = &s->versions[frugal_load_relaxed(&s->word) >> SERVED_AT]; /* relaxed: under the lock */
+    const served *v = begin_serving(s);
     *out = (frugal_serve_info){.rows = v->f->store.rows,
                                .step = v->step,
-                               .versions = s->n_versions,
-                               .own_bytes = own_bytes(v),
+                               .versions = v->number,
+                               .own_bytes = v->own_bytes,
                                .n_tables = v->f->desc.n_tables,
                                .dim = v->f->store.dim};
-    pthread_mutex_unlock(&s->refreshing);
+    end_serving(s, v);
     return FRUGAL_OK;
 }
 

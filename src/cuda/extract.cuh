@@ -19,12 +19,12 @@ struct served_view {
     const float *table;          /* the base, in host memory; rows table_stride floats apart */
     uint64_t table_stride, stride;
     uint32_t dim, slot_bits, own; /* own: the source that is this GPU's memory */
-    uint64_t *bad;                /* in host memory: bits of enum served_mistake */
+    uint64_t *bad;                /* in host memory: the last served_mistake; 0: none */
     uint32_t *touches; /* touches[rows]: of every COUNTED-th key of a lookup, from `turn` on; NULL: not counted */
     uint32_t turn;
 };
 
-enum served_mistake { BAD_KEY = 1, BAD_BAGS = 2 };
+enum served_mistake { BAD_KEY = 1, BAD_BAGS };
 
 struct extraction_turns { /* of a stream: units that were taken, and warps that have ended */
     uint32_t own, link, ended, pad;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,
                                    extraction_turns *turns) {
     lane_group<V> group;
-    uint32_t units = (r.n + UNIT_KEYS - 1) / UNIT_KEYS;
+    uint32_t units = r.n / UNIT_KEYS + (r.n % UNIT_KEYS != 0);
     int own = blockIdx.x >= link_blocks;
     for (;;) {
         uint32_t unit = 0;

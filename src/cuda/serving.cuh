@@ -33,6 +33,7 @@ static uint32_t blocks_for(const serving_gpu *gpu, int pools, int wide, uint64_t
 
 /* What an earlier lookup has found: once. */
 static frugal_status check_mistakes(const serving_gpu *gpu, const char *call) {
+    if (__atomic_load_n(gpu->bad, __ATOMIC_RELAXED) == 0) return FRUGAL_OK;
     uint64_t bad = __atomic_exchange_n(gpu->bad, 0, __ATOMIC_RELAXED); /* a message */
     if (bad == BAD_KEY)
         return frugal_fail(FRUGAL_ERR_KEY, "%s: an earlier lookup on GPU %d had a key that is out of range", call,
@@ -333,9 +334,10 @@ static frugal_status adapt(frugal_cuda_server *c, const frugal_place_machine *ma
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: %s", frugal_place_strerror(planned));
     if (status == FRUGAL_OK && all > 0) {
         *out = {predict_now(c, machine, all), plan.seconds, all * COUNTED, 0};
-        out->placed = out->seconds > (1 + worse) * out->planned_seconds;
         const frugal_cuda_placement placement = {rows, c->rows, 0, &plan};
-        if (out->placed) status = change(c, &placement);
+        int is_worse = out->seconds > (1 + worse) * out->planned_seconds;
+        if (is_worse) status = change(c, &placement);
+        out->placed = is_worse && status == FRUGAL_OK;
     }
     free(rows);
     return status;
