@@ -20,7 +20,7 @@ struct served_view {
     uint64_t table_stride, stride;
     uint32_t dim, slot_bits, own; /* own: the source that is this GPU's memory */
     uint64_t *bad;                /* in host memory: the last served_mistake; 0: none */
-    uint32_t *touches; /* touches[rows]: of every COUNTED-th key of a lookup, from `turn` on; NULL: not counted */
+    uint32_t *touches; /* touches[rows]: of every COUNTED-th key, of which `turn` came before; NULL: not counted */
     uint32_t turn;
 };
 

@@ -69,7 +69,7 @@ struct serving_gpu : gpu_context {
     uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
-    uint32_t lookups;        /* mod 2^32 */
+    uint32_t keys_seen; /* by lookups, mod 2^32: so every COUNTED-th key of all is counted, however few a lookup has */
     uint32_t link_blocks;    /* of a factored extraction; 0: it is not factored */
     extraction_turns *turns; /* turns[TURNS], of streams[n_streams]; NULL: not factored */
     cudaStream_t streams[TURNS];

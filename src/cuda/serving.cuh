@@ -162,7 +162,8 @@ static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t strea
     on_gpu on(gpu);
     cudaError_t error = cudaSuccess;
     served_view view = part->view;
-    view.touches = gpu->touches, view.turn = gpu->lookups++;
+    view.touches = gpu->touches, view.turn = gpu->keys_seen;
+    gpu->keys_seen += (uint32_t)n;
     if (bags ? bags->n_bags > 0 : n > 0)
         error = enqueue_extraction(c, gpu, view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
     cudaError_t noted = note_use(part, stream); /* also if a part of it was not enqueued */
