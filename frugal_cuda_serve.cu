@@ -1,5 +1,5 @@
 /* frugal_cuda_serve.cu - tables that are only read, on GPUs (frugal_cuda_serve.h). It is compiled as frugal_cuda.cu is,
- * which it does not need; one C file of the program has the implementation of frugal_place.h.
+ * which it does not need.
  *
  * Its parts, src/cuda/, each of which includes only parts above it in this list:
  *
@@ -21,6 +21,11 @@
  * enqueued under a lock of its GPU, and an event follows it on its stream; the old version is freed when these events
  * have come.
  */
+#undef FRUGAL_STATIC
+#define FRUGAL_STATIC /* the program's own copy of the next, if there is one, stays its own */
+#define FRUGAL_PLACE_IMPLEMENTATION
+#include "frugal_place.h"
+#undef FRUGAL_STATIC
 #include "src/cuda/toolkit.cuh"
 #include "src/cuda/context.cuh"
 #include "src/cuda/rows.cuh"

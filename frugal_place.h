@@ -937,7 +937,8 @@ FRUGAL_PLACE_API uint64_t frugal_place_rank(const frugal_place *p, uint32_t part
 }
 
 FRUGAL_PLACE_API frugal_place_report frugal_place_get_report(const frugal_place *p, uint64_t batch) {
-    frugal_place_report r = {0};
+    frugal_place_report r;
+    memset(&r, 0, sizeof r);
     for (uint64_t x = 0; x < p->rows; x++) {
         const uint32_t *count = frugal_priv_place_counts(p, x);
         uint32_t home = frugal_place_home(p, x);
@@ -1340,10 +1341,12 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan) {
     static const uint32_t turns[FRUGAL_PLACE_MAX_PATTERNS] = {0, 40, 40, 32, 11}; /* nested: 50,000 trials at most */
-    frugal_priv_place_search s = {.machine = machine, .levels = levels, .n_levels = n};
+    frugal_priv_place_search s;
     uint64_t all = 0, room = machine->capacity;
     frugal_place_status status = frugal_priv_place_check_plan(machine, levels, n);
     if (status != FRUGAL_PLACE_OK) return status;
+    memset(&s, 0, sizeof s);
+    s.machine = machine, s.levels = levels, s.n_levels = n;
     for (uint32_t l = 0; l < n; l++) all += levels[l].rows;
     if (room > all) room = all;
     s.plan.seconds = -1;
@@ -1384,7 +1387,9 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
 
 FRUGAL_PLACE_API double frugal_place_predict(const frugal_place_machine *machine, const frugal_place_plan *plan,
                                              const double *touches) {
-    frugal_priv_place_search s = {.machine = machine, .plan = *plan};
+    frugal_priv_place_search s;
+    memset(&s, 0, sizeof s);
+    s.machine = machine, s.plan = *plan;
     frugal_priv_place_share_cores(&s);
     return frugal_priv_place_predict(&s, touches, NULL);
 }

@@ -50,6 +50,20 @@ struct on_gpu {
     on_gpu &operator=(const on_gpu &) = delete;
 };
 
+/* While it lives, calls of this thread leave captures alone that other threads have begun. */
+struct relaxed_capture {
+    cudaStreamCaptureMode mode;
+    int exchanged;
+    relaxed_capture() : mode(cudaStreamCaptureModeRelaxed) {
+        exchanged = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+    }
+    ~relaxed_capture() {
+        if (exchanged) cudaThreadExchangeStreamCaptureMode(&mode);
+    }
+    relaxed_capture(const relaxed_capture &) = delete;
+    relaxed_capture &operator=(const relaxed_capture &) = delete;
+};
+
 /* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
 static void *find_driver_call(const char *name) {
     void *call = NULL;

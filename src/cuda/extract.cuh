@@ -26,7 +26,7 @@ struct served_view {
 
 enum served_mistake { BAD_KEY = 1, BAD_BAGS };
 
-struct extraction_turns { /* of a stream: units that were taken, and warps that have ended */
+struct extraction_turns { /* of a lookup: units that were taken, and warps that have ended */
     uint32_t own, link, ended, pad;
 };
 
@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
 /* The same, factored (UGache, section 5.3). The first blocks copy only rows that come over a link: from host memory, or
  * from a peer. So the link is busy from the first moment, and no more threads stall for it than it can serve. The other
  * blocks copy rows of the GPU's own memory, and so do the first ones when they have finished. Warps take units of keys
- * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after. */
+ * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after: those of a lookup come
+ * one behind the other. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         }
     }
     if (threadIdx.x % WARP != 0) return;
-    /* The last warp makes the counts ready for the next launch on the stream. */
+    /* The last warp makes the counts ready for the next launch. */
     uint32_t warps = gridDim.x * blockDim.x / WARP;
     if (gpu_atomic<uint32_t>(turns->ended).fetch_add(1, cuda::memory_order_relaxed) + 1 < warps) return;
     gpu_atomic<uint32_t>(turns->own).store(0, cuda::memory_order_relaxed);

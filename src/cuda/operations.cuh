@@ -112,14 +112,12 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     count_kept(c);
     if (!is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
     on_gpu on(c);
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
-    int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+    relaxed_capture relaxed;
     /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
      * caller's. */
     CUresult result = c->driver.query((CUstream)c->ahead_stream);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
         result = c->driver.query((CUstream)c->ahead_stream);
-    if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
     return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "the work of the stream");
 }
 

@@ -20,7 +20,7 @@ namespace frugal_cuda {
 
 constexpr uint32_t MOST_GPUS = FRUGAL_PLACE_MAX_DEVICES;
 constexpr uint32_t FILL_ROWS = 4096; /* of a copy to a cache */
-constexpr uint32_t TURNS = 64;       /* streams of a GPU on which extraction is factored; on others it is not */
+constexpr uint32_t TURNS = 64;       /* lookups under way at a time on a GPU that are factored; others are not */
 
 struct served_table { /* host memory that versions of one base share */
     uint32_t users;
@@ -38,19 +38,19 @@ struct placed_rows { /* caches, filled by a placement */
     uint32_t *rows;    /* rows[n_rows], as in frugal_cuda_placement */
     uint64_t n_rows, cache_rows;
     frugal_place_plan *plan; /* or NULL */
-    float *caches[MOST_GPUS];
+    float *caches[MOST_GPUS]; /* its slots, and one more, with values that tell it from others */
 };
 
-struct stream_use { /* the last lookup of a version on a stream */
-    cudaStream_t stream;
+struct served_version;
+
+struct lookup_use { /* a lookup that was enqueued. Its stream is not noted: it may be destroyed, and its handle reused */
     cudaEvent_t ended;
+    const served_version *version; /* NULL: it has ended */
 };
 
 struct served_part { /* a version on one GPU */
-    uint32_t *where;
+    uint32_t *where; /* where[rows + gpus]: the last are of the slots that tell caches apart */
     const float **sources;
-    stream_use *uses;
-    uint32_t n_uses, room;
     served_view view;
 };
 
@@ -64,16 +64,17 @@ struct served_version {
 };
 
 struct serving_gpu : gpu_context {
-    pthread_mutex_t lock; /* of lookups, from reading `now` to their event */
+    pthread_mutex_t lock; /* of lookups, from reading `now` to their event; of `uses` */
     served_version *now;
+    lookup_use *uses; /* uses[n_uses]; `next` is looked at first */
+    uint32_t n_uses, room, next;
+    cudaStream_t changes; /* versions are made on it; it waits for no other one, and none for it */
     uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
     uint32_t keys_seen; /* by lookups, mod 2^32: so every COUNTED-th key of all is counted, however few a lookup has */
     uint32_t link_blocks;    /* of a factored extraction; 0: it is not factored */
-    extraction_turns *turns; /* turns[TURNS], of streams[n_streams]; NULL: not factored */
-    cudaStream_t streams[TURNS];
-    uint32_t n_streams;
+    extraction_turns *turns; /* turns[TURNS], of the first uses; NULL: not factored */
 };
 
 } /* namespace frugal_cuda */
@@ -121,17 +122,27 @@ static void free_placed(const frugal_cuda_server *c, placed_rows *p) {
     free(p->rows), free(p->plan), free(p->changed), free(p);
 }
 
+/* Waits until the GPU has done all lookups of a version that no lookup sees any more. */
+static void await_lookups(serving_gpu *gpu, const served_version *v) {
+    pthread_mutex_lock(&gpu->lock);
+    for (uint32_t i = 0; i < gpu->n_uses; i++) {
+        if (gpu->uses[i].version != v) continue;
+        cudaEvent_t ended = gpu->uses[i].ended;
+        pthread_mutex_unlock(&gpu->lock);
+        cudaEventSynchronize(ended); /* it fails if the GPU is lost, which then does nothing any more */
+        pthread_mutex_lock(&gpu->lock);
+        if (gpu->uses[i].version == v) gpu->uses[i].version = NULL; /* else a later lookup has it already */
+    }
+    pthread_mutex_unlock(&gpu->lock);
+}
+
 /* Waits until the GPUs have done all lookups of the version, and frees it. */
 static void free_version(const frugal_cuda_server *c, served_version *v) {
     if (!v) return;
     for (uint32_t g = 0; g < c->n; g++) {
         served_part *part = &v->parts[g];
         on_gpu on(&c->gpus[g]);
-        for (uint32_t i = 0; i < part->n_uses; i++) {
-            cudaEventSynchronize(part->uses[i].ended); /* a GPU that is lost does nothing any more */
-            cudaEventDestroy(part->uses[i].ended);
-        }
-        free(part->uses);
+        await_lookups(&c->gpus[g], v);
         cudaFree(part->where), cudaFree((void *)part->sources);
     }
     on_gpu on(&c->gpus[0]);
@@ -199,14 +210,25 @@ static uint64_t slot_of(const placed_rows *p, uint32_t source, uint64_t position
     return p->plan ? frugal_place_slot(p->plan, source, position) : position;
 }
 
+/* Copies to a GPU. The stream of changes is used, because the NULL stream would hold up lookups on blocking ones. */
+static cudaError_t copy_to_gpu(const serving_gpu *gpu, void *to, const void *from, size_t bytes) {
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, gpu->changes);
+    return error == cudaSuccess ? cudaStreamSynchronize(gpu->changes) : error;
+}
+
+/* Element e of the slot that tells the cache of GPU g from all others, and from memory that reads as zeros. */
+static float telling_value(const placed_rows *p, uint32_t g, uint64_t e) {
+    return (float)(1 + g) + (float)((p->version + e) % 4096) / 4096;
+}
+
 /* Copies to a GPU the rows that it keeps; `staging` has room for FILL_ROWS. A plan may have more slots than rows. */
 static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m, placed_rows *p,
                                 float *staging) {
     const serving_gpu *gpu = &c->gpus[g];
-    uint64_t slots = slots_of(p, g), bytes = slots * c->stride * sizeof(float);
+    uint64_t slots = slots_of(p, g), row_bytes = c->stride * sizeof(float);
     on_gpu on(gpu);
     if (slots == 0) return FRUGAL_OK;
-    cudaError_t error = cudaMalloc((void **)&p->caches[g], bytes);
+    cudaError_t error = cudaMalloc((void **)&p->caches[g], (slots + 1) * row_bytes);
     for (uint64_t at = 0; at < slots && error == cudaSuccess; at += FILL_ROWS) {
         uint64_t n = slots - at < FILL_ROWS ? slots - at : FILL_ROWS;
         for (uint64_t i = 0; i < n; i++) {
@@ -214,9 +236,10 @@ static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const f
             if (position < p->n_rows)
                 memcpy(staging + i * c->stride, m->weights + p->rows[position] * m->stride, c->dim * sizeof(float));
         }
-        error =
-            cudaMemcpy(p->caches[g] + at * c->stride, staging, n * c->stride * sizeof(float), cudaMemcpyHostToDevice);
+        error = copy_to_gpu(gpu, p->caches[g] + at * c->stride, staging, n * row_bytes);
     }
+    for (uint64_t e = 0; e < c->stride; e++) staging[e] = telling_value(p, g, e);
+    if (error == cudaSuccess) error = copy_to_gpu(gpu, p->caches[g] + slots * c->stride, staging, row_bytes);
     return fail_serving(gpu, error, "filling the cache");
 }
 
@@ -263,9 +286,14 @@ static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal
     return FRUGAL_OK;
 }
 
-/* Fills in where GPU g reads each row. Copies in caches are of the version that they were filled from; in another one
- * they are used for rows that differ from the base in neither. */
-static frugal_status find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
+/* Copies in caches are of the version that they were filled from; in another one they are right for rows that differ
+ * from the base in neither. */
+static int is_stale(const placed_rows *p, const frugal_served_memory *m, uint64_t row) {
+    return p->version != m->version && (is_marked(m->changed, row) || is_marked(p->changed, row));
+}
+
+/* Fills in where GPU g reads each row. */
+static void find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                 const served_version *v, uint32_t *words) {
     const placed_rows *p = v->placed;
     uint32_t bits = v->parts[g].view.slot_bits;
@@ -275,11 +303,10 @@ static frugal_status find_words(const frugal_cuda_server *c, uint32_t g, const f
         if (is_marked(m->changed, row)) words[row] = c->n << bits | (uint32_t)changed++;
     for (uint64_t i = 0; i < p->n_rows; i++) {
         uint32_t row = p->rows[i], source = source_of(p, g, i);
-        int is_old = p->version != v->number && (is_marked(m->changed, row) || is_marked(p->changed, row));
-        if (source == FRUGAL_PLACE_HOST || is_old) continue;
+        if (source == FRUGAL_PLACE_HOST || is_stale(p, m, row)) continue;
         words[row] = source << bits | (uint32_t)slot_of(p, source, i);
     }
-    return FRUGAL_OK;
+    for (uint32_t s = 0; s < c->n; s++) words[c->rows + s] = s << bits | (uint32_t)slots_of(p, s);
 }
 
 /* GPU g may read the caches of those from which it reads rows. */
@@ -308,7 +335,7 @@ static frugal_status reach_peers(const frugal_cuda_server *c, uint32_t g, const 
     return FRUGAL_OK;
 }
 
-/* Makes what GPU g needs of the version; `words` has room for c->rows. */
+/* Makes what GPU g needs of the version; `words` has room for c->rows + c->n. */
 static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                served_version *v, uint32_t *words) {
     const serving_gpu *gpu = &c->gpus[g];
@@ -321,7 +348,7 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
         sources[s] = v->placed->caches[s];
     }
     uint32_t bits = 0;
-    while (bits < 32 && most >> bits) bits++;
+    while (bits < 32 && most >> bits) bits++; /* the slot `most` is used, too */
     if (bits == 32 || c->n >= (UINT32_MAX >> bits)) /* the last word is IN_TABLE */
         return frugal_fail(FRUGAL_ERR_LIMIT,
                            "serving on GPUs: %llu rows of one source and %u GPUs do not fit a word of 32 bits",
@@ -330,14 +357,14 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     if (status != FRUGAL_OK) return status;
     on_gpu on(gpu);
     void *table = NULL, *changed = NULL, *bad = NULL;
+    size_t bytes = (c->rows + c->n) * sizeof *words;
     cudaError_t error = cudaHostGetDevicePointer(&table, v->table->map, 0);
     if (error == cudaSuccess && v->changed) error = cudaHostGetDevicePointer(&changed, v->changed, 0);
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&bad, gpu->bad, 0);
     sources[c->n] = (const float *)changed;
-    if (error == cudaSuccess) error = cudaMalloc((void **)&part->where, c->rows * sizeof *words);
+    if (error == cudaSuccess) error = cudaMalloc((void **)&part->where, bytes);
     if (error == cudaSuccess) error = cudaMalloc((void **)&part->sources, sizeof sources);
-    if (error == cudaSuccess)
-        error = cudaMemcpy((void *)part->sources, sources, sizeof sources, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = copy_to_gpu(gpu, (void *)part->sources, sources, sizeof sources);
     part->view.slot_bits = bits, part->view.where = part->where, part->view.sources = part->sources;
     part->view.table = (const float *)(const void *)((const char *)table +
                                                      ((const char *)v->table->weights - (const char *)v->table->map));
@@ -345,7 +372,7 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     part->view.own = g;
     part->view.bad = (uint64_t *)bad;
     if (error == cudaSuccess) find_words(c, g, m, v, words);
-    if (error == cudaSuccess) error = cudaMemcpy(part->where, words, c->rows * sizeof *words, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = copy_to_gpu(gpu, part->where, words, bytes);
     return fail_serving(gpu, error, "memory for a version");
 }
 
@@ -375,7 +402,7 @@ static frugal_status open_version(const frugal_cuda_server *c, const frugal_serv
         status = open_placed(c, placement, m, &v->placed);
     }
     if (status == FRUGAL_OK) status = copy_changed_rows(c, m, v);
-    uint32_t *words = (uint32_t *)malloc(c->rows * sizeof *words);
+    uint32_t *words = (uint32_t *)malloc((c->rows + c->n) * sizeof *words);
     if (status == FRUGAL_OK && !words) status = fail_room("words of rows", c->rows * sizeof *words);
     for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) status = open_part(c, g, m, v, words);
     free(words);

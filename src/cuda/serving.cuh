@@ -76,40 +76,37 @@ static served_request request_of(const frugal_cuda_server *c, const frugal_keys 
     return r;
 }
 
-/* Notes that a lookup of the version was enqueued on the stream. */
-static cudaError_t note_use(served_part *part, cudaStream_t stream) {
-    uint32_t i = 0;
-    while (i < part->n_uses && part->uses[i].stream != stream) i++;
-    if (i == part->room) {
-        uint32_t room = part->room ? 2 * part->room : 4;
-        stream_use *more = (stream_use *)realloc(part->uses, room * sizeof *more);
+/* A use for one more lookup; the caller has the lock. A few are asked, in turn, whether they have ended, so that the
+ * cost does not grow with the lookups that are under way. */
+static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
+    for (uint32_t looks = 0; looks < 4 && looks < gpu->n_uses; looks++) {
+        uint32_t i = gpu->next;
+        gpu->next = (i + 1) % gpu->n_uses;
+        if (gpu->uses[i].version) {
+            cudaError_t error = cudaEventQuery(gpu->uses[i].ended);
+            if (error == cudaErrorNotReady) continue;
+            if (error != cudaSuccess) return error;
+        }
+        gpu->uses[i].version = NULL, *out = i;
+        return cudaSuccess;
+    }
+    if (gpu->n_uses == gpu->room) {
+        uint32_t room = gpu->room ? 2 * gpu->room : 4;
+        lookup_use *more = (lookup_use *)realloc(gpu->uses, room * sizeof *more);
         if (!more) return cudaErrorMemoryAllocation;
-        part->uses = more, part->room = room;
+        gpu->uses = more, gpu->room = room;
     }
-    if (i == part->n_uses) {
-        cudaError_t error = cudaEventCreateWithFlags(&part->uses[i].ended, cudaEventDisableTiming);
-        if (error != cudaSuccess) return error;
-        part->uses[i].stream = stream, part->n_uses++;
-    }
-    return cudaEventRecord(part->uses[i].ended, stream);
-}
-
-/* Counts for a factored extraction on the stream; NULL: it is not factored. */
-static extraction_turns *turns_of(serving_gpu *gpu, cudaStream_t stream) {
-    uint32_t i = 0;
-    if (!gpu->turns) return NULL;
-    while (i < gpu->n_streams && gpu->streams[i] != stream) i++;
-    if (i == TURNS) return NULL;
-    if (i == gpu->n_streams) gpu->streams[gpu->n_streams++] = stream;
-    return &gpu->turns[i];
+    lookup_use use = {};
+    cudaError_t error = cudaEventCreateWithFlags(&use.ended, cudaEventDisableTiming);
+    if (error == cudaSuccess) *out = gpu->n_uses, gpu->uses[gpu->n_uses++] = use;
+    return error;
 }
 
 /* What a lookup enqueues: its segments, MOST_SEGMENTS at a time; or its bags, which are one launch. */
-static cudaError_t enqueue_extraction(const frugal_cuda_server *c, serving_gpu *gpu, const served_view &view,
-                                      cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
-                                      const frugal_bags *bags, float *rows, uint64_t stride) {
+static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
+                                      extraction_turns *turns, cudaStream_t stream, const frugal_keys *segments,
+                                      uint32_t n_segments, const frugal_bags *bags, float *rows, uint64_t stride) {
     cudaError_t error = cudaSuccess;
-    extraction_turns *turns = turns_of(gpu, stream);
     int wide = moves_packs(&view, rows, stride);
     if (bags) {
         served_request r = request_of(c, segments, n_segments);
@@ -142,6 +139,30 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, serving_gpu *
     return error;
 }
 
+/* Enqueues a lookup of the version that there is now, and an event behind it, so that the version is not freed before. */
+static cudaError_t enqueue_lookup(frugal_cuda_server *c, uint32_t g, cudaStream_t stream, const frugal_keys *segments,
+                                  uint32_t n_segments, uint64_t n, const frugal_bags *bags, float *rows,
+                                  uint64_t stride, uint64_t *step) {
+    serving_gpu *gpu = &c->gpus[g];
+    uint32_t i = 0;
+    pthread_mutex_lock(&gpu->lock);
+    cudaError_t error = take_use(gpu, &i);
+    if (error == cudaSuccess && (bags ? bags->n_bags > 0 : n > 0)) {
+        served_view view = gpu->now->parts[g].view;
+        view.touches = gpu->touches, view.turn = gpu->keys_seen;
+        gpu->keys_seen += (uint32_t)n;
+        error = enqueue_extraction(c, gpu, view, gpu->turns && i < TURNS ? &gpu->turns[i] : NULL, stream, segments,
+                                   n_segments, bags, rows, stride ? stride : c->dim);
+        gpu->uses[i].version = gpu->now; /* also if a part of it was not enqueued */
+        cudaError_t noted = cudaEventRecord(gpu->uses[i].ended, stream);
+        if (noted != cudaSuccess) cudaStreamSynchronize(stream), gpu->uses[i].version = NULL;
+        if (error == cudaSuccess) error = noted;
+    }
+    if (error == cudaSuccess && step) *step = gpu->now->step;
+    pthread_mutex_unlock(&gpu->lock);
+    return error;
+}
+
 /* `stride` 0: dim. */
 static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t stream, const frugal_keys *segments,
                            uint32_t n_segments, const frugal_bags *bags, float *rows, uint64_t stride, uint64_t *step,
@@ -157,19 +178,17 @@ static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t strea
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u", call,
                            (unsigned long long)stride, c->dim);
     if (!rows && (bags ? bags->n_bags : n) > 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no array for rows", call);
-    pthread_mutex_lock(&gpu->lock);
-    served_part *part = &gpu->now->parts[g];
     on_gpu on(gpu);
-    cudaError_t error = cudaSuccess;
-    served_view view = part->view;
-    view.touches = gpu->touches, view.turn = gpu->keys_seen;
-    gpu->keys_seen += (uint32_t)n;
-    if (bags ? bags->n_bags > 0 : n > 0)
-        error = enqueue_extraction(c, gpu, view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
-    cudaError_t noted = note_use(part, stream); /* also if a part of it was not enqueued */
-    if (noted != cudaSuccess) cudaStreamSynchronize(stream);
-    if (error == cudaSuccess && step) *step = gpu->now->step;
-    pthread_mutex_unlock(&gpu->lock);
+    relaxed_capture relaxed;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = (cudaError_t)on.result;
+    if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
+    if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)
+        return frugal_fail(FRUGAL_ERR_ORDER,
+                           "%s: the stream is being captured, and the graph would read memory of this version after it "
+                           "was freed; look up outside of captures",
+                           call);
+    if (error == cudaSuccess) error = enqueue_lookup(c, g, stream, segments, n_segments, n, bags, rows, stride, step);
     return fail_serving(gpu, error, "a lookup");
 }
 
@@ -185,32 +204,44 @@ static frugal_status fail_check(const frugal_cuda_server *c, uint32_t g, uint32_
     return frugal_fail(FRUGAL_ERR_CUDA, "GPU %d reads other values than there are in %s", c->gpus[g].ordinal, what);
 }
 
-/* Looks up a row of each source on GPU g, and compares it with the host's. Peer access is not believed: there are cards
- * whose driver grants it, and which then read something else. */
+/* Copies the row that a word stands for, as GPU g reads it. */
+static frugal_status read_word(const frugal_cuda_server *c, uint32_t g, const served_version *v, uint64_t word,
+                               uint64_t *key, float *row) {
+    const serving_gpu *gpu = &c->gpus[g];
+    served_request one = {};
+    *key = word;
+    one.segments[0] = {key, 0, c->rows + c->n, 0, 0};
+    one.n_segments = one.n = 1;
+    cudaError_t error = FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, v->parts[g].view, one,
+                                      row, c->stride);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(gpu->changes);
+    return fail_serving(gpu, error, "a first lookup");
+}
+
+/* Reads from each source on GPU g a row, which must be the host's; and of caches what tells them apart, because rows
+ * may be zeros. Peer access is not believed: there are cards whose driver grants it, and which then read something
+ * else. */
 static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                 const served_version *v, uint64_t *key, float *row) {
-    serving_gpu *gpu = &c->gpus[g];
     const placed_rows *p = v->placed;
-    uint64_t seen = 0;
-    on_gpu on(gpu);
-    for (uint64_t i = 0; i <= p->n_rows; i++) {
-        uint32_t source = i < p->n_rows ? source_of(p, g, i) : c->n;
-        if (source == FRUGAL_PLACE_HOST) source = c->n;
-        if (source < c->n && seen >> source & 1) continue;
-        if (source < c->n) seen |= UINT64_C(1) << source;
-        if (source == c->n && i < p->n_rows) continue; /* row 0, at the end */
-        uint64_t number = i < p->n_rows ? p->rows[i] : 0;
-        uint32_t t = 0;
-        while (c->first_row[t + 1] <= number) t++;
-        *key = number - c->first_row[t];
-        frugal_keys one = {};
-        one.table = t, one.keys = key, one.n = 1;
-        cudaError_t error = enqueue_extraction(c, gpu, v->parts[g].view, 0, &one, 1, NULL, row, c->dim);
-        if (error == cudaSuccess) error = cudaStreamSynchronize(0);
-        if (error != cudaSuccess) return fail_serving(gpu, error, "a first lookup");
-        if (memcmp(row, m->weights + number * m->stride, c->dim * sizeof(float))) return fail_check(c, g, source);
+    uint64_t seen = 0, row_bytes = c->dim * sizeof(float);
+    on_gpu on(&c->gpus[g]);
+    frugal_status status = read_word(c, g, v, 0, key, row);
+    if (status == FRUGAL_OK && memcmp(row, m->weights, row_bytes)) return fail_check(c, g, c->n);
+    for (uint64_t i = 0; i < p->n_rows && status == FRUGAL_OK; i++) {
+        uint32_t source = source_of(p, g, i);
+        if (source == FRUGAL_PLACE_HOST || seen >> source & 1) continue;
+        seen |= UINT64_C(1) << source;
+        status = read_word(c, g, v, p->rows[i], key, row);
+        if (status != FRUGAL_OK) break;
+        if (memcmp(row, m->weights + p->rows[i] * m->stride, row_bytes)) return fail_check(c, g, source);
+        status = read_word(c, g, v, c->rows + source, key, row);
+        for (uint32_t e = 0; e < c->dim && status == FRUGAL_OK; e++) {
+            float wanted = telling_value(p, source, e);
+            if (memcmp(&row[e], &wanted, sizeof wanted)) return fail_check(c, g, source);
+        }
     }
-    return FRUGAL_OK;
+    return status;
 }
 
 static frugal_status check_version(const frugal_cuda_server *c, const frugal_served_memory *m,
@@ -236,11 +267,23 @@ static void take_over(const frugal_cuda_server *c, served_version *v) {
     }
 }
 
+/* Can this thread use all GPUs? Else what is allocated below might come to be on another one. */
+static frugal_status reach_all(const frugal_cuda_server *c) {
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) {
+        on_gpu on(&c->gpus[g]);
+        status = fail_serving(&c->gpus[g], (cudaError_t)on.result, "reaching the GPU");
+    }
+    return status;
+}
+
 /* Makes a version of what the server serves, and takes it over. */
 static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *placement) {
     frugal_served_memory m;
     served_version *before = c->gpus[0].now, *next = NULL;
-    frugal_status status = frugal_serve_hold(c->server, &m);
+    relaxed_capture relaxed;
+    frugal_status status = reach_all(c);
+    if (status == FRUGAL_OK) status = frugal_serve_hold(c->server, &m);
     if (status != FRUGAL_OK) return status;
     if (!before || placement || before->number != m.version) {
         status = open_version(c, &m, before, placement, &next);
@@ -258,15 +301,22 @@ static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *
 
 /* >>drift */
 
+/* Waits, also for what is enqueued on the stream of changes. */
+static cudaError_t clear_on_gpu(const serving_gpu *gpu, void *memory, size_t bytes) {
+    cudaError_t error = cudaMemsetAsync(memory, 0, bytes, gpu->changes);
+    return error == cudaSuccess ? cudaStreamSynchronize(gpu->changes) : error;
+}
+
 /* Adds what the GPUs have counted since to what was counted before, which counts half. */
 static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, double *all) {
+    relaxed_capture relaxed;
     for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] *= .5f;
     for (uint32_t g = 0; g < c->n; g++) {
         const serving_gpu *gpu = &c->gpus[g];
         on_gpu on(gpu);
         size_t bytes = c->rows * sizeof *memory;
-        cudaError_t error = cudaMemcpy(memory, gpu->touches, bytes, cudaMemcpyDeviceToHost);
-        if (error == cudaSuccess) error = cudaMemset(gpu->touches, 0, bytes); /* what comes in between is not counted */
+        cudaError_t error = cudaMemcpyAsync(memory, gpu->touches, bytes, cudaMemcpyDeviceToHost, gpu->changes);
+        if (error == cudaSuccess) error = clear_on_gpu(gpu, gpu->touches, bytes); /* what comes between is not counted */
         if (error != cudaSuccess) return fail_serving(gpu, error, "reading touches");
         for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] += (float)memory[row];
     }
@@ -302,9 +352,11 @@ static uint32_t sort_by_level(const frugal_cuda_server *c, uint32_t *rows, fruga
     return n;
 }
 
-/* The seconds of a step as rows are placed now, with what is counted now. */
-static double predict_now(const frugal_cuda_server *c, const frugal_place_machine *machine, double all) {
+/* The seconds of a step of the server's version as rows are cached now, with what is counted now. */
+static double predict_now(const frugal_cuda_server *c, const frugal_served_memory *m,
+                          const frugal_place_machine *machine, double all) {
     const placed_rows *p = c->gpus[0].now->placed;
+    int same = c->gpus[0].now->table->number == m->file_number; /* else a refresh fills the caches anew */
     frugal_place_plan alone = {};
     alone.devices = c->n, alone.n = 1;
     alone.patterns[0].size = 1, alone.patterns[0].rows = p->cache_rows < p->n_rows ? p->cache_rows : p->n_rows;
@@ -314,27 +366,33 @@ static double predict_now(const frugal_cuda_server *c, const frugal_place_machin
     uint64_t i = 0;
     for (uint32_t pattern = 0; pattern < plan->n; pattern++)
         for (uint64_t end = i + plan->patterns[pattern].rows; i < end && i < p->n_rows; i++)
-            touches[pattern] += (double)c->hotness[p->rows[i]] / c->n;
+            if (!same || !is_stale(p, m, p->rows[i])) touches[pattern] += (double)c->hotness[p->rows[i]] / c->n;
     for (uint32_t pattern = 0; pattern < plan->n; pattern++) cached += touches[pattern];
     touches[plan->n] = all / c->n - cached;
     return frugal_place_predict(machine, plan, touches);
 }
 
+static frugal_status fail_plan(frugal_place_status why) {
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: %s", frugal_place_strerror(why));
+}
+
 static frugal_status adapt(frugal_cuda_server *c, const frugal_place_machine *machine, frugal_place_policy policy,
                            double worse, frugal_cuda_drift *out) {
-    frugal_place_level levels[256];
+    frugal_place_level levels[256] = {{1, c->rows}};
     frugal_place_plan plan;
+    frugal_place_status planned = frugal_place_make_plan(machine, levels, 1, policy, &plan);
+    if (planned != FRUGAL_PLACE_OK) return fail_plan(planned);
     uint32_t *rows = (uint32_t *)malloc(c->rows * sizeof *rows);
     if (!rows) return fail_room("rows by their touches", c->rows * sizeof *rows);
     double all = 0;
     frugal_status status = collect_touches(c, rows, &all);
     uint32_t n = status == FRUGAL_OK ? sort_by_level(c, rows, levels) : 0;
-    frugal_place_status planned =
-        status == FRUGAL_OK ? frugal_place_make_plan(machine, levels, n, policy, &plan) : FRUGAL_PLACE_OK;
-    if (planned != FRUGAL_PLACE_OK)
-        status = frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_adapt: %s", frugal_place_strerror(planned));
-    if (status == FRUGAL_OK && all > 0) {
-        *out = {predict_now(c, machine, all), plan.seconds, all * COUNTED, 0};
+    if (status == FRUGAL_OK && all > 0) planned = frugal_place_make_plan(machine, levels, n, policy, &plan);
+    if (planned != FRUGAL_PLACE_OK) status = fail_plan(planned);
+    frugal_served_memory m;
+    if (status == FRUGAL_OK && all > 0 && (status = frugal_serve_hold(c->server, &m)) == FRUGAL_OK) {
+        *out = {predict_now(c, &m, machine, all), plan.seconds, all * COUNTED, 0};
+        frugal_serve_release(c->server, &m);
         const frugal_cuda_placement placement = {rows, c->rows, 0, &plan};
         int is_worse = out->seconds > (1 + worse) * out->planned_seconds;
         if (is_worse) status = change(c, &placement);
@@ -353,7 +411,7 @@ static frugal_status open_counting(frugal_cuda_server *c) {
         serving_gpu *gpu = &c->gpus[g];
         on_gpu on(gpu);
         cudaError_t error = cudaMalloc((void **)&gpu->touches, c->rows * sizeof *gpu->touches);
-        if (error == cudaSuccess) error = cudaMemset(gpu->touches, 0, c->rows * sizeof *gpu->touches);
+        if (error == cudaSuccess) error = clear_on_gpu(gpu, gpu->touches, c->rows * sizeof *gpu->touches);
         if (error != cudaSuccess) return fail_serving(gpu, error, "memory for touches");
     }
     return FRUGAL_OK;
@@ -363,22 +421,29 @@ static frugal_status open_turns(frugal_cuda_server *c, uint32_t link_blocks) {
     for (uint32_t g = 0; g < c->n; g++) {
         serving_gpu *gpu = &c->gpus[g];
         uint32_t most = gpu->resident[0][0] < gpu->resident[0][1] ? gpu->resident[0][0] : gpu->resident[0][1];
+        if (link_blocks >= most)
+            return frugal_fail(FRUGAL_ERR_LIMIT,
+                               "cuda_serve_open: link_blocks %u; GPU %d holds %u blocks at a time, and one must be left "
+                               "for rows of its own memory",
+                               link_blocks, gpu->ordinal, most);
         on_gpu on(gpu);
-        gpu->link_blocks = link_blocks < most ? link_blocks : most - 1;
-        if (most < 2) continue; /* there is nothing to divide */
+        gpu->link_blocks = link_blocks;
         cudaError_t error = cudaMalloc((void **)&gpu->turns, TURNS * sizeof *gpu->turns);
-        if (error == cudaSuccess) error = cudaMemset(gpu->turns, 0, TURNS * sizeof *gpu->turns);
+        if (error == cudaSuccess) error = clear_on_gpu(gpu, gpu->turns, TURNS * sizeof *gpu->turns);
         if (error != cudaSuccess) return fail_serving(gpu, error, "memory for factored extraction");
     }
     return FRUGAL_OK;
 }
 
 static frugal_status open_serving_gpu(serving_gpu *gpu) {
+    relaxed_capture relaxed;
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
     if (status != FRUGAL_OK) return status;
     int processors = 0;
     on_gpu on(gpu);
-    cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
+    cudaError_t error = (cudaError_t)on.result;
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&gpu->changes, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<1>, processors, &gpu->resident[0][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<4>, processors, &gpu->resident[0][1]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<1>, processors, NULL);
@@ -451,13 +516,17 @@ frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_
 void frugal_cuda_serve_close(frugal_cuda_server *c) {
     using namespace frugal_cuda;
     if (!c) return;
+    relaxed_capture relaxed;
     free_version(c, c->gpus[0].now);
     for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
-        on_gpu on(&c->gpus[g]);
-        cudaFree(c->gpus[g].touches), cudaFree(c->gpus[g].turns);
+        serving_gpu *gpu = &c->gpus[g];
+        on_gpu on(gpu);
+        for (uint32_t i = 0; i < gpu->n_uses; i++) cudaEventDestroy(gpu->uses[i].ended);
+        if (gpu->changes) cudaStreamDestroy(gpu->changes);
+        cudaFree(gpu->touches), cudaFree(gpu->turns);
         if (g == 0 && c->words) cudaFreeHost(c->words);
     }
-    for (uint32_t g = 0; g < c->n; g++) pthread_mutex_destroy(&c->gpus[g].lock);
+    for (uint32_t g = 0; g < c->n; g++) free(c->gpus[g].uses), pthread_mutex_destroy(&c->gpus[g].lock);
     pthread_mutex_destroy(&c->changing);
     free(c->first_row), free(c->hotness), free(c->gpus), free(c);
 }

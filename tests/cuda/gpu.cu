@@ -208,6 +208,12 @@ void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes) {
     gpu_get(g, host, g->log + i % g->kept * g->floats, bytes);
 }
 
+void gpu_renew_stream(gpu *g) {
+    on_gpu on(g);
+    expect(cudaStreamDestroy(g->stream), "destroy a stream");
+    expect(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking), "stream");
+}
+
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument) {
     cudaGraph_t graph;
     expect(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "begin capture");

@@ -14,9 +14,12 @@
 #include "tests/unit/host/served_world.h"
 #ifdef TEST_CUDA_ON_HOST
 #include "tests/cuda/cuda_on_host_hooks.h"
+#define delay_stream(stream) cuda_on_host_delay(stream, 300)
+#else
+#define delay_stream(stream) ((void)(stream))
 #endif
 
-enum { GPUS = 4, MOST_KEYS = 400, MOST_DIM = 36 };
+enum { GPUS = 4, MOST_KEYS = 400, MOST_DIM = 36, LINKS = 3 };
 
 static world w;
 static gpu *gpus[GPUS];
@@ -192,6 +195,24 @@ static void test_drift(void **state) {
         assert_true(!found.placed && found.seconds <= 1.1 * found.planned_seconds);
         expect_everywhere(c, 2, 1);
     }
+    /* A refresh has changed what is cached: lookups are predicted to read the host. A bad machine ages nothing. */
+    for (int i = 0; i < 8; i++) { /* until nothing else counts */
+        look_up_hot(c, 2, 0);
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, &found));
+    }
+    assert_false(found.placed);
+    double before = found.seconds / found.touches, touches = found.touches;
+    frugal_place_machine bad = machine;
+    bad.row_bytes = 0;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, &bad, FRUGAL_PLACE_PLANNED, .1, &found),
+                 "cuda_serve_adapt", "bandwidths");
+    from = saves_of(&w, 3);
+    refresh(s, &from);
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_refresh(c));
+    look_up_hot(c, 2, 0);
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, 1e9, &found));
+    assert_true(found.touches == touches / 2 + 2 * 64 * MOST_KEYS && !found.placed);
+    assert_true(found.seconds / found.touches > 1.5 * before);
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, NULL, FRUGAL_PLACE_PLANNED, .1, NULL), "no machine",
                  "");
     frugal_cuda_serve_close(c);
@@ -201,6 +222,73 @@ static void test_drift(void **state) {
     frugal_cuda_serve_close(c);
     frugal_serve_close(s);
     close_gpus(2);
+    close_world(&w);
+}
+
+/* >>streams: they come and go while lookups are under way; a captured one is refused, and no capture is spoiled */
+
+static void test_streams_that_end(void **state) {
+    (void)state;
+    random_.seed = test_seed("test_streams_that_end", 46);
+    open_world(&w, 5, FRUGAL_SGD);
+    open_gpus(1, 0);
+    frugal_served from = saves_of(&w, 0);
+    frugal_server *s = open_server(&from);
+    const frugal_cuda_placement placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 300};
+    frugal_cuda_server *c = open_factored(s, 1, &placement, 1);
+    static float rows[VERSIONS][5];
+    for (int i = 0; i < 40 / SHORTER; i++) {
+        uint32_t v = (uint32_t)i % VERSIONS;
+        uint64_t key = test_below(&random_, FIRST_ROWS), *keys = (uint64_t *)(void *)gpu_words(gpus[0]);
+        const frugal_keys segment = {.table = 0, .keys = keys, .n = 1};
+        gpu_put(gpus[0], keys, &key, sizeof key);
+        for (int other = 0; other < 3; other++) /* none waits for the one before, and the version is freed at once */
+            for (int again = 0; again < 3; again++) {
+                delay_stream(gpu_stream(gpus[0]));
+                assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, 0, gpu_stream(gpus[0]), &segment, 1,
+                                                                     gpu_rows(gpus[0]) + 5 * other, 0, NULL));
+                if (again == 2) gpu_renew_stream(gpus[0]);
+            }
+        from = saves_of(&w, (v + 1) % VERSIONS);
+        refresh(s, &from);
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_refresh(c)); /* it has waited for them */
+        gpu_get(gpus[0], rows, gpu_rows(gpus[0]), 3 * sizeof rows[0]);
+        for (int other = 0; other < 3; other++)
+            assert_memory_equal(w.tables[v] + key * 5, rows[other], sizeof rows[0]);
+    }
+    frugal_cuda_serve_close(c);
+    frugal_serve_close(s);
+    close_gpus(1);
+    close_world(&w);
+}
+
+static void call_in_capture(void *argument) {
+    frugal_cuda_server *c = argument;
+    const frugal_keys segment = {.table = 0, .keys = (uint64_t *)(void *)gpu_words(gpus[0]), .n = 1};
+    const frugal_cuda_placement placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 200};
+    void *stream = gpu_stream(gpus[0]);
+    assert_fails(FRUGAL_ERR_ORDER, frugal_cuda_serve_lookup(c, 0, stream, &segment, 1, gpu_rows(gpus[0]), 0, NULL),
+                 "is being captured", "outside of captures");
+    for (int i = 0; i < 9; i++) /* uses are taken again, which asks for their events */
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, 0, gpu_blocking_stream(gpus[0]), &segment, 1,
+                                                             gpu_rows(gpus[0]), 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_place(c, &placement));
+}
+
+static void test_captures(void **state) {
+    (void)state;
+    uint64_t key = 3;
+    open_world(&w, 5, FRUGAL_SGD);
+    open_gpus(1, 0);
+    frugal_served from = saves_of(&w, 0);
+    frugal_server *s = open_server(&from);
+    frugal_cuda_server *c = open_on(s, 1, &(frugal_cuda_placement){.rows = hottest, .n_rows = ROWS, .cache_rows = 300});
+    gpu_put(gpus[0], gpu_words(gpus[0]), &key, sizeof key);
+    gpu_capture(gpus[0], call_in_capture, c); /* which fails if it was spoiled */
+    expect_rows(c, 0, 0);
+    frugal_cuda_serve_close(c);
+    frugal_serve_close(s);
+    close_gpus(1);
     close_world(&w);
 }
 
@@ -273,7 +361,10 @@ static void test_refusals(void **state) {
     desc.ordinals = (int[]){99};
     assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_open(&desc, &c), "GPU 99", "");
     assert_null(c);
-    desc.ordinals = ordinals;
+    desc.ordinals = ordinals, desc.link_blocks = 1 << 20;
+    assert_fails(FRUGAL_ERR_LIMIT, frugal_cuda_serve_open(&desc, &c), "link_blocks 1048576", "one must be left");
+    assert_null(c);
+    desc.link_blocks = 0;
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_open(&desc, &c));
     void *stream = gpu_stream(gpus[0]);
     float *rows = gpu_rows(gpus[0]), found[10];
@@ -410,6 +501,33 @@ static void test_peers(void **state) {
     close_gpus(2), frugal_serve_close(s), close_world(&w);
 }
 
+/* What reads as zeros is found also where the rows are zeros. */
+static void test_peers_of_zeros(void **state) {
+    (void)state;
+    static uint32_t zeros[ROWS];
+    static const float zero[5];
+    uint32_t n = 0;
+    frugal_place_plan plan;
+    frugal_cuda_server *c = NULL;
+    const frugal_table was = big_tables[0];
+    big_tables[0].low = big_tables[0].high = 0;
+    open_world(&w, 5, FRUGAL_SGD);
+    big_tables[0] = was;
+    open_gpus(2, 0);
+    for (uint32_t row = 0; row < FIRST_ROWS; row++)
+        if (!memcmp(w.tables[0] + row * 5, zero, sizeof zero)) zeros[n++] = row;
+    assert_true(n > 1000); /* that were not trained */
+    frugal_served from = saves_of(&w, 0);
+    frugal_server *s = open_server(&from);
+    make_plan(2, 500, FRUGAL_PLACE_PARTITIONED, &plan);
+    const frugal_cuda_serve_desc desc = {
+        .server = s, .ordinals = ordinals, .gpus = 2, .placement = {.rows = zeros, .n_rows = n, .plan = &plan}};
+    cuda_on_host_set_peers(CUDA_ON_HOST_PEERS_FALSE);
+    assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_open(&desc, &c), "GPU 0 reads other values than GPU 1", "");
+    assert_null(c);
+    close_gpus(2), frugal_serve_close(s), close_world(&w);
+}
+
 /* Any call of CUDA fails: opening, refreshing and placing report it and leave what was there. */
 static void test_failures(void **state) {
     (void)state;
@@ -498,7 +616,7 @@ int main(void) {
     static layout one = {1, 5, 0, -1, 0}, wide = {1, 36, 0, -1, 0}, none = {1, 32, 0, -2, 0},
                   unaligned = {1, 32, 1, -1, 0};
     static layout same = {3, 12, 0, -1, 0}, factored = {2, 5, 0, -1, 1}, factored_wide = {1, 36, 0, -1, 3},
-                  all_links = {1, 12, 0, -2, 1000};
+                  all_links = {1, 12, 0, -2, LINKS};
 #ifdef TEST_CUDA_ON_HOST
     static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED, 0}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED, 0},
                   tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS, 2}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED, 0};
@@ -512,6 +630,8 @@ int main(void) {
         {"test_versions, factored", test_versions, set_up, tear_down, &factored},
         {"test_versions, factored, dim 36", test_versions, set_up, tear_down, &factored_wide},
         {"test_versions, factored, no cache", test_versions, set_up, tear_down, &all_links},
+        {"test_streams_that_end", test_streams_that_end, set_up, tear_down, NULL},
+        {"test_captures", test_captures, set_up, tear_down, NULL},
         {"test_bags", test_bags, set_up, tear_down, NULL},
         {"test_drift", test_drift, set_up, tear_down, NULL},
         {"test_refusals", test_refusals, set_up, tear_down, NULL},
@@ -522,6 +642,7 @@ int main(void) {
         {"test_versions, two tiers", test_versions, set_up_peers, tear_down, &tiers},
         {"test_versions, replicated", test_versions, set_up_peers, tear_down, &replicated},
         {"test_peers", test_peers, set_up, tear_down, NULL},
+        {"test_peers_of_zeros", test_peers_of_zeros, set_up, tear_down, NULL},
         {"test_failures", test_failures, set_up, tear_down_failures, NULL},
 #endif
     };

@@ -42,12 +42,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
     return end(cudaSuccess);
 }
 
-/* Other threads' captures forbid nothing here: kept for who asks for its own mode back. */
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
     static counter calls(__func__);
-    static thread_local cudaStreamCaptureMode own = cudaStreamCaptureModeGlobal;
     if (cudaError_t e = begin_without_context(calls, this_device())) return end(e);
-    std::swap(own, *mode);
+    std::swap(thread_mode, *mode);
     return end(cudaSuccess);
 }
 

@@ -111,6 +111,7 @@ cudaError_t synchronize(device *d) {
 /* Calls that may wait for a device make a capture fail that forbids them to this thread. */
 cudaError_t forbidden_in_capture() {
     cudaError_t e = cudaSuccess;
+    if (thread_mode == cudaStreamCaptureModeRelaxed) return e;
     guard hold(world().lock);
     for (cudaStream_t s : world().streams) {
         if (!s->capturing || s->mode == cudaStreamCaptureModeRelaxed) continue;

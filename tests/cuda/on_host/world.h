@@ -210,6 +210,7 @@ thread_local int current_device;
 thread_local bool has_set_device;
 thread_local std::vector<int> pushed_devices; /* contexts, by the driver's calls; the last is where the thread is */
 thread_local cudaError_t last_error;
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 thread_local bool in_host_function;
 
 counter::counter(const char *function, bool waits) : name(function), synchronizes(waits) {
