@@ -83,8 +83,8 @@ FRUGAL_API frugal_status frugal_cuda_serve_place(frugal_cuda_server *c, const fr
 typedef struct frugal_cuda_drift {
     /* Predicted for all that was counted: with the rows cached now; planned. Only their ratio means anything. */
     double seconds, planned_seconds;
-    double touches;                  /* that was counted; of earlier calls a half, a quarter, ... */
-    int placed;                      /* 1: rows were placed as planned */
+    double touches; /* that was counted; of earlier calls a half, a quarter, ... */
+    int placed;     /* 1: rows were placed as planned */
 } frugal_cuda_drift;
 /* Are the right rows still cached? Plans with the touches that were counted (every 16th key), and, if lookups are
  * predicted to take more than 1 + `worse` times as long as planned, caches the planned rows. *out (may be NULL): what

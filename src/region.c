@@ -10,12 +10,13 @@ static frugal_status fail_unsupported(const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
 }
 
-/* A file in memory, without a name, of no bytes; -1: there is none. */
+/* A file in memory, without a name, of no bytes; -1: there is none, and errno says why (ENOSYS: there are no such). */
 static int make_memory_file(const char *name) {
 #if defined(__linux__)
     return memfd_create(name, MFD_CLOEXEC);
 #else
     (void)name;
+    errno = ENOSYS;
     return -1;
 #endif
 }
@@ -59,20 +60,28 @@ static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }
 
-/* Makes huge pages of fresh memory. The system gives shared memory none by default, and then a random row costs a page
- * walk, and each process a page fault for each small page that it touches. So a page is touched in each piece, and the
- * pieces are collapsed (Linux 6.1 and later; older ones go on with small pages). */
-static void make_huge(void *memory, size_t bytes) {
+/* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
+ * default, and then a random row costs a page walk, and each process a page fault for each small page that it touches.
+ * So each piece gets a page, and the pieces are collapsed (Linux 6.1 and later). Returns the bytes that are huge. */
+static size_t make_huge(int file, memory_part part, void *memory) {
+    size_t at = 0;
 #if defined(__linux__)
     enum { COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers lack */
-    for (size_t at = 0; at + HUGE_PAGE <= bytes; at += HUGE_PAGE) {
-        unsigned char *piece = (unsigned char *)memory + at;
-        *(volatile unsigned char *)piece = 0;
-        if (madvise(piece, HUGE_PAGE, COLLAPSE)) return;
-    }
+    while (at + HUGE_PAGE <= part.bytes && !posix_fallocate(file, (off_t)(part.at + at), SMALL_PAGE) &&
+           !madvise((unsigned char *)memory + at, HUGE_PAGE, COLLAPSE))
+        at += HUGE_PAGE;
 #else
-    (void)memory, (void)bytes;
+    (void)file, (void)part, (void)memory;
 #endif
+    return at;
+}
+
+/* Gives a fresh part all its pages. Where memory has run out, the first write would end the process otherwise (SIGBUS).
+ * Returns 0 if there is not enough. */
+static int make_resident(int file, memory_part part, void *memory) {
+    size_t whole = whole_pages((size_t)part.bytes),
+           huge = is_mapped((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
+    return huge >= whole || !posix_fallocate(file, (off_t)(part.at + huge), (off_t)(whole - huge));
 }
 
 /* Room in the region, which nobody has mapped yet. Returns 0 if there is none. */
@@ -89,8 +98,9 @@ static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
 static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
     if (f->region_file < 0) return frugal_allocate(f, bytes, alignment);
     void *memory = reserve_part(f, bytes, part) ? map_part(f->region_file, *part) : NULL;
-    if (memory && is_mapped(bytes)) make_huge(memory, bytes);
-    return memory;
+    if (!memory || make_resident(f->region_file, *part, memory)) return memory;
+    munmap(memory, whole_pages(bytes));
+    return NULL;
 }
 
 /* A part of the header, or NULL without a region. */
@@ -108,7 +118,12 @@ static frugal_status open_region(frugal *f) {
     memory_part part = {0, 0};
     if (!f->desc.name) return FRUGAL_OK;
     f->region_file = make_memory_file("frugal");
-    if (f->region_file < 0) return fail_unsupported("open");
+    if (f->region_file < 0 && errno == ENOSYS) return fail_unsupported("open");
+    if (f->region_file < 0)
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "open: no file for the memory that processes share: %s; raise the limit of open files "
+                           "(`ulimit -n`)",
+                           strerror(errno));
     f->region = allocate_shared(f, sizeof *f->region, SMALL_PAGE, &part);
     return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
 }

@@ -124,19 +124,21 @@ static frugal_status map_served(served *v, const served *before) {
     frugal_store *s = &v->f->store;
     v->bytes = whole_pages((size_t)(s->rows * s->weights_stride * sizeof(float)));
     v->is_private = before != NULL;
+    memory_part whole = {0, v->bytes};
     if (before)
         v->file = fcntl(before->file, F_DUPFD_CLOEXEC, 0);
     else
         v->file = make_memory_file("frugal served");
-    if (before && v->file < 0) return frugal_fail(FRUGAL_ERR_FILE, "refresh: no descriptor: %s", strerror(errno));
+    if (v->file < 0 && (before || errno != ENOSYS))
+        return fail_system("make the memory that versions share", errno, v->f->desc.saved[0]);
     if (v->file < 0)
         v->map = allocate_memory(&(frugal_desc){0}, v->bytes, SMALL_PAGE); /* a system without such files */
     else if (before)
         v->map = map_private(v->file, v->bytes);
-    else if (!ftruncate(v->file, (off_t)v->bytes) && (v->map = map_part(v->file, (memory_part){0, v->bytes})) &&
-             is_mapped(v->bytes))
-        make_huge(v->map, v->bytes);
-    if (!v->map) return fail_memory("the table", v->bytes);
+    else if (!ftruncate(v->file, (off_t)v->bytes))
+        v->map = map_part(v->file, whole);
+    int has_memory = v->map && (v->file < 0 || before || make_resident(v->file, whole, v->map));
+    if (!has_memory) return fail_memory("the table", v->bytes);
     s->weights = v->map;
     return FRUGAL_OK;
 }

@@ -107,7 +107,8 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     for (uint32_t i = 0; i < n_segments; i++) {
         const frugal_keys *keys = &segments[i];
         if (keys->table >= f->desc.n_tables)
-            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u: table %u; there are %u", i, keys->table, f->desc.n_tables);
+            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u: table %u; there are %u", i, keys->table,
+                               f->desc.n_tables);
         if (!has_key_array(keys)) {
             char whose[32];
             snprintf(whose, sizeof whose, "segment %u", i);

@@ -14,7 +14,8 @@
 typedef struct serving { /* a table, being served in several ways */
     const table *t;
     frugal_server *server;
-    std::vector<frugal_cuda_server *> ways; /* by --link-blocks */
+    std::vector<frugal_cuda_server *> ways;
+    std::vector<uint32_t> blocks; /* of each way, from --link-blocks */
     uint64_t cached;
     uint64_t *keys; /* on the GPU, as the next */
     float *out;
@@ -61,7 +62,7 @@ static void print_serving(const serving *s, uint64_t n, double share, uint64_t l
     record out;
     add_text(&out, "experiment", "serve"), add_count(&out, "rows", t->rows), add_count(&out, "dim", t->dim);
     add_count(&out, "keys", n), add_plain(&out, "hits", share);
-    add_count(&out, "link_blocks", (uint64_t)link_blocks.values[way]), add_count(&out, "cached_rows", s->cached);
+    add_count(&out, "link_blocks", s->blocks[way]), add_count(&out, "cached_rows", s->cached);
     add_times(&out, &took[way]);
     add_real(&out, "keys_per_s", (double)n / median, 0);
     add_real(&out, "link_share", (1 - share) * (double)n * row / median / t->speeds.to_device, 4);
@@ -108,7 +109,7 @@ static void run_serve(const table *t) {
     uint64_t words = 4 * t->rows * link_blocks.n;
     if (!has_time("serve, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
     if (!fits(3 * t->bytes, beside + words + 8 * row * link_blocks.n, "serve")) return;
-    serving s = {t, serve_table(t), {}, 0, ladder_device<uint64_t>(most), ladder_device<float>(most * t->dim)};
+    serving s = {t, serve_table(t), {}, {}, 0, ladder_device<uint64_t>(most), ladder_device<float>(most * t->dim)};
     s.cached = std::min(t->rows / 2, (left - beside - words) / link_blocks.n / row / 2);
     std::vector<uint32_t> first(s.cached);
     for (uint32_t i = 0; i < s.cached; i++) first[i] = i;
@@ -116,11 +117,16 @@ static void run_serve(const table *t) {
     for (uint32_t way = 0; way < link_blocks.n; way++) {
         frugal_cuda_serve_desc desc = {};
         frugal_cuda_server *c = NULL;
-        desc.server = s.server, desc.ordinals = &gpu, desc.gpus = 1,
+        desc.server = s.server, desc.ordinals = &gpu, desc.gpus = 1;
         desc.link_blocks = (uint32_t)link_blocks.values[way];
         desc.placement.rows = first.data(), desc.placement.n_rows = desc.placement.cache_rows = s.cached;
-        check(frugal_cuda_serve_open(&desc, &c));
-        s.ways.push_back(c);
+        frugal_status status = frugal_cuda_serve_open(&desc, &c);
+        if (status == FRUGAL_ERR_LIMIT) {
+            skip("serve, %u blocks for links: %s", desc.link_blocks, frugal_message());
+            continue;
+        }
+        check(status);
+        s.ways.push_back(c), s.blocks.push_back(desc.link_blocks);
     }
     const options_list by_default = {{.8, .9, .95, .98}, 4}, *shares = hits_given ? &hits : &by_default;
     for (uint32_t k = 0; k < wanted->n; k++)

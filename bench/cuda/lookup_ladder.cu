@@ -27,6 +27,9 @@ typedef struct lookup {
     ladder_cache cache;       /* from kernel 4 on */
     unsigned long long *hits; /* the same; may be NULL */
     float *out;               /* out[n][dim] */
+    int64_t *found;           /* found[n_unique], for kernel 6: see there */
+    uint32_t *turns;          /* turns[2]: units of missed and of found rows that warps have taken */
+    uint32_t link_blocks;
 } lookup;
 
 /* The CPU's version, with which all kernels are compared. copies[u]: a host pointer to the copy of row u, or NULL;
@@ -215,13 +218,80 @@ static __global__ void lookup_kernel5_parts(lookup a) {
     }
 }
 
-enum { KERNELS = 5 };
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 6: rows that miss in blocks of their own (factored extraction: UGache, section 5.3). A link is busy with few
+ * requests under way, as many as its bandwidth times its latency; a few blocks have these. In kernel 5 every warp waits
+ * for the link as soon as one of its four rows has missed. Here a first pass claims the rows' places in the cache and
+ * notes what it found. Then the first blocks copy only rows that missed, and, when these are done, the others; all
+ * other blocks copy rows that were found. Warps take 64 rows at a time from two counts.
+ * --------------------------------------------------------------------------------------------------------- */
+#define LADDER_UNIT 64u
+
+/* found[u]: twice the place in the cache, and 1 if the copy is current; -1: the cache has no place for the row. */
+static __global__ void lookup_kernel6_find(lookup a) {
+    const ladder_batch *b = &a.batch;
+    uint64_t thread = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x, group = thread / LADDER_LANES;
+    uint64_t groups = (uint64_t)gridDim.x * blockDim.x / LADDER_LANES, in_warp = group % (32 / LADDER_LANES);
+    unsigned long long hits = 0;
+    if (thread == 0) a.turns[0] = a.turns[1] = 0;
+    for (uint64_t first = group - in_warp; first < b->n_unique; first += groups) { /* the same for a whole warp */
+        uint64_t u = first + in_warp;
+        int is_there;
+        int64_t place = claim(&a, u < b->n_unique ? b->rows[u] : LADDER_NO_ROW, &is_there);
+        if (u >= b->n_unique) continue;
+        int hit = place >= 0 && is_there && (b->valid[u / 64] >> u % 64 & 1);
+        if (threadIdx.x % LADDER_LANES == 0) a.found[u] = place < 0 ? -1 : 2 * place + hit, hits += (unsigned)hit;
+    }
+    if (hits && a.hits)
+        cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>(*a.hits).fetch_add(hits,
+                                                                                           cuda::memory_order_relaxed);
+}
+
+static __global__ void lookup_kernel6(lookup a) {
+    const ladder_batch *b = &a.batch;
+    uint32_t units = (b->n_unique + LADDER_UNIT - 1) / LADDER_UNIT;
+    int hits = blockIdx.x >= a.link_blocks;
+    for (;;) {
+        uint32_t unit = 0;
+        if (threadIdx.x % 32 == 0) /* relaxed: only numbers are given out */
+            unit = cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(a.turns[hits])
+                       .fetch_add(1, cuda::memory_order_relaxed);
+        unit = __shfl_sync(LADDER_FULL, unit, 0);
+        if (unit >= units && hits) break;
+        if (unit >= units) {
+            hits = 1;
+            continue;
+        }
+        for (uint32_t k = threadIdx.x % 32 / LADDER_LANES; k < LADDER_UNIT; k += 32 / LADDER_LANES) {
+            uint64_t u = (uint64_t)unit * LADDER_UNIT + k;
+            if (u >= b->n_unique) break;
+            int64_t found = a.found[u];
+            int hit = found >= 0 && (found & 1);
+            if (hit != hits) continue;
+            float *copy = found >= 0 ? a.cache.copies + (uint64_t)(found / 2) * a.cache.stride : NULL;
+            uint32_t begin = b->start[u], end = b->start[u + 1];
+            spread(&a, hit ? copy : a.table + b->rows[u] * a.stride, begin,
+                   end - begin > LADDER_SUM ? begin + LADDER_SUM : end, hit ? NULL : copy);
+        }
+    }
+}
+
+enum { KERNELS = 6 };
 static const char *const names[KERNELS + 1] = {"",
                                                "1: a thread a position",
                                                "2: a warp a row",
                                                "3: 8 lanes a row, 16 bytes each",
                                                "4: through a cache",
-                                               "5: hot rows in parts"};
+                                               "5: hot rows in parts",
+                                               "6: misses in blocks of their own"};
+
+static void launch_factored(ladder_machine *m, const lookup *a) {
+    uint64_t rows = a->batch.n_unique;
+    uint32_t grid = ladder_grid<lookup_kernel6>(m, rows, LADDER_LANES);
+    FRUGAL_LAUNCH(lookup_kernel6_find, ladder_grid<lookup_kernel6_find>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream,
+                  *a);
+    FRUGAL_LAUNCH(lookup_kernel6, std::max(grid, a->link_blocks + 1), LADDER_BLOCK, m->stream, *a);
+}
 
 static void launch(uint32_t kernel, ladder_machine *m, const lookup *a) {
     uint64_t rows = a->batch.n_unique, parts = a->batch.n_parts;
@@ -239,11 +309,16 @@ static void launch(uint32_t kernel, ladder_machine *m, const lookup *a) {
     case 4:
         FRUGAL_LAUNCH(lookup_kernel4, ladder_grid<lookup_kernel4>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
         break;
-    default:
-        FRUGAL_LAUNCH(lookup_kernel5, ladder_grid<lookup_kernel5>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+    default: {
+        uint32_t grid = ladder_grid<lookup_kernel5>(m, rows, LADDER_LANES);
+        if (kernel == 5)
+            FRUGAL_LAUNCH(lookup_kernel5, grid, LADDER_BLOCK, m->stream, *a);
+        else
+            launch_factored(m, a);
         if (parts)
             FRUGAL_LAUNCH(lookup_kernel5_parts, ladder_grid<lookup_kernel5_parts>(m, parts, LADDER_LANES), LADDER_BLOCK,
                           m->stream, *a);
+    }
     }
     LADDER_CHECK(cudaGetLastError());
 }
@@ -362,13 +437,14 @@ static void check_shape(ladder_machine *m, const shape *s) {
     lookup a = {};
     a.batch = b.on_device, a.table = table, a.stride = a.dim = s->dim, a.step = 1;
     a.hits = ladder_device<unsigned long long>(1), a.out = ladder_device<float>((uint64_t)s->keys * s->dim);
+    a.found = ladder_device<int64_t>(s->keys), a.turns = ladder_device<uint32_t>(2), a.link_blocks = 1 + s->dim % 3;
     for (uint32_t kernel = 1; kernel <= KERNELS; kernel++) {
         char what[128];
         snprintf(what, sizeof what, "%llu rows x %u, %u keys, Zipf %g, cache %llu", (unsigned long long)s->rows, s->dim,
                  s->keys, s->zipf, (unsigned long long)s->cache_rows);
         ladder_case(check_hits(kernel, m, s, a, &b) && check_steps(kernel, m, s, a), names[kernel], what);
     }
-    ladder_free(a.hits), ladder_free(a.out), ladder_forget(&b);
+    ladder_free(a.hits), ladder_free(a.out), ladder_free(a.found), ladder_free(a.turns), ladder_forget(&b);
     LADDER_CHECK(cudaFreeHost(table));
 }
 
@@ -376,7 +452,7 @@ static void check_shape(ladder_machine *m, const shape *s) {
 
 static options_list dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.05}, 1},
                     kernel_option = {{0}, 1};
-static uint64_t rows = 10000000, rounds = 50;
+static uint64_t rows = 10000000, rounds = 50, link_blocks = 8;
 static int check, json;
 
 static const options_entry options[] = {
@@ -386,6 +462,7 @@ static const options_entry options[] = {
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached, as a share of all"},
     {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "0: all"},
+    {"link-blocks", OPTIONS_WHOLE64, &link_blocks, 1, 65536, NULL, "blocks of kernel 6 for rows that miss"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
     LADDER_HOLD_OPTION,
     {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
@@ -467,12 +544,14 @@ static int run_workload(run *r, const float *table) {
     r->work.table = table, r->work.stride = r->work.dim = r->dim;
     r->work.hits = ladder_device<unsigned long long>(1);
     r->work.out = ladder_device<float>((uint64_t)r->keys * r->dim);
+    r->work.found = ladder_device<int64_t>(r->keys), r->work.turns = ladder_device<uint32_t>(2);
+    r->work.link_blocks = (uint32_t)link_blocks;
     if (!json) printf("\n%u keys x %u, Zipf %g, cache %g:\n", r->keys, r->dim, r->zipf, r->cache);
     int right = 1;
     for (uint32_t kernel = 1; kernel <= KERNELS && !bench_interrupted(); kernel++)
         for (uint32_t i = 0; i < kernel_option.n; i++)
             if (kernel_option.values[i] == 0 || kernel_option.values[i] == kernel) right &= time_kernel(r, kernel);
-    ladder_free(r->work.hits), ladder_free(r->work.out);
+    ladder_free(r->work.hits), ladder_free(r->work.out), ladder_free(r->work.found), ladder_free(r->work.turns);
     for (uint32_t i = 0; i < BATCHES; i++) ladder_forget(&r->batches[i]);
     return right;
 }

@@ -37,13 +37,14 @@ struct placed_rows { /* caches, filled by a placement */
     uint64_t *changed; /* the bits of its rows that differ from the base; NULL: none */
     uint32_t *rows;    /* rows[n_rows], as in frugal_cuda_placement */
     uint64_t n_rows, cache_rows;
-    frugal_place_plan *plan; /* or NULL */
+    frugal_place_plan *plan;  /* or NULL */
     float *caches[MOST_GPUS]; /* its slots, and one more, with values that tell it from others */
 };
 
 struct served_version;
 
-struct lookup_use { /* a lookup that was enqueued. Its stream is not noted: it may be destroyed, and its handle reused */
+struct
+    lookup_use { /* a lookup that was enqueued. Its stream is not noted: it may be destroyed, and its handle reused */
     cudaEvent_t ended;
     const served_version *version; /* NULL: it has ended */
 };
@@ -68,7 +69,7 @@ struct serving_gpu : gpu_context {
     served_version *now;
     lookup_use *uses; /* uses[n_uses]; `next` is looked at first */
     uint32_t n_uses, room, next;
-    cudaStream_t changes; /* versions are made on it; it waits for no other one, and none for it */
+    cudaStream_t changes;    /* versions are made on it; it waits for no other one, and none for it */
     uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
@@ -293,8 +294,8 @@ static int is_stale(const placed_rows *p, const frugal_served_memory *m, uint64_
 }
 
 /* Fills in where GPU g reads each row. */
-static void find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
-                                const served_version *v, uint32_t *words) {
+static void find_words(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m, const served_version *v,
+                       uint32_t *words) {
     const placed_rows *p = v->placed;
     uint32_t bits = v->parts[g].view.slot_bits;
     uint64_t changed = 0;
@@ -348,7 +349,7 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
         sources[s] = v->placed->caches[s];
     }
     uint32_t bits = 0;
-    while (bits < 32 && most >> bits) bits++; /* the slot `most` is used, too */
+    while (bits < 32 && most >> bits) bits++;       /* the slot `most` is used, too */
     if (bits == 32 || c->n >= (UINT32_MAX >> bits)) /* the last word is IN_TABLE */
         return frugal_fail(FRUGAL_ERR_LIMIT,
                            "serving on GPUs: %llu rows of one source and %u GPUs do not fit a word of 32 bits",

@@ -212,8 +212,8 @@ static frugal_status read_word(const frugal_cuda_server *c, uint32_t g, const se
     *key = word;
     one.segments[0] = {key, 0, c->rows + c->n, 0, 0};
     one.n_segments = one.n = 1;
-    cudaError_t error = FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, v->parts[g].view, one,
-                                      row, c->stride);
+    cudaError_t error =
+        FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, v->parts[g].view, one, row, c->stride);
     if (error == cudaSuccess) error = cudaStreamSynchronize(gpu->changes);
     return fail_serving(gpu, error, "a first lookup");
 }
@@ -316,7 +316,8 @@ static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, do
         on_gpu on(gpu);
         size_t bytes = c->rows * sizeof *memory;
         cudaError_t error = cudaMemcpyAsync(memory, gpu->touches, bytes, cudaMemcpyDeviceToHost, gpu->changes);
-        if (error == cudaSuccess) error = clear_on_gpu(gpu, gpu->touches, bytes); /* what comes between is not counted */
+        if (error == cudaSuccess)
+            error = clear_on_gpu(gpu, gpu->touches, bytes); /* what comes between is not counted */
         if (error != cudaSuccess) return fail_serving(gpu, error, "reading touches");
         for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] += (float)memory[row];
     }
@@ -422,10 +423,11 @@ static frugal_status open_turns(frugal_cuda_server *c, uint32_t link_blocks) {
         serving_gpu *gpu = &c->gpus[g];
         uint32_t most = gpu->resident[0][0] < gpu->resident[0][1] ? gpu->resident[0][0] : gpu->resident[0][1];
         if (link_blocks >= most)
-            return frugal_fail(FRUGAL_ERR_LIMIT,
-                               "cuda_serve_open: link_blocks %u; GPU %d holds %u blocks at a time, and one must be left "
-                               "for rows of its own memory",
-                               link_blocks, gpu->ordinal, most);
+            return frugal_fail(
+                FRUGAL_ERR_LIMIT,
+                "cuda_serve_open: link_blocks %u; GPU %d holds %u blocks at a time, and one must be left "
+                "for rows of its own memory",
+                link_blocks, gpu->ordinal, most);
         on_gpu on(gpu);
         gpu->link_blocks = link_blocks;
         cudaError_t error = cudaMalloc((void **)&gpu->turns, TURNS * sizeof *gpu->turns);

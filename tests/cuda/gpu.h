@@ -28,7 +28,7 @@ const char *gpu_name(int ordinal);
 gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned);
 void gpu_close(gpu *g);
 void *gpu_stream(gpu *g);
-void gpu_renew_stream(gpu *g); /* destroys it, which does not wait for what it has, and makes another */
+void gpu_renew_stream(gpu *g);     /* destroys it, which does not wait for what it has, and makes another */
 void *gpu_blocking_stream(gpu *g); /* of the same GPU; gone with it */
 float *gpu_rows(gpu *g);
 float *gpu_grads(gpu *g);

@@ -253,8 +253,7 @@ static void test_streams_that_end(void **state) {
         refresh(s, &from);
         assert_int_equal(FRUGAL_OK, frugal_cuda_serve_refresh(c)); /* it has waited for them */
         gpu_get(gpus[0], rows, gpu_rows(gpus[0]), 3 * sizeof rows[0]);
-        for (int other = 0; other < 3; other++)
-            assert_memory_equal(w.tables[v] + key * 5, rows[other], sizeof rows[0]);
+        for (int other = 0; other < 3; other++) assert_memory_equal(w.tables[v] + key * 5, rows[other], sizeof rows[0]);
     }
     frugal_cuda_serve_close(c);
     frugal_serve_close(s);

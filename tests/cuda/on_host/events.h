@@ -63,7 +63,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     static counter calls(__func__);
     bool known = exists(event);
-    if (cudaError_t e = begin(calls, known ? event->on : this_device())) return end(e);
+    if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return end(e);
     if (!known) return end(cudaErrorInvalidResourceHandle);
     auto r = last_record(event);
     return end(!r || r->done.reached(1) ? cudaSuccess : cudaErrorNotReady);
@@ -72,7 +72,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     static counter calls(__func__, true);
     bool known = exists(event);
-    if (cudaError_t e = begin(calls, known ? event->on : this_device())) return end(e);
+    if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return end(e);
     if (!known) return end(cudaErrorInvalidResourceHandle);
     auto r = last_record(event);
     while (r && !r->done.reached(1)) {

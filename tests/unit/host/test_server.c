@@ -2,11 +2,13 @@
  * taken over while threads look up; what is shared and what is refused. */
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 #include "tests/unit/host/served_world.h"
 
@@ -400,6 +402,43 @@ static void test_refusals(void **state) {
     close_world(&other);
 }
 
+/* The system gives no descriptor, or no room: an error says which, and what was served is served on. */
+static void test_limits(void **state) {
+    (void)state;
+    world w;
+    frugal_server *s = NULL;
+    struct rlimit files, sizes, few, small;
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_serve_desc desc = {.from = saves_of(&w, 0)};
+    assert_int_equal(0, getrlimit(RLIMIT_NOFILE, &files));
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &sizes));
+    few = files, small = sizes, small.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &small));
+    frugal_status status = frugal_serve_open(&desc, &s);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &sizes));
+    assert_fails(FRUGAL_ERR_MEMORY, status, "the table", "bytes");
+    assert_null(s);
+    for (int refreshes = 0; refreshes < 2; refreshes++) {
+        const frugal_served next = saves_of(&w, 2);
+        int told = 0;
+        few.rlim_cur = 3;
+        do { /* more and more descriptors, until there are enough */
+            few.rlim_cur++;
+            assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &few));
+            status = refreshes ? frugal_serve_refresh(s, &next) : frugal_serve_open(&desc, &s);
+            assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &files));
+            if (status != FRUGAL_OK) assert_fails(FRUGAL_ERR_FILE, status, "ulimit -n", "frugal_saved_");
+            if (status != FRUGAL_OK) told += strstr(frugal_message(), "memory that versions share") != NULL;
+            if (refreshes && status != FRUGAL_OK) expect_version(&w, s, 0);
+        } while (status != FRUGAL_OK && few.rlim_cur < 100);
+        assert_true(status == FRUGAL_OK && told);
+        expect_version(&w, s, refreshes ? 2 : 0);
+    }
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         SAVED_CASE("test_saves, dim 5", test_saves, 0),
@@ -412,6 +451,7 @@ int main(void) {
         SAVED_TEST(test_refresh_while_threads_look_up),
         SAVED_TEST(test_bags),
         SAVED_TEST(test_refusals),
+        SAVED_TEST(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
