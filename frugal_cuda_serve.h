@@ -17,12 +17,15 @@
  * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
  * one version, whole.
  *
- * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row; 4 R more if touches
- * are counted. Of the host: 4 R while words are made; 4 R if touches are counted, 4 R more while rows are placed; 4 D
- * per row in which the version differs from the base. While a version is taken over, both are there.
+ * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row and for one row more;
+ * 4 R more if touches are counted. Of the host: 4 per row of a placement; 4 D, pinned, per row in which the version
+ * differs from the base, and R / 8 if it differs in any; 4 R while words are made; 4 R if touches are counted, 4 R more
+ * during frugal_cuda_serve_adapt. While a version is taken over, both are there.
  *
- * THREADING. Lookups: any threads, on any streams; a call returns when its work is enqueued. The other calls: one
- * thread at a time, while lookups go on. They wait until the GPUs have done all lookups of the version before.
+ * THREADING. Lookups: any threads, on any streams of the GPU, which may be destroyed at once; a call returns when its
+ * work is enqueued. The other calls: any thread, one at a time (others wait), while lookups go on. They work on streams
+ * of their own, and wait until the GPUs have done all lookups of the version before; where they allocate and free a
+ * GPU's memory, CUDA may hold up what is enqueued there. Captures of other threads are left alone.
  */
 #ifndef FRUGAL_CUDA_SERVE_H
 #define FRUGAL_CUDA_SERVE_H
@@ -50,13 +53,15 @@ typedef struct frugal_cuda_serve_desc {
     frugal_cuda_placement placement;
     int count; /* touches of rows are counted, for frugal_cuda_serve_adapt */
     /* Factored extraction: of the blocks of a lookup so many copy rows that come over a link, and only when they have
-     * finished, rows of the GPU's own memory, which the others copy. 0: all copy all. Not measured on a GPU yet, so it
-     * is not the default. */
+     * finished, rows of the GPU's own memory, which the others copy. 0: all copy all. Lookups that are pooled, and
+     * those that find 64 others under way, are not factored. Not measured on a GPU yet, so it is not the default. */
     uint32_t link_blocks;
 } frugal_cuda_serve_desc;
 
 /* Pins the table, fills the caches. *out is NULL on failure. Errors: ARGUMENT, DEVICE (no such GPU; or the plan reads
- * from a GPU that this one cannot reach), CUDA, MEMORY (of GPU or host), KEY (a row that there is not). */
+ * from a GPU that this one cannot reach, or reads wrong values), CUDA, MEMORY (of GPU or host), KEY (a row that there
+ * is not), LIMIT (link_blocks of which a GPU holds no more at a time; sources that do not fit a word), FILE (the server
+ * has a table's file). */
 FRUGAL_API frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_cuda_server **out);
 /* Waits for all lookups, and frees everything. NULL is accepted. */
 FRUGAL_API void frugal_cuda_serve_close(frugal_cuda_server *c);
@@ -64,13 +69,14 @@ FRUGAL_API void frugal_cuda_serve_close(frugal_cuda_server *c);
 /* Enqueues on `stream`, a cudaStream_t of GPU number `gpu` (of `ordinals`), copies of the rows of segments[n_segments],
  * one behind the other, to rows[n][stride]; stride 0: dim. Keys and rows are in memory that the GPU reaches. A key that
  * is out of range gives a row of zeros, and a later call for this GPU returns KEY. *step (may be NULL): the step of the
- * version. Errors: ARGUMENT, DEVICE, TABLE, KEY (of an earlier lookup, once), CUDA. */
+ * version. Errors: ARGUMENT, DEVICE, TABLE, LIMIT (2^32 keys), ORDER (the stream is being captured), KEY (of an earlier
+ * lookup, once), CUDA. */
 FRUGAL_API frugal_status frugal_cuda_serve_lookup(frugal_cuda_server *c, uint32_t gpu, void *stream,
                                                   const frugal_keys *segments, uint32_t n_segments, float *rows,
                                                   uint64_t stride, uint64_t *step);
 /* The same, pooled as by frugal_serve_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. The bags'
  * offsets and weights are in memory that the GPU reaches; offsets that are no bags' are cut, and reported as such keys
- * are (ARGUMENT). */
+ * are (ARGUMENT). At most 64 segments (LIMIT). */
 FRUGAL_API frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *stream,
                                                 const frugal_keys *segments, uint32_t n_segments,
                                                 const frugal_bags *bags, float *pooled, uint64_t *step);
@@ -86,10 +92,11 @@ typedef struct frugal_cuda_drift {
     double touches; /* that was counted; of earlier calls a half, a quarter, ... */
     int placed;     /* 1: rows were placed as planned */
 } frugal_cuda_drift;
-/* Are the right rows still cached? Plans with the touches that were counted (every 16th key), and, if lookups are
- * predicted to take more than 1 + `worse` times as long as planned, caches the planned rows. *out (may be NULL): what
- * was found. Call it now and then; each call costs time in proportion to the table, but not to lookups. Errors: as
- * open; ARGUMENT (not counted; a machine of other devices). Source: UGache (Song et al., SOSP '23, section 7.2). */
+/* Are the right rows still cached? Plans with the touches that were counted (every 16th key), and, if lookups of the
+ * server's version are predicted to take more than 1 + `worse` times as long as planned, takes it over and caches the
+ * planned rows. *out (may be NULL): what was found. Call it now and then; each call costs time in proportion to the
+ * table, but not to lookups. Errors: as open; ARGUMENT (not counted; a machine of other devices, or a bad one). Source:
+ * UGache (Song et al., SOSP '23, section 7.2). */
 FRUGAL_API frugal_status frugal_cuda_serve_adapt(frugal_cuda_server *c, const frugal_place_machine *machine,
                                                  frugal_place_policy policy, double worse, frugal_cuda_drift *out);
 

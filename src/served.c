@@ -238,6 +238,8 @@ static frugal_status take_served_file(const char *path, table_file *t, uint64_t 
     if (error) return fail_system("lock the table's file, which no trainer may have", error, t->name.path);
     if (fstat(t->file, &now)) return fail_system("look at the file", errno, t->name.path);
     *bytes = (uint64_t)now.st_size;
+    if (*bytes == 0)
+        return frugal_fail(FRUGAL_ERR_FILE, "the table's file is empty; open it with a trainer first: %s", path);
     return read_header(t, *bytes, 0);
 }
 

@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
 /* The same, factored (UGache, section 5.3). The first blocks copy only rows that come over a link: from host memory, or
  * from a peer. So the link is busy from the first moment, and no more threads stall for it than it can serve. The other
  * blocks copy rows of the GPU's own memory, and so do the first ones when they have finished. Warps take units of keys
- * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after: those of a lookup come
- * one behind the other. */
+ * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after; launches with
+ * the same ones come one behind the other. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,

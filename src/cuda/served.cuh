@@ -163,7 +163,7 @@ static frugal_status open_table(const frugal_cuda_server *c, const frugal_served
     t->users = 1, t->number = m->file_number, t->bytes = (size_t)m->file_bytes;
     void *map = m->file < 0 ? MAP_FAILED : mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->file, 0);
     if (map == MAP_FAILED)
-        return frugal_fail(FRUGAL_ERR_CUDA,
+        return frugal_fail(FRUGAL_ERR_FILE,
                            "serving on GPUs: the table is not in memory that can be mapped and pinned: serve it from "
                            "saves, not from a table's file (Linux)");
     t->map = map;

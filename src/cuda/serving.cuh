@@ -139,7 +139,7 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
     return error;
 }
 
-/* Enqueues a lookup of the version that there is now, and an event behind it, so that the version is not freed before. */
+/* Enqueues a lookup of the version that there is now, and an event behind it: the version is not freed before. */
 static cudaError_t enqueue_lookup(frugal_cuda_server *c, uint32_t g, cudaStream_t stream, const frugal_keys *segments,
                                   uint32_t n_segments, uint64_t n, const frugal_bags *bags, float *rows,
                                   uint64_t stride, uint64_t *step) {

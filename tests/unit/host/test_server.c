@@ -352,6 +352,10 @@ static void test_refusals(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "both saves and a file", "");
     desc.from = (frugal_served){.file = saved_path("nothing")};
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "No such file", "nothing");
+    const char *empty = saved_path("empty");
+    fclose(fopen(empty, "w"));
+    desc.from = (frugal_served){.file = empty};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "is empty", empty);
     desc.from = (frugal_served){.file = w.names[0]};
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "this is a save", w.names[0]);
     desc.from = (frugal_served){.saved = &w.names[1], .n_saved = 1};
