@@ -1340,7 +1340,6 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search
 FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan) {
-    static const uint32_t turns[FRUGAL_PLACE_MAX_PATTERNS] = {0, 40, 40, 32, 11}; /* nested: 50,000 trials at most */
     frugal_priv_place_search s;
     uint64_t all = 0, room = machine->capacity;
     frugal_place_status status = frugal_priv_place_check_plan(machine, levels, n);
@@ -1356,7 +1355,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
         s.plan.n = 2;
     }
     if (policy == FRUGAL_PLACE_REPLICATED) s.plan.n = 1;
-    s.turns = turns[s.plan.n - 1];
+    s.turns = s.plan.n < 2 ? 0 : s.plan.n < 4 ? 40 : s.plan.n == 4 ? 32 : 11; /* nested: 50,000 trials at most */
     frugal_priv_place_share_cores(&s);
     if (policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1)
         s.best_rows[1] = (double)room * s.plan.patterns[1].size;

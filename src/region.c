@@ -60,6 +60,14 @@ static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }
 
+/* Gives a part of a file its pages. Returns an errno. On older systems a signal interrupts it, and undoes it. */
+static int reserve_pages(int file, uint64_t at, size_t bytes) {
+    int error;
+    do error = posix_fallocate(file, (off_t)at, (off_t)bytes);
+    while (error == EINTR);
+    return error;
+}
+
 /* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
  * default, and then a random row costs a page walk, and each process a page fault for each small page that it touches.
  * So each piece gets a page, and the pieces are collapsed (Linux 6.1 and later). Returns the bytes that are huge. */
@@ -67,7 +75,7 @@ static size_t make_huge(int file, memory_part part, void *memory) {
     size_t at = 0;
 #if defined(__linux__)
     enum { COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers lack */
-    while (at + HUGE_PAGE <= part.bytes && !posix_fallocate(file, (off_t)(part.at + at), SMALL_PAGE) &&
+    while (at + HUGE_PAGE <= part.bytes && !reserve_pages(file, part.at + at, SMALL_PAGE) &&
            !madvise((unsigned char *)memory + at, HUGE_PAGE, COLLAPSE))
         at += HUGE_PAGE;
 #else
@@ -81,7 +89,9 @@ static size_t make_huge(int file, memory_part part, void *memory) {
 static int make_resident(int file, memory_part part, void *memory) {
     size_t whole = whole_pages((size_t)part.bytes),
            huge = is_mapped((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
-    return huge >= whole || !posix_fallocate(file, (off_t)(part.at + huge), (off_t)(whole - huge));
+    for (size_t at = huge; at < whole; at += HUGE_PAGE) /* in pieces, so that signals do not hinder it for ever */
+        if (reserve_pages(file, part.at + at, LEAST(HUGE_PAGE, whole - at))) return 0;
+    return 1;
 }
 
 /* Room in the region, which nobody has mapped yet. Returns 0 if there is none. */

@@ -50,7 +50,8 @@ struct on_gpu {
     on_gpu &operator=(const on_gpu &) = delete;
 };
 
-/* While it lives, calls of this thread leave captures alone that other threads have begun. */
+/* While it lives, calls of this thread leave captures alone that other threads have begun. Within a visit, because the
+ * call would make a context on the GPU on which the thread is. */
 struct relaxed_capture {
     cudaStreamCaptureMode mode;
     int exchanged;

@@ -67,13 +67,15 @@ struct served_version {
 struct serving_gpu : gpu_context {
     pthread_mutex_t lock; /* of lookups, from reading `now` to their event; of `uses` */
     served_version *now;
-    lookup_use *uses; /* uses[n_uses]; `next` is looked at first */
-    uint32_t n_uses, room, next;
+    lookup_use *uses; /* uses[n_uses], of which idle[n_idle] are free, the last one first */
+    uint32_t *idle, n_uses, n_idle;
+    CUresult (*query_event)(CUevent); /* the driver's: the runtime's would overwrite the caller's last error */
+    CUresult (*enable_peer)(CUcontext, unsigned);
     cudaStream_t changes;    /* versions are made on it; it waits for no other one, and none for it */
     uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
-    uint32_t keys_seen; /* by lookups, mod 2^32: so every COUNTED-th key of all is counted, however few a lookup has */
+    uint32_t keys_seen; /* by lookups, mod 2^32; an odd number each, so that no position is always counted, or never */
     uint32_t link_blocks;    /* of a factored extraction; 0: it is not factored */
     extraction_turns *turns; /* turns[TURNS], of the first uses; NULL: not factored */
 };
@@ -123,7 +125,8 @@ static void free_placed(const frugal_cuda_server *c, placed_rows *p) {
     free(p->rows), free(p->plan), free(p->changed), free(p);
 }
 
-/* Waits until the GPU has done all lookups of a version that no lookup sees any more. */
+/* Waits until the GPU has done all lookups of a version that no lookup sees any more. Until then nobody else takes
+ * their uses (find_ended), so what is waited for is none of a later lookup. */
 static void await_lookups(serving_gpu *gpu, const served_version *v) {
     pthread_mutex_lock(&gpu->lock);
     for (uint32_t i = 0; i < gpu->n_uses; i++) {
@@ -132,7 +135,7 @@ static void await_lookups(serving_gpu *gpu, const served_version *v) {
         pthread_mutex_unlock(&gpu->lock);
         cudaEventSynchronize(ended); /* it fails if the GPU is lost, which then does nothing any more */
         pthread_mutex_lock(&gpu->lock);
-        if (gpu->uses[i].version == v) gpu->uses[i].version = NULL; /* else a later lookup has it already */
+        gpu->uses[i].version = NULL;
     }
     pthread_mutex_unlock(&gpu->lock);
 }
@@ -329,9 +332,9 @@ static frugal_status reach_peers(const frugal_cuda_server *c, uint32_t g, const 
                                "the plan has GPU %d read rows of GPU %d, which it cannot reach; plan with a bandwidth "
                                "of 0 for that pair",
                                gpu->ordinal, ordinal);
-        error = cudaDeviceEnablePeerAccess(ordinal, 0);
-        if (error == cudaErrorPeerAccessAlreadyEnabled) error = cudaGetLastError(), error = cudaSuccess;
-        if (error != cudaSuccess) return fail_serving(gpu, error, "peer access");
+        error = (cudaError_t)gpu->enable_peer(c->gpus[source].context, 0);
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+            return fail_serving(gpu, error, "peer access");
     }
     return FRUGAL_OK;
 }

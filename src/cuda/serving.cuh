@@ -76,29 +76,49 @@ static served_request request_of(const frugal_cuda_server *c, const frugal_keys 
     return r;
 }
 
-/* A use for one more lookup; the caller has the lock. A few are asked, in turn, whether they have ended, so that the
- * cost does not grow with the lookups that are under way. */
-static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
-    for (uint32_t looks = 0; looks < 4 && looks < gpu->n_uses; looks++) {
-        uint32_t i = gpu->next;
-        gpu->next = (i + 1) % gpu->n_uses;
-        if (gpu->uses[i].version) {
-            cudaError_t error = cudaEventQuery(gpu->uses[i].ended);
-            if (error == cudaErrorNotReady) continue;
-            if (error != cudaSuccess) return error;
+/* Asks which lookups have ended; await_lookups does so for an older version. Returns how many uses are free. */
+static uint32_t find_ended(serving_gpu *gpu, cudaError_t *error) {
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < gpu->n_uses && *error == cudaSuccess; i++) {
+        lookup_use *use = &gpu->uses[i];
+        if (use->version == gpu->now) {
+            CUresult found = gpu->query_event((CUevent)use->ended);
+            if (found == CUDA_SUCCESS) use->version = NULL;
+            if (found != CUDA_SUCCESS && found != CUDA_ERROR_NOT_READY) *error = (cudaError_t)found;
         }
-        gpu->uses[i].version = NULL, *out = i;
-        return cudaSuccess;
+        ended += use->version == NULL;
     }
-    if (gpu->n_uses == gpu->room) {
-        uint32_t room = gpu->room ? 2 * gpu->room : 4;
-        lookup_use *more = (lookup_use *)realloc(gpu->uses, room * sizeof *more);
-        if (!more) return cudaErrorMemoryAllocation;
-        gpu->uses = more, gpu->room = room;
+    return ended;
+}
+
+/* Room for as many uses again. */
+static cudaError_t add_uses(serving_gpu *gpu) {
+    uint32_t n = gpu->n_uses > 4 ? 2 * gpu->n_uses : 8;
+    lookup_use *uses = (lookup_use *)realloc(gpu->uses, n * sizeof *uses);
+    if (uses) gpu->uses = uses;
+    uint32_t *idle = uses ? (uint32_t *)realloc(gpu->idle, n * sizeof *idle) : NULL;
+    if (idle) gpu->idle = idle;
+    if (!idle) return cudaErrorMemoryAllocation;
+    while (gpu->n_uses < n) {
+        lookup_use use = {};
+        cudaError_t error = cudaEventCreateWithFlags(&use.ended, cudaEventDisableTiming);
+        if (error != cudaSuccess) return error;
+        gpu->uses[gpu->n_uses++] = use;
     }
-    lookup_use use = {};
-    cudaError_t error = cudaEventCreateWithFlags(&use.ended, cudaEventDisableTiming);
-    if (error == cudaSuccess) *out = gpu->n_uses, gpu->uses[gpu->n_uses++] = use;
+    return cudaSuccess;
+}
+
+/* A use for one more lookup; the caller has the lock. All are asked only when none is free; if most of them are under
+ * way then, there are twice as many from now on. So the cost of a lookup does not grow with their number. */
+static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
+    cudaError_t error = cudaSuccess;
+    if (gpu->n_idle == 0) {
+        uint32_t ended = find_ended(gpu, &error);
+        if (error == cudaSuccess && 2 * ended <= gpu->n_uses) error = add_uses(gpu);
+        for (uint32_t i = gpu->n_uses; i-- > 0 && error == cudaSuccess;)
+            if (!gpu->uses[i].version) gpu->idle[gpu->n_idle++] = i; /* the first ones, which have turns, come first */
+    }
+    if (error == cudaSuccess) *out = gpu->idle[--gpu->n_idle];
     return error;
 }
 
@@ -150,7 +170,7 @@ static cudaError_t enqueue_lookup(frugal_cuda_server *c, uint32_t g, cudaStream_
     if (error == cudaSuccess && (bags ? bags->n_bags > 0 : n > 0)) {
         served_view view = gpu->now->parts[g].view;
         view.touches = gpu->touches, view.turn = gpu->keys_seen;
-        gpu->keys_seen += (uint32_t)n;
+        gpu->keys_seen += (uint32_t)n | 1;
         error = enqueue_extraction(c, gpu, view, gpu->turns && i < TURNS ? &gpu->turns[i] : NULL, stream, segments,
                                    n_segments, bags, rows, stride ? stride : c->dim);
         gpu->uses[i].version = gpu->now; /* also if a part of it was not enqueued */
@@ -183,6 +203,11 @@ static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t strea
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = (cudaError_t)on.result;
     if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
+    if (error == cudaErrorStreamCaptureImplicit)
+        return frugal_fail(FRUGAL_ERR_ORDER,
+                           "%s: the NULL stream cannot be used while a blocking stream is being captured; give another "
+                           "stream",
+                           call);
     if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)
         return frugal_fail(FRUGAL_ERR_ORDER,
                            "%s: the stream is being captured, and the graph would read memory of this version after it "
@@ -204,38 +229,59 @@ static frugal_status fail_check(const frugal_cuda_server *c, uint32_t g, uint32_
     return frugal_fail(FRUGAL_ERR_CUDA, "GPU %d reads other values than there are in %s", c->gpus[g].ordinal, what);
 }
 
-/* Copies the row that a word stands for, as GPU g reads it. */
-static frugal_status read_word(const frugal_cuda_server *c, uint32_t g, const served_version *v, uint64_t word,
-                               uint64_t *key, float *row) {
+struct first_lookup { /* in pinned memory; behind it, the row */
+    uint64_t key;
+    uint32_t word, pad;
+};
+
+/* Copies the row of a key, as GPU g reads it. */
+static frugal_status read_key(const frugal_cuda_server *c, uint32_t g, const served_view &view, uint64_t key,
+                              first_lookup *memory) {
     const serving_gpu *gpu = &c->gpus[g];
     served_request one = {};
-    *key = word;
-    one.segments[0] = {key, 0, c->rows + c->n, 0, 0};
+    memory->key = key;
+    one.segments[0] = {&memory->key, 0, c->rows + c->n, 0, 0};
     one.n_segments = one.n = 1;
-    cudaError_t error =
-        FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, v->parts[g].view, one, row, c->stride);
+    cudaError_t error = FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, view, one,
+                                      (float *)(void *)(memory + 1), c->stride);
     if (error == cudaSuccess) error = cudaStreamSynchronize(gpu->changes);
     return fail_serving(gpu, error, "a first lookup");
 }
 
-/* Reads from each source on GPU g a row, which must be the host's; and of caches what tells them apart, because rows
- * may be zeros. Peer access is not believed: there are cards whose driver grants it, and which then read something
+/* Reads row 0 of the table in host memory, and the first one that differs from it, as the words for these say. */
+static frugal_status check_host(const frugal_cuda_server *c, uint32_t g, const served_version *v,
+                                first_lookup *memory) {
+    served_view view = v->parts[g].view;
+    view.where = &memory->word;
+    for (uint32_t changed = 0; changed < (v->n_changed ? 2u : 1u); changed++) {
+        memory->word = changed ? c->n << view.slot_bits : IN_TABLE;
+        frugal_status status = read_key(c, g, view, 0, memory);
+        if (status != FRUGAL_OK) return status;
+        if (memcmp(memory + 1, changed ? v->changed : v->table->weights, c->dim * sizeof(float)))
+            return fail_check(c, g, c->n);
+    }
+    return FRUGAL_OK;
+}
+
+/* Reads on GPU g a row of each source, which must be the host's; and of caches what tells them apart, because rows may
+ * be zeros. Peer access is not believed: there are cards whose driver grants it, and which then read something
  * else. */
 static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
-                                const served_version *v, uint64_t *key, float *row) {
+                                const served_version *v, first_lookup *memory) {
     const placed_rows *p = v->placed;
-    uint64_t seen = 0, row_bytes = c->dim * sizeof(float);
+    const served_view &view = v->parts[g].view;
+    const float *row = (const float *)(const void *)(memory + 1);
+    uint64_t seen = 0;
     on_gpu on(&c->gpus[g]);
-    frugal_status status = read_word(c, g, v, 0, key, row);
-    if (status == FRUGAL_OK && memcmp(row, m->weights, row_bytes)) return fail_check(c, g, c->n);
+    frugal_status status = check_host(c, g, v, memory);
     for (uint64_t i = 0; i < p->n_rows && status == FRUGAL_OK; i++) {
         uint32_t source = source_of(p, g, i);
         if (source == FRUGAL_PLACE_HOST || seen >> source & 1) continue;
         seen |= UINT64_C(1) << source;
-        status = read_word(c, g, v, p->rows[i], key, row);
+        status = read_key(c, g, view, p->rows[i], memory);
         if (status != FRUGAL_OK) break;
-        if (memcmp(row, m->weights + p->rows[i] * m->stride, row_bytes)) return fail_check(c, g, source);
-        status = read_word(c, g, v, c->rows + source, key, row);
+        if (memcmp(row, m->weights + p->rows[i] * m->stride, c->dim * sizeof(float))) return fail_check(c, g, source);
+        status = read_key(c, g, view, c->rows + source, memory);
         for (uint32_t e = 0; e < c->dim && status == FRUGAL_OK; e++) {
             float wanted = telling_value(p, source, e);
             if (memcmp(&row[e], &wanted, sizeof wanted)) return fail_check(c, g, source);
@@ -246,14 +292,13 @@ static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const f
 
 static frugal_status check_version(const frugal_cuda_server *c, const frugal_served_memory *m,
                                    const served_version *v) {
-    uint64_t *memory = NULL;
+    first_lookup *memory = NULL;
     on_gpu on(&c->gpus[0]);
-    cudaError_t error = cudaHostAlloc((void **)&memory, sizeof *memory + c->stride * sizeof(float) + 16,
+    cudaError_t error = cudaHostAlloc((void **)&memory, sizeof *memory + c->stride * sizeof(float),
                                       cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for a first lookup");
     frugal_status status = FRUGAL_OK;
-    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++)
-        status = check_part(c, g, m, v, memory, (float *)(void *)(memory + 2));
+    for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) status = check_part(c, g, m, v, memory);
     cudaFreeHost(memory);
     return status;
 }
@@ -281,6 +326,7 @@ static frugal_status reach_all(const frugal_cuda_server *c) {
 static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *placement) {
     frugal_served_memory m;
     served_version *before = c->gpus[0].now, *next = NULL;
+    on_gpu on(&c->gpus[0]);
     relaxed_capture relaxed;
     frugal_status status = reach_all(c);
     if (status == FRUGAL_OK) status = frugal_serve_hold(c->server, &m);
@@ -309,6 +355,7 @@ static cudaError_t clear_on_gpu(const serving_gpu *gpu, void *memory, size_t byt
 
 /* Adds what the GPUs have counted since to what was counted before, which counts half. */
 static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, double *all) {
+    on_gpu on_first(&c->gpus[0]);
     relaxed_capture relaxed;
     for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] *= .5f;
     for (uint32_t g = 0; g < c->n; g++) {
@@ -438,11 +485,15 @@ static frugal_status open_turns(frugal_cuda_server *c, uint32_t link_blocks) {
 }
 
 static frugal_status open_serving_gpu(serving_gpu *gpu) {
-    relaxed_capture relaxed;
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
     if (status != FRUGAL_OK) return status;
+    gpu->query_event = (CUresult(*)(CUevent))find_driver_call("cuEventQuery");
+    gpu->enable_peer = (CUresult(*)(CUcontext, unsigned))find_driver_call("cuCtxEnablePeerAccess");
+    if (!gpu->query_event || !gpu->enable_peer)
+        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_serve_open: the driver lacks calls that Toolkit 12 has: update it");
     int processors = 0;
     on_gpu on(gpu);
+    relaxed_capture relaxed;
     cudaError_t error = (cudaError_t)on.result;
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&gpu->changes, cudaStreamNonBlocking);
@@ -485,6 +536,21 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     return change(c, &desc->placement);
 }
 
+/* What has been opened of them. */
+static void close_gpus(frugal_cuda_server *c) {
+    on_gpu on_first(&c->gpus[0]);
+    relaxed_capture relaxed;
+    free_version(c, c->gpus[0].now);
+    for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
+        serving_gpu *gpu = &c->gpus[g];
+        on_gpu on(gpu);
+        for (uint32_t i = 0; i < gpu->n_uses; i++) cudaEventDestroy(gpu->uses[i].ended);
+        if (gpu->changes) cudaStreamDestroy(gpu->changes);
+        cudaFree(gpu->touches), cudaFree(gpu->turns);
+    }
+    if (c->words) cudaFreeHost(c->words);
+}
+
 } /* namespace frugal_cuda */
 
 extern "C" {
@@ -518,17 +584,11 @@ frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_
 void frugal_cuda_serve_close(frugal_cuda_server *c) {
     using namespace frugal_cuda;
     if (!c) return;
-    relaxed_capture relaxed;
-    free_version(c, c->gpus[0].now);
-    for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
-        serving_gpu *gpu = &c->gpus[g];
-        on_gpu on(gpu);
-        for (uint32_t i = 0; i < gpu->n_uses; i++) cudaEventDestroy(gpu->uses[i].ended);
-        if (gpu->changes) cudaStreamDestroy(gpu->changes);
-        cudaFree(gpu->touches), cudaFree(gpu->turns);
-        if (g == 0 && c->words) cudaFreeHost(c->words);
+    if (c->gpus[0].context) close_gpus(c);
+    for (uint32_t g = 0; g < c->n; g++) {
+        free(c->gpus[g].uses), free(c->gpus[g].idle);
+        pthread_mutex_destroy(&c->gpus[g].lock);
     }
-    for (uint32_t g = 0; g < c->n; g++) free(c->gpus[g].uses), pthread_mutex_destroy(&c->gpus[g].lock);
     pthread_mutex_destroy(&c->changing);
     free(c->first_row), free(c->hotness), free(c->gpus), free(c);
 }

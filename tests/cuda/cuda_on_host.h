@@ -239,6 +239,7 @@ typedef void (*cudaHostFn_t)(void *);
  * and the stack of a thread's. A context tells on which device a thread is, and no more. */
 #define CUDAAPI
 typedef cudaStream_t CUstream;
+typedef cudaEvent_t CUevent;
 typedef struct CUctx_st *CUcontext;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;

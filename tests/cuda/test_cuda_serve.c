@@ -163,6 +163,20 @@ static void look_up_hot(frugal_cuda_server *c, uint32_t n, uint64_t from) {
         }
 }
 
+/* 160 rows, all touched alike; 16 in turn, ten of each. */
+static void look_up_fields(frugal_cuda_server *c, uint32_t n) {
+    uint64_t keys[MOST_KEYS];
+    for (int i = 0; i < 64; i++)
+        for (uint32_t g = 0; g < n; g++) {
+            for (uint32_t k = 0; k < MOST_KEYS; k++) keys[k] = 2000 + k % 16 * 10 + test_below(&random_, 10);
+            gpu_put(gpus[g], gpu_words(gpus[g]), keys, sizeof keys);
+            const frugal_keys segment = {.table = 0, .keys = (uint64_t *)(void *)gpu_words(gpus[g]), .n = MOST_KEYS};
+            assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, g, gpu_stream(gpus[g]), &segment, 1,
+                                                                 gpu_rows(gpus[g]), 0, NULL));
+            gpu_wait(gpus[g]);
+        }
+}
+
 static void test_drift(void **state) {
     (void)state;
     random_.seed = test_seed("test_drift", 45);
@@ -195,6 +209,12 @@ static void test_drift(void **state) {
         assert_true(!found.placed && found.seconds <= 1.1 * found.planned_seconds);
         expect_everywhere(c, 2, 1);
     }
+    /* Every 16th key is counted, from each place of a lookup whose keys repeat after 16. */
+    for (int i = 0; i < 8; i++) {
+        look_up_fields(c, 2);
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, &found));
+    }
+    assert_true(found.planned_seconds > found.touches / 200); /* a quarter is read from the host: twice that much */
     /* A refresh has changed what is cached: lookups are predicted to read the host. A bad machine ages nothing. */
     for (int i = 0; i < 8; i++) { /* until nothing else counts */
         look_up_hot(c, 2, 0);
@@ -211,7 +231,7 @@ static void test_drift(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_refresh(c));
     look_up_hot(c, 2, 0);
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, 1e9, &found));
-    assert_true(found.touches == touches / 2 + 2 * 64 * MOST_KEYS && !found.placed);
+    assert_true(fabs(found.touches - touches / 2 - 2 * 64 * MOST_KEYS) < 1 && !found.placed); /* halves are rounded */
     assert_true(found.seconds / found.touches > 1.5 * before);
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, NULL, FRUGAL_PLACE_PLANNED, .1, NULL), "no machine",
                  "");
@@ -272,6 +292,13 @@ static void call_in_capture(void *argument) {
         assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, 0, gpu_blocking_stream(gpus[0]), &segment, 1,
                                                              gpu_rows(gpus[0]), 0, NULL));
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_place(c, &placement));
+    if (gpu_error() == 0) gpu_make_error(); /* the caller's own, which none of these calls takes away */
+    int error = gpu_error();
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(FRUGAL_OK, frugal_cuda_serve_lookup(c, 0, gpu_blocking_stream(gpus[0]), &segment, 1,
+                                                             gpu_rows(gpus[0]), 0, NULL));
+    assert_int_equal(error, gpu_error());
+    gpu_end_error();
 }
 
 static void test_captures(void **state) {
@@ -500,6 +527,74 @@ static void test_peers(void **state) {
     close_gpus(2), frugal_serve_close(s), close_world(&w);
 }
 
+/* Its source is blamed, and not that of row 0, whatever row it is at which the first peer is read. */
+static void test_peers_of_row_0(void **state) {
+    (void)state;
+    frugal_place_plan plan;
+    frugal_cuda_server *c = NULL;
+    uint32_t order[ROWS];
+    open_world(&w, 5, FRUGAL_SGD);
+    open_gpus(2, 0);
+    frugal_served from = saves_of(&w, 1);
+    frugal_server *s = open_server(&from);
+    make_plan(2, 500, FRUGAL_PLACE_PARTITIONED, &plan);
+    cuda_on_host_set_peers(CUDA_ON_HOST_PEERS_FALSE);
+    for (uint32_t at = 0; at < 3; at++) {
+        memcpy(order, hottest, sizeof order);
+        order[0] = hottest[at], order[at] = hottest[0];
+        const frugal_cuda_serve_desc desc = {
+            .server = s, .ordinals = ordinals, .gpus = 2, .placement = {.rows = order, .n_rows = ROWS, .plan = &plan}};
+        assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_open(&desc, &c), "GPU 0 reads other values than GPU 1", "");
+    }
+    close_gpus(2), frugal_serve_close(s), close_world(&w);
+}
+
+static void *refresh_elsewhere(void *c) {
+    return (void *)(intptr_t)frugal_cuda_serve_refresh(c);
+}
+
+/* A thread that has used no GPU uses those of the server, and no other. Lookups that wait for a stream make more uses,
+ * of which later ones need no more. */
+static void test_contexts_and_uses(void **state) {
+    (void)state;
+    pthread_t thread;
+    void *status;
+    uint64_t key = 7;
+    frugal_cuda_server *c;
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_served from = saves_of(&w, 1);
+    frugal_server *s = open_server(&from);
+    const frugal_cuda_serve_desc desc = {.server = s,
+                                         .ordinals = (int[]){1},
+                                         .gpus = 1,
+                                         .placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 99},
+                                         .link_blocks = 1};
+    assert_int_equal(FRUGAL_OK, frugal_cuda_serve_open(&desc, &c));
+    from = saves_of(&w, 2);
+    refresh(s, &from);
+    assert_int_equal(0, pthread_create(&thread, NULL, refresh_elsewhere, c));
+    assert_int_equal(0, pthread_join(thread, &status));
+    assert_int_equal(FRUGAL_OK, (intptr_t)status);
+    assert_true(cuda_on_host_has_context(1) && !cuda_on_host_has_context(0));
+    gpus[0] = gpu_open(1, MOST_KEYS * MOST_DIM, 4 * MOST_KEYS, 0); /* uses GPU 0, too */
+    uint64_t alive = 0, *keys = (uint64_t *)(void *)gpu_words(gpus[0]);
+    const frugal_keys segment = {.table = 0, .keys = keys, .n = 1};
+    gpu_put(gpus[0], keys, &key, sizeof key);
+    for (int i = 0; i < 800; i++) { /* 300 at once, then one by one */
+        if (i == 0) cuda_on_host_delay(gpu_stream(gpus[0]), 1000);
+        assert_int_equal(FRUGAL_OK,
+                         frugal_cuda_serve_lookup(c, 0, gpu_stream(gpus[0]), &segment, 1, gpu_rows(gpus[0]), 0, NULL));
+        if (i == 300) cuda_on_host_delay(gpu_stream(gpus[0]), 0), alive = cuda_on_host_alive();
+        if (i >= 300) gpu_wait(gpus[0]);
+    }
+    assert_true(cuda_on_host_alive() == alive);
+    expect_rows(c, 0, 2);
+    frugal_cuda_serve_close(c);
+    frugal_serve_close(s);
+    close_gpus(1);
+    close_world(&w);
+}
+
 /* What reads as zeros is found also where the rows are zeros. */
 static void test_peers_of_zeros(void **state) {
     (void)state;
@@ -641,6 +736,8 @@ int main(void) {
         {"test_versions, two tiers", test_versions, set_up_peers, tear_down, &tiers},
         {"test_versions, replicated", test_versions, set_up_peers, tear_down, &replicated},
         {"test_peers", test_peers, set_up, tear_down, NULL},
+        {"test_peers_of_row_0", test_peers_of_row_0, set_up, tear_down, NULL},
+        {"test_contexts_and_uses", test_contexts_and_uses, set_up, tear_down, NULL},
         {"test_peers_of_zeros", test_peers_of_zeros, set_up, tear_down, NULL},
         {"test_failures", test_failures, set_up, tear_down_failures, NULL},
 #endif

@@ -123,16 +123,19 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int number, int peer) {
     return end(cudaSuccess);
 }
 
+static cudaError_t give_peer_access(device *d, int peer, unsigned flags) {
+    guard hold(world().lock);
+    if (flags) return cudaErrorInvalidValue;
+    if (peer < 0 || static_cast<size_t>(peer) >= world().devices.size()) return cudaErrorInvalidDevice;
+    if (peer == d->number || world().peers == CUDA_ON_HOST_PEERS_NONE) return cudaErrorPeerAccessUnsupported;
+    return d->peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     static counter calls(__func__);
     device *d = this_device();
     if (cudaError_t e = begin(calls, d)) return end(e);
-    guard hold(world().lock);
-    if (flags) return end(cudaErrorInvalidValue);
-    if (peer < 0 || static_cast<size_t>(peer) >= world().devices.size()) return end(cudaErrorInvalidDevice);
-    if (peer == d->number || world().peers == CUDA_ON_HOST_PEERS_NONE) return end(cudaErrorPeerAccessUnsupported);
-    if (!d->peers.insert(peer).second) return end(cudaErrorPeerAccessAlreadyEnabled);
-    return end(cudaSuccess);
+    return end(give_peer_access(d, peer, flags));
 }
 
 cudaError_t cudaDeviceSynchronize() {

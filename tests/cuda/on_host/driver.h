@@ -85,11 +85,31 @@ static CUresult query_stream(CUstream stream) {
     return static_cast<CUresult>(lost(stream->on));
 }
 
+/* As cudaEventQuery, and the same. */
+static CUresult query_event(CUevent event) {
+    static counter calls("cuEventQuery");
+    bool known = exists(event);
+    if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return static_cast<CUresult>(e);
+    if (!known) return CUDA_ERROR_INVALID_HANDLE;
+    auto r = last_record(event);
+    return !r || r->done.reached(1) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* As cudaDeviceEnablePeerAccess, and the same. */
+static CUresult enable_peer(CUcontext peer, unsigned flags) {
+    static counter calls("cuCtxEnablePeerAccess");
+    device *d = this_device();
+    if (cudaError_t e = begin(calls, d)) return static_cast<CUresult>(e);
+    return static_cast<CUresult>(give_peer_access(d, peer->on->number, flags));
+}
+
 static cudaError_t entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result) {
     static const std::map<std::string, void *> driver = {
         {"cuStreamWaitValue64", reinterpret_cast<void *>(wait_value)},
         {"cuStreamWriteValue64", reinterpret_cast<void *>(write_value)},
         {"cuStreamQuery", reinterpret_cast<void *>(query_stream)},
+        {"cuEventQuery", reinterpret_cast<void *>(query_event)},
+        {"cuCtxEnablePeerAccess", reinterpret_cast<void *>(enable_peer)},
         {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain_context)},
         {"cuCtxGetCurrent", reinterpret_cast<void *>(get_context)},
         {"cuCtxPushCurrent", reinterpret_cast<void *>(push_context)},

@@ -37,14 +37,19 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     static counter calls(__func__);
+    bool is_null = !stream;
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    guard hold(world().lock);
+    for (cudaStream_t s : world().streams) /* the NULL stream would wait for what is captured there */
+        if (is_null && s->on == stream->on && s->capturing && s->flags == cudaStreamDefault)
+            return end(cudaErrorStreamCaptureImplicit);
     *status = stream->capturing;
     return end(cudaSuccess);
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
     static counter calls(__func__);
-    if (cudaError_t e = begin_without_context(calls, this_device())) return end(e);
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
     std::swap(thread_mode, *mode);
     return end(cudaSuccess);
 }
