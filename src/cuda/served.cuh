@@ -214,10 +214,17 @@ static uint64_t slot_of(const placed_rows *p, uint32_t source, uint64_t position
     return p->plan ? frugal_place_slot(p->plan, source, position) : position;
 }
 
+/* Waits for the stream of changes, whatever went wrong: what is enqueued there may use host memory that is freed next.
+ * A GPU that is lost does nothing any more; any other failure to wait is followed by a second attempt. */
+static cudaError_t finish_changes(const serving_gpu *gpu, cudaError_t error) {
+    cudaError_t waited = cudaStreamSynchronize(gpu->changes);
+    if (waited != cudaSuccess) cudaStreamSynchronize(gpu->changes);
+    return error != cudaSuccess ? error : waited;
+}
+
 /* Copies to a GPU. The stream of changes is used, because the NULL stream would hold up lookups on blocking ones. */
 static cudaError_t copy_to_gpu(const serving_gpu *gpu, void *to, const void *from, size_t bytes) {
-    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, gpu->changes);
-    return error == cudaSuccess ? cudaStreamSynchronize(gpu->changes) : error;
+    return finish_changes(gpu, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, gpu->changes));
 }
 
 /* Element e of the slot that tells the cache of GPU g from all others, and from memory that reads as zeros. */

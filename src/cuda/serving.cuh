@@ -244,8 +244,7 @@ static frugal_status read_key(const frugal_cuda_server *c, uint32_t g, const ser
     one.n_segments = one.n = 1;
     cudaError_t error = FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, view, one,
                                       (float *)(void *)(memory + 1), c->stride);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(gpu->changes);
-    return fail_serving(gpu, error, "a first lookup");
+    return fail_serving(gpu, finish_changes(gpu, error), "a first lookup");
 }
 
 /* Reads row 0 of the table in host memory, and the first one that differs from it, as the words for these say. */
@@ -349,8 +348,7 @@ static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *
 
 /* Waits, also for what is enqueued on the stream of changes. */
 static cudaError_t clear_on_gpu(const serving_gpu *gpu, void *memory, size_t bytes) {
-    cudaError_t error = cudaMemsetAsync(memory, 0, bytes, gpu->changes);
-    return error == cudaSuccess ? cudaStreamSynchronize(gpu->changes) : error;
+    return finish_changes(gpu, cudaMemsetAsync(memory, 0, bytes, gpu->changes));
 }
 
 /* Adds what the GPUs have counted since to what was counted before, which counts half. */
@@ -604,9 +602,11 @@ frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *
     const char *call = "cuda_serve_bags";
     if (!bags || (bags->n_bags > 0 && !bags->offsets))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, or no offsets", call);
-    if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
-                           call, (int)bags->pooling, bags->weights ? " with weights" : "");
+    uint32_t pooling; /* C++ may not look at an enum whose value is none of its own */
+    memcpy(&pooling, &bags->pooling, sizeof pooling);
+    if (pooling > FRUGAL_POOL_MEAN || (pooling == FRUGAL_POOL_MEAN && bags->weights))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %u%s; there are 0 (sum) and 1 (mean, without weights)",
+                           call, pooling, bags->weights ? " with weights" : "");
     if (n_segments > frugal_cuda::MOST_SEGMENTS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %u segments; the limit is %u", call, n_segments,
                            frugal_cuda::MOST_SEGMENTS);

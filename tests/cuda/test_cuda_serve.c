@@ -311,6 +311,7 @@ static void test_captures(void **state) {
     frugal_cuda_server *c = open_on(s, 1, &(frugal_cuda_placement){.rows = hottest, .n_rows = ROWS, .cache_rows = 300});
     gpu_put(gpus[0], gpu_words(gpus[0]), &key, sizeof key);
     gpu_capture(gpus[0], call_in_capture, c); /* which fails if it was spoiled */
+    gpu_wait_for(gpus[0], gpu_blocking_stream(gpus[0]));
     expect_rows(c, 0, 0);
     frugal_cuda_serve_close(c);
     frugal_serve_close(s);
