@@ -19,7 +19,7 @@
  *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, frugal_serve.h, the folder src, frugal_flush.c; compile
  *      the one C file with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
- *      and include frugal.h where you train. frugal_flush.c carries the implementation of frugal_pq.h and
+ *      and include frugal.h where you train. frugal_flush.c contains the implementation of frugal_pq.h and
  *      frugal_p2f.h.
  *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
  *      The declarations are also C++17 and CUDA C++.
@@ -40,25 +40,26 @@
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
- *        update; one whose data has ended calls frugal_finish, and no more. A table whose settings are `frozen` never
- *        changes.
+ *        update; one whose data has ended calls frugal_finish, and then nothing more. A table whose settings are
+ *        `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
  *        FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The table has
- *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step it is of two steps: what reads it
- *        (drain, read_rows, view, save, verify) says BUSY until all devices have updated; and if a GPU is lost then,
- *        rows of the unfinished step may have its update. Who cannot bear that sets STAGED, or resumes from a save.
+ *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step its rows are of two steps: calls that
+ *        read it (drain, read_rows, view, save, verify) return BUSY until all devices have updated; and if a GPU is
+ *        lost then, rows of the unfinished step may have its update. If you cannot accept that, set STAGED, or resume
+ *        from a save.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
- *        link. The host row follows when the cache needs the place, when another device announces the row (its gate
- *        waits for that), and when somebody reads it: frugal_drain and frugal_read_rows. This pays where a device
- *        touches most of its rows alone, several times while they are cached: with one device, or with samples dealt by
- *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
- *        host table is not whole: what devices keep is lost with the process, and by frugal_close without a
- *        frugal_drain before it, which also writes it back after frugal_stop. What a GPU keeps is lost with the GPU:
- *        these rows are then those of earlier steps, one that was being written back may be of two, and
- *        FRUGAL_ERR_LOST says how many there are at most. If there are any, drain and save return it, too, and a table
- *        in a file is torn. Who cannot bear that sets STAGED, or resumes from a save.
+ *        link. The host row is written when the cache needs the place, when another device announces the row (its gate
+ *        waits for that), and when frugal_drain or frugal_read_rows reads it. This pays where a device touches most of
+ *        its rows alone, several times while they are cached: with one device, or with samples dealt by locality
+ *        (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the host table
+ *        is not complete: what devices keep is lost if the process ends, or if it calls frugal_close without
+ *        frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU keeps is lost with the
+ *        GPU: these rows are then those of earlier steps, one that was being written back may be of two, and
+ *        FRUGAL_ERR_LOST says how many rows there are at most. If there are any, drain and save return LOST, too, and a
+ *        table in a file is torn. If you cannot accept that, set STAGED, or resume from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -87,11 +88,11 @@
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
- *                       the device's stream waits at the gate: lookup then returns before the gate is open.
+ *                       the device's stream waits at the gate, because lookup then returns before the gate is open.
  *
  * 5. OWNERSHIP, FILES
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
- *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
+ *      caller's, and must outlive the instances. A matrix that the caller gives stays the caller's, and must outlive
  *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
  *      gradients on a GPU are the caller's again when its stream has passed the update. After frugal_open, forking is
  *      not allowed: the child would have the workers' locks but not the workers.
@@ -106,8 +107,9 @@
  *      that is not read-only, or from the first row written. frugal_close makes it clean if the instance is drained,
  *      even if it was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step
  *      that all devices have committed. Writing them to the disk may take long. If that fails, or the process ends
- *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps. So are they in
- *      the middle of a step in which rows were updated in place; therefore a table in a file is staged by default.
+ *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps. They are also
+ *      of several steps in the middle of a step in which rows were updated in place; therefore a table in a file is
+ *      staged by default.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -128,13 +130,13 @@
  *      --bind 0,1).
  *
  * 7. DETERMINISM
- *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
- *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the way of
- *      frugal_alone, the timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.)
- *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
- *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
- *      The sum of a row over devices, or its mean, is multiplied by `scale` and by what clip_norm asks for, in one
- *      rounding (src/arithmetic.h: frugal_clip).
+ *      Given the same data, step order, number of devices and settings, the drained table is the same bit for bit,
+ *      whatever the number of workers, the lookahead, the staging depth, the caches, the mode, frugal_alone, the
+ *      timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.) Equal keys of a batch
+ *      are summed in blocks of 32 positions, block sums in order; devices are summed in their order; then each row
+ *      takes one optimizer step per training step. Each sum starts from its first element. The sum of a row over
+ *      devices, or its mean, is multiplied by `scale` and by what clip_norm asks for, in one rounding
+ *      (src/arithmetic.h: frugal_clip).
  *      NaN payloads are not part of the promise.
  *
  * 8. ERRORS

@@ -1,13 +1,13 @@
-/* frugal_place.h - deals samples to devices by locality, ranks the rows that each device should keep, and plans who
- * keeps what where devices read each other's memory. C11, public domain or MIT.
+/* frugal_place.h - deals samples to devices by locality, ranks the rows that each device should keep, and plans which
+ * device keeps which rows where devices read each other's memory. C11, public domain or MIT.
  *
  * A sample (a triple, a click) touches a few rows of an embedding table. If samples are dealt to devices at random,
  * every device touches every popular row, and copies in the devices' caches are outdated at once. This header divides
  * the samples into parts, one for each device, so that most touches of a row fall into one part.
  *
- * Where devices can read each other's memory and rows are only read, they need not all keep the same rows: hot rows are
- * kept by each, others once in a group of devices. The second half of this header, which does not need the first,
- * finds the fastest division (>>peers).
+ * Where devices can read each other's memory and rows are only read, the devices need not all keep the same rows: hot
+ * rows are kept by each device, others once in a group of devices. The last part of this header, which does not need
+ * the rest, finds the fastest division (>>peers).
  *
  * CONTENTS
  *      1. Do this                 5. Example              9. Costs and limits
@@ -31,19 +31,19 @@
  *
  * 3. OVERVIEW
  *      A *partition* is one byte for each sample: its part. It lies in the caller's memory, so that one made by METIS
- *      or by any other program can be loaded instead (frugal_place_load). What is kept here is, for each row, the
- *      number of its touches from each part: count(x, c). All else follows from these counts.
+ *      or by any other program can be loaded instead (frugal_place_load). This header keeps, for each row x, the number
+ *      of its touches from each part c: count(x, c). All else follows from these counts.
  *
  *      The two-level method reads the samples, in pieces as large as the caller likes, in this order:
  *          frugal_place_count     all samples once: the touches of each row
  *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n by default)
- *          frugal_place_propose   a block of samples: where each would rather be; any threads, the counts stand still
- *          frugal_place_move      the same block: moves them. Both again, once over all samples
+ *          frugal_place_propose   a block of samples: the best place for each; any threads, because no count changes
+ *          frugal_place_move      the same block: moves them. Both are repeated, block by block, over all samples
  *          frugal_place_pack      the k clusters become n parts
  *          frugal_place_propose, frugal_place_move: about three times over all samples
- *      After that: frugal_place_assign for samples that are new, frugal_place_age when the past matters less,
- *      frugal_place_rank for the rows that a device should preload, frugal_place_get_report, and frugal_place_permute
- *      with frugal_place_range for the order of an epoch.
+ *      After that: frugal_place_assign for new samples, frugal_place_age when the past matters less, frugal_place_rank
+ *      for the rows that a device should preload, frugal_place_get_report, and frugal_place_permute with
+ *      frugal_place_range for the order of an epoch.
  *
  *      For peers: frugal_place_make_plan, from the bandwidths of a machine and the touches of rows. A plan divides the
  *      rows, in order of their touches, among *patterns*, each with groups of one size. frugal_place_source says from
@@ -57,22 +57,25 @@
  *      the chance that another touch of x comes from c. A popular row (a relation, a country) is everywhere, and its
  *      terms are all about 1 / n: it hardly matters. A rare row is in one or two parts, and decides.
  *
- *      Why a stream first. Moves from a random start cannot find communities: all counts are level, so no sample has
- *      a reason to move (on FB15k-237, 8 parts, five rounds of HET-GMP reach .53, this method .78). In a stream the
- *      first samples settle at random, and each next one joins those that it has rows in common with.
+ *      Why a stream first. Moves from a random start cannot find communities: all counts are about equal, so no sample
+ *      has a reason to move (on FB15k-237, 8 parts, five rounds of HET-GMP reach a local share of .53, this method
+ *      .78). In a stream the first samples settle at random, and each next one joins those that it has rows in common
+ *      with.
  *
  *      Why two levels. A stream decides early, with little knowledge. With k = 4 n clusters, a community that was cut
  *      in two by chance lies in two clusters, and packing brings these together again by their affinity, the sum over x
- *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: .74 instead of .78 there.
+ *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .74 instead of .78 on
+ *      FB15k-237.
  *
- *      Why blocks. Moves are decided against counts that stand still for a block (65,536 samples is a good size), and
- *      applied in file order. So the result is a function of the samples, their order and the size of the blocks, and
- *      is the same for any number of threads. All scores are integers, so it is the same on every machine, too.
+ *      Why blocks. Moves are decided by counts that do not change within a block (65,536 samples is a good size), and
+ *      applied in the order of the samples. So the result is a function of the samples, their order and the size of the
+ *      blocks, and is the same for any number of threads. All scores are integers, so it is the same on every machine,
+ *      too.
  *
  *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
- *      cluster or part that is full accepts nobody. While streaming, size / mean size is subtracted from the score,
- *      else the first clusters would fill up first. A part that packing has overfilled gives samples away when they
- *      are moved, before anything else.
+ *      cluster or part that is full accepts no sample. While streaming, size / mean size is subtracted from the score,
+ *      else the first clusters would fill up first. When samples are moved, a part that packing has overfilled first
+ *      gives samples away.
  *
  *      What it is worth has a closed form. If a device takes `batch` samples of its part at random in a step, row x is
  *      touched lambda_i = batch count(x, i) / size(i) times by device i; with lambda the sum over the devices and
@@ -105,9 +108,9 @@
  *
  * 7. THREADING
  *      frugal_place_propose, _check, _home, _touches, _size, _rank and _get_report only read: any number of threads may
- *      call them at a time, each with arrays of its own. All other calls that take a frugal_place are made by one
- *      thread, while no other thread is in a call. frugal_place_permute, _range, _random, _bicut, and the calls that
- *      make or read a frugal_place_plan have no state.
+ *      call them at the same time, each with arrays of its own. All other calls that take a frugal_place are made by
+ *      one thread, while no other thread is in a call. frugal_place_permute, _range, _random, _bicut, and the calls
+ *      that make or read a frugal_place_plan have no state.
  *
  * 8. ERRORS
  *      Errors are frugal_place_status codes; frugal_place_strerror gives their text. A call that fails has changed
@@ -115,21 +118,21 @@
  *      frugal_place_check finds the place of a wrong key.
  *
  * 9. COSTS AND LIMITS
- *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about that of a row of 32 floats. Time: a pass costs k
- *      multiplications a touch, and one cache line for each 16 clusters. Frequency-sorted rows (see build/place) make
- *      it faster. Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1 touches a row. A
- *      sample may have any number of keys; a key that it has twice counts twice. A sample without keys goes where there
- *      is room.
+ *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about the size of a row of 32 floats. Time: a pass
+ *      costs k multiplications per touch, and one cache line for each 16 clusters. Rows sorted by frequency
+ *      (build/reorder) make it faster. Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1
+ *      touches a row. A sample may have any number of keys; a key that it has twice counts twice. A sample without keys
+ *      goes where there is room.
  *
  * 10. RELATIVES
  *      *Linear deterministic greedy* (Stanton and Kliot 2012) and *Fennel* (Tsourakakis et al. 2014) place vertices of
- *      a graph in one pass, by neighbours less a balance term. *Louvain* and multilevel partitioners (METIS, Karypis
- *      and Kumar 1998) find small communities and join them, as packing does; METIS needs the whole graph in memory.
- *      *BiCut* (Chen et al. 2015) hashes one side of a bigraph and puts each vertex of the other where most of its
- *      neighbours are; here the rows are hashed. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves samples and
- *      rows in rounds from a random start. The last two and random parts are here, as baselines (>>baselines).
- *      *UGache* (Song et al., SOSP '23) plans copies for GPUs with NVLink by a mixed integer program over blocks of
- *      rows of like frequency, and has a solver find it; HPS replicates, WholeGraph and SOK partition.
+ *      a graph in one pass, by the number of neighbours minus a balance term. *Louvain* and multilevel partitioners
+ *      (METIS, Karypis and Kumar 1998) find small communities and join them, as packing does; METIS needs the whole
+ *      graph in memory. *BiCut* (Chen et al. 2015) hashes one side of a bigraph and puts each vertex of the other where
+ *      most of its neighbours are; here the rows are hashed. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves
+ *      samples and rows in rounds from a random start. The last two and random parts are here, as baselines
+ *      (>>baselines). *UGache* (Song et al., SOSP '23) plans copies for GPUs with NVLink by a mixed-integer program
+ *      over blocks of rows of similar frequency, which a solver solves; HPS replicates, WholeGraph and SOK partition.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -313,13 +316,13 @@ typedef struct frugal_place_machine {
     uint32_t devices;   /* n: 1 to 64 */
     uint64_t capacity;  /* rows that each can keep */
     uint64_t row_bytes; /* read at a touch; 1 at least */
-    const double *peer; /* [n][n]: by device i from the memory of device j, of i = j its own, above 0; 0: it cannot */
+    const double *peer; /* [n][n]: by device i from the memory of device j, for i = j its own, above 0; 0: it cannot */
     const double *host; /* [n]: from host memory, above 0 */
     const uint32_t
         *roots; /* [n]: the root of the bus, below n, that the device shares with others; NULL: none is shared */
     const double *root; /* [n]: by root: from host memory by all of its devices together, above 0; NULL as above */
     double host_share;  /* the share of a device's cores that read from the host; 0: a sixteenth */
-    double writes;      /* rows that go to the host, for each touch, by the link that reads come by; 0: none */
+    double writes;      /* rows that go to the host, for each touch, over the link of the reads; 0: none */
 } frugal_place_machine;
 
 /* Rows that are touched equally often: `touches` of each by each device in a step. */
@@ -357,9 +360,9 @@ typedef struct frugal_place_plan {
 FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan);
-/* The seconds of a step with a plan for this machine, if other touches than those that it was made for are counted: of
- * the rows of each pattern, and last of those that are read from the host, touches[plan->n + 1] by each device. So one
- * learns whether a plan is still good. */
+/* The seconds of a step with a plan for this machine, with other touches than those that it was made for.
+ * touches[plan->n + 1], by each device: of the rows of each pattern, and last of the rows that are read from the host.
+ * It shows whether a plan is still good. */
 FRUGAL_PLACE_API double frugal_place_predict(const frugal_place_machine *machine, const frugal_place_plan *plan,
                                              const double *touches);
 /* The device from which `device` reads the row at the position: itself, a peer, or FRUGAL_PLACE_HOST. */
@@ -1112,19 +1115,19 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
 /* ---------------------------------------------------------------------------------------------------------
  * >>peers - which device keeps which row, if devices read each other's memory
  *
- * The time of a step is UGache's estimate (Song et al., SOSP '23, section 6.2). Device i reads t_ij seconds from
- * source j. Cores are dedicated to sources: the share R_ij to each peer, in proportion to its bandwidth, a few to the
- * host; all of them read its own memory when they have nothing else to do. So a step takes it
- *      the longest t_ij of a peer or the host, or the cores' time, t_ii + the sum of R_ij t_ij, whichever is more;
+ * The time of a step is UGache's estimate (Song et al., SOSP '23, section 6.2). Device i reads t_ij seconds from source
+ * j. Cores are dedicated to sources: the share R_ij to each peer, in proportion to its bandwidth, a few to the host;
+ * all of them read its own memory when they have nothing else to do. So a step takes it the longer of
+ *      the longest t_ij of a peer or the host, and the cores' time, t_ii + the sum of R_ij t_ij;
  * and devices below one root of the bus read all of their host rows through it.
  *
- * A row is kept by every device, or once in each group of k devices, or by none. What a pattern costs is a line in the
- * row's touches, and patterns with fewer devices a copy have a smaller slope and take more room. So in an optimum the
- * hottest rows have groups of 1, the next ones larger groups, the rest the host; only the thresholds are to be found.
- * The estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right
- * side), so a golden section finds each, nested for several. If all devices are alike this is the optimum of UGache's
- * program with rows divided at will. If they are not, e.g. if some pairs are not connected, then groups of one size are
- * a restriction; a solver for linear programs may find more (docs/placement.md).
+ * A row is kept by every device, or once in each group of k devices, or by none. The cost of a pattern is linear in the
+ * row's touches; patterns with smaller groups have a smaller slope and take more room. So in an optimum the hottest
+ * rows have groups of 1, the next ones larger groups, the rest the host; only the thresholds are to be found. The
+ * estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right side),
+ * so a golden-section search finds each threshold; for several, the searches are nested. If all devices are alike, this
+ * is the optimum of UGache's program with rows divided at will. If they are not, e.g. if some pairs are not connected,
+ * then groups of one size are a restriction; a solver for linear programs may find a faster plan (docs/placement.md).
  * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct frugal_priv_place_search {
@@ -1133,7 +1136,7 @@ typedef struct frugal_priv_place_search {
     uint32_t n_levels, turns;
     double rows[FRUGAL_PLACE_MAX_PATTERNS]; /* that are tried */
     double best_rows[FRUGAL_PLACE_MAX_PATTERNS];
-    frugal_place_plan plan;                                           /* best.seconds of the best so far */
+    frugal_place_plan plan;                                           /* plan.seconds: of the best so far */
     double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES]; /* R_ij */
 } frugal_priv_place_search;
 
@@ -1177,8 +1180,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_pair(const frugal_place_machin
     return a < b ? a : b;
 }
 
-/* Makes groups of a size: the first device that is left takes those that it and all of its group read fastest. Returns
- * the bandwidth of the slowest pair; 0: there are not enough pairs that can read each other. */
+/* Makes groups of a size: the first device that is left takes those that it and the rest of its group read fastest.
+ * Returns the bandwidth of the slowest pair; 0: there are not enough pairs that can read each other. */
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machine *m, uint32_t size,
                                                         frugal_place_pattern *pattern) {
     uint64_t taken = 0;
@@ -1205,8 +1208,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machi
     return slowest;
 }
 
-/* The patterns that may be of use, by rising size: smaller groups only if their pairs are faster. The largest count
- * first, if there are more than the maximum. */
+/* The patterns that may be of use, by rising size: smaller groups only if their pairs are faster. If there are more
+ * than the maximum, the largest are kept. */
 FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place_machine *m, frugal_place_plan *plan) {
     frugal_place_pattern found[FRUGAL_PLACE_MAX_PATTERNS];
     double fastest = 0;
@@ -1252,7 +1255,7 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_divide(const frugal_priv_place_s
 }
 
 /* Predicts a step with touches[s->plan.n + 1], as frugal_priv_place_divide finds them. Returns its seconds; `out`, if
- * not NULL, is given all that is predicted. */
+ * not NULL, gets all that is predicted. */
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_place_search *s, const double *touches,
                                                           frugal_place_plan *out) {
     const frugal_place_machine *m = s->machine;
@@ -1361,8 +1364,8 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
         s.best_rows[1] = (double)room * s.plan.patterns[1].size;
     else
         frugal_priv_place_least(&s, 0, (double)room);
-    /* Whole rows: room of each device for the larger groups is rounded down, and the first pattern takes what is left;
-     * no pattern has more rows than there are. */
+    /* Whole rows: room of each device for the larger groups is rounded to the nearest, and the first pattern takes what
+     * is left; no pattern has more rows than there are. */
     uint64_t rows[FRUGAL_PLACE_MAX_PATTERNS], left = room;
     for (uint32_t p = s.plan.n; p-- > 1;) {
         uint64_t used = (uint64_t)(s.best_rows[p] / s.plan.patterns[p].size + .5);

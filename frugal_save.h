@@ -17,19 +17,19 @@
  *
  * A file gets its name only when all of it is on the disk. A save that fails leaves the old file as it was. So does a
  * save that is killed, which may also leave a file .NAME.frugal-1a2b3c beside it: the next save of that name removes
- * it, and anybody may. A file that is damaged, truncated or not a save is refused: the message names the file and the
- * place, and nothing is changed. So is an increment that is missing, doubled or of another base.
+ * it, and you may, too. A file that is damaged, truncated or not a save is refused: the message names the file and the
+ * place, and nothing is changed. The same holds for an increment that is missing, doubled or of another base.
  * From a save of several instances, frugal_open reads only the head, the rows of its own instance, and the end, which
  * has the checksums of all blocks. If it read all rows, the whole file would be read once for every instance. So
- * damaged rows of another instance are refused only when that instance is opened, or by `frugal_file check`. But where
+ * damaged rows of another instance are found only when that instance is opened, or by `frugal_file check`. But where
  * rows are restored over others, in a file or a matrix of the caller's, all of the save is read and checked before the
  * first row changes.
  * Counts of touches (frugal.h >>counts) are saved, too, and an instance that is opened from the save goes on counting
  * from them: one byte a row, also in an increment. (`frugal_file merge` leaves them out.)
- * Not saved: rows of the caller's matrix that the caller has changed (an increment does not know of them; a base has
- * them), keys announced, what the trainer keeps beside the tables.
+ * Not saved: announced keys, and what the trainer keeps beside the tables. Rows that the caller has changed in its own
+ * matrix are in a base, but not in an increment, which does not know of them.
  *
- * The file is the same on every machine that is little-endian; src/format.h says what is in it.
+ * The file is the same on every little-endian machine; src/format.h says what is in it.
  */
 #ifndef FRUGAL_SAVE_H
 #define FRUGAL_SAVE_H
@@ -45,15 +45,15 @@ typedef struct frugal_save_desc {
     int increment;    /* 0: a base, every row. 1: rows changed since the instances' last save, or their restore */
     int replace;      /* 0: a file that exists is refused. 1: it is replaced if it is a save, or empty */
 } frugal_save_desc;
-/* Saves instances[n], 1 to 64 of at most 2^20 tables, to one file: part i is instances[i]. All are drained (BUSY).
- * Their next increment needs the same instances in the same order. The call reads them with threads of its own, as many
- * as the first instance's init_threads; no other call on them may be under way. Each thread takes memory, 4 to 8 MiB or
- * a row, from the first instance's allocator. A save that fails has changed nothing; rows stay marked for the next
- * increment. There is one exception: the folder cannot be synced, and a file was to be replaced. Then the new file,
- * which is whole, has replaced the old one, but after a power loss either may have the name; the message says so. The
- * next save may take the same name. If a base failed so, the next save must be a base (ARGUMENT). If an increment did,
- * the next increment continues the same save as the failed one. (A new file that was to replace none is removed.)
- * Errors: ARGUMENT, BUSY, FILE, MEMORY. */
+/* Saves instances[n], 1 to 64 of at most 2^20 tables, to one file: part i is instances[i]. All must be drained (else
+ * BUSY). Their next increment needs the same instances in the same order. The call reads them with threads of its own,
+ * as many as the first instance's init_threads; no other call on them may be under way. Each thread takes memory, 4 to
+ * 8 MiB or a row, from the first instance's allocator. A save that fails has changed nothing; rows stay marked for the
+ * next increment. There is one exception: a file was to be replaced, and the folder cannot be synced. Then the new
+ * file, which is whole, has replaced the old one, but after a power loss either may have the name; the message says so.
+ * The next save may take the same name. If a base failed like this, the next save must be a base (else ARGUMENT). If an
+ * increment did, the next increment continues the same save as the failed one. (A new file that was to replace none is
+ * removed.) Errors: ARGUMENT, BUSY, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc);
 
 typedef struct frugal_saved { /* what a save contains */

@@ -1,5 +1,5 @@
 /* frugal_serve.h - tables that are only read: lookups from any number of threads, while newer versions are taken over.
- * C11, public domain or MIT. Whoever serves what was trained includes it; a trainer needs it not.
+ * C11, public domain or MIT. A program that serves trained tables includes it; a trainer does not need it.
  *
  *      const char *files[] = {"monday", "tuesday", "wednesday"};          a save and its increments (frugal_save.h)
  *      frugal_server *s;
@@ -8,26 +8,28 @@
  *      frugal_keys keys = {.table = 0, .keys = numbers, .n = 26 * 128};
  *      frugal_serve_lookup(s, &keys, 1, rows, NULL);                      any thread, at any time
  *
- *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, once it is there
+ *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, once wednesday exists
  *      frugal_serve_close(s);
  *
  * A server has no steps, gates, workers or locks, no word for each row, and no optimizer state. Lookups take keys, and
- * wait for nobody.
+ * wait for no other thread.
  *
- * VERSIONS. A version is the table of one step. Each lookup sees one version, from its first row to its last, and the
- * next lookup of that thread sees the same one or a newer one. frugal_serve_refresh makes a new version beside the old
- * one; when it is whole, lookups that begin then see it, and when the last lookup of the old one has returned, its
- * memory is freed.
+ * VERSIONS. A version is the table of one step. All rows of a lookup are of one version, and the next lookup of that
+ * thread sees the same one or one that was taken over later. frugal_serve_refresh makes a new version beside the old
+ * one. When it is whole, lookups that begin then see it. When the last lookup of the old one has returned, the memory
+ * of the old one is freed.
  *
- * MEMORY. Saves are read into memory: the weights, as they would lie in a trainer's table. An increment that continues
- * the version that is served shares all pages with it but those with changed rows (Linux); so a version costs what has
- * changed since the base, and, until the old one is freed, that of both. Any other version takes the whole table beside
- * the old one. A table in a file (frugal_desc.file) is mapped, and nothing is read ahead: all processes that serve it
- * share the system's pages, and its file is locked against trainers, not against other servers.
+ * MEMORY. Saves are read into memory: the weights, as they would lie in a trainer's table. A list of saves that begins
+ * with all saves that this memory was first read from shares its pages, except those with rows that later saves have
+ * changed (Linux). The list may be longer or shorter than that of the version that is served. Such a version costs what
+ * has changed since those first saves; until the old version is freed, both exist. Any other list, also one that ends
+ * earlier, takes a whole table beside the old one. A table in a file (frugal_desc.file) is mapped, and nothing is read
+ * ahead: all processes that serve it share the system's pages, and its file is locked against trainers, not against
+ * other servers.
  *
- * THREADING. Lookups and frugal_serve_get_info: any threads. frugal_serve_refresh: one thread at a time; others go on
- * looking up. frugal_serve_close: no other call may be under way. After open, forking is allowed as long as the child
- * makes no calls.
+ * THREADING. Lookups and frugal_serve_get_info: any threads. frugal_serve_refresh: one thread at a time; other threads
+ * go on looking up. frugal_serve_close: no other call may be under way. After open, forking is allowed as long as the
+ * child makes no calls.
  *
  * Limits and errors are those of frugal.h. A call that does not return FRUGAL_OK has changed nothing; frugal_message
  * says why.
@@ -52,7 +54,7 @@ typedef struct frugal_served { /* where a version comes from: saves, or a file *
 
 typedef struct frugal_serve_desc {
     frugal_served from;
-    uint32_t threads; /* that read saves, at open and refresh; 0: as many as processors, 16 at most */
+    uint32_t threads; /* that read saves, at open and refresh; 0: one for each processor; at most 16 */
 } frugal_serve_desc;
 
 /* Opens a server with a first version. *out is NULL on failure. Errors: ARGUMENT (neither saves nor a file, or both),
@@ -61,8 +63,8 @@ FRUGAL_API frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal
 /* Frees everything. NULL is accepted. */
 FRUGAL_API void frugal_serve_close(frugal_server *server);
 
-/* Copies the rows of segments[n_segments], one behind the other, to rows[n][dim]. *step (may be NULL): the step of the
- * version. Errors: ARGUMENT, TABLE, KEY. */
+/* Copies the rows of segments[n_segments], one segment after the other, to rows[n][dim]. *step (may be NULL): the step
+ * of the version. Errors: ARGUMENT, TABLE, KEY. */
 FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                              float *rows, uint64_t *step);
 /* The same, pooled as by frugal_lookup_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. Errors:
@@ -70,15 +72,15 @@ FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal
 FRUGAL_API frugal_status frugal_serve_bags(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                            const frugal_bags *bags, float *pooled, uint64_t *step);
 
-/* Takes over a newer version, or an older one, of the same layout: number of tables, their rows, dim. Returns when all
- * lookups of the version before have returned. The calling thread works; give it a low priority where lookups need all
- * processors. Errors: as frugal_serve_open; FILE (another layout). */
+/* Takes over a newer version, or an older one. It must have the same layout: number of tables, their rows, dim. Returns
+ * when all lookups of the old version have returned. The calling thread does work; give it a low priority where lookups
+ * need all processors. Errors: as frugal_serve_open; FILE (another layout). */
 FRUGAL_API frugal_status frugal_serve_refresh(frugal_server *server, const frugal_served *from);
 
 typedef struct frugal_serve_info {
     uint64_t rows;      /* of all tables */
     uint64_t step;      /* of the version that lookups see now: the next step to train */
-    uint64_t versions;  /* that there have been */
+    uint64_t versions;  /* how many there have been */
     uint64_t own_bytes; /* memory that this version, when it was made, shared with no version and no other process */
     uint32_t n_tables, dim;
 } frugal_serve_info;
@@ -86,18 +88,18 @@ FRUGAL_API frugal_status frugal_serve_get_info(frugal_server *server, frugal_ser
 /* Rows of a table; 0: there is no such table. */
 FRUGAL_API uint64_t frugal_serve_rows(frugal_server *server, uint32_t table);
 
-/* The memory of the version that lookups see, to be read in place: row r of all tables, one behind the other, is at
- * weights + r stride. It stays as it is until it is released; a refresh that takes over a newer version meanwhile
- * returns after that. */
+/* The memory of the version that lookups see, to be read in place. Rows are numbered through all tables, one table
+ * after the other; row r is at weights + r stride. The memory stays as it is until it is released; a refresh that takes
+ * over another version meanwhile returns only then. */
 typedef struct frugal_served_memory {
     const float *weights;
     uint64_t stride, step, version; /* stride: floats from row to row; versions are counted from 1 */
-    /* The memory that versions of one base share, and which can be mapped: a file, and where rows begin in it. -1:
-     * none, and all rows are to be read from `weights`. */
+    /* The memory that versions of one base share: a file that can be mapped, and where rows begin in it. -1: there is
+     * none; read all rows from `weights`. */
     int file;
     uint64_t file_at, file_bytes;
-    uint64_t file_number; /* as long as it is the same, so is the file */
-    /* changed[(rows + 63) / 64]: the bits of rows that differ from those in the file; NULL: none does */
+    uint64_t file_number; /* while it stays the same, the file is the same */
+    /* changed[(rows + 63) / 64]: one bit a row, 1: it differs from the row in the file; NULL: none does */
     const uint64_t *changed;
     uint32_t held; /* the library's */
 } frugal_served_memory;
