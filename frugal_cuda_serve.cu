@@ -12,7 +12,7 @@
  *
  * WHY ONE WORD A ROW. Where a row is read is decided when a version is made, for every row and GPU. So a lookup needs
  * one word and then the row: no directory that is searched, no replacement, and no exchange between GPUs. UGache keeps
- * a hash table of cached rows instead; with 4 bytes a row, and rows of 128 bytes or more, the words take at most 3% of
+ * a hash table of cached rows instead; with 4 bytes a row, and rows of 128 bytes or more, the words take about 3% or less of
  * the table's size, and a lookup has one dependent read less.
  *
  * VERSIONS. A version never changes once lookups see it, so that each of them sees one, whole. The next is made beside

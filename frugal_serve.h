@@ -68,7 +68,7 @@ FRUGAL_API void frugal_serve_close(frugal_server *server);
 FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                              float *rows, uint64_t *step);
 /* The same, pooled as by frugal_lookup_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. Errors:
- * also MEMORY (more than 4,096 keys need 4 bytes each). */
+ * also MEMORY (more than 4,096 keys need 4 bytes each), LIMIT (2^32 keys). */
 FRUGAL_API frugal_status frugal_serve_bags(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                            const frugal_bags *bags, float *pooled, uint64_t *step);
 
