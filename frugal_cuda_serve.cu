@@ -12,8 +12,8 @@
  *
  * WHY ONE WORD A ROW. Where a row is read is decided when a version is made, for every row and GPU. So a lookup needs
  * one word and then the row: no directory that is searched, no replacement, and no exchange between GPUs. UGache keeps
- * a hash table of cached rows instead; with 4 bytes a row, and rows of 128 bytes or more, the words take about 3% of the
- * table's size, or less, and a lookup has one dependent read less.
+ * a hash table of cached rows instead; with 4 bytes a row, and rows of 128 bytes or more, the words take about 3% of
+ * the table's size, or less, and a lookup has one dependent read less.
  *
  * VERSIONS. A version never changes once lookups see it, so that each of them sees one, whole. The next is made beside
  * it, from the memory that the host's server holds for as long as that takes. It shares the pinned table, and, unless
