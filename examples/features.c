@@ -1,11 +1,12 @@
-/* features.c - features of a graph's nodes are served to a graph network: each node reads its own, and the mean of
- * those of sampled neighbours (GraphSAGE's mean aggregator). The features are only read; what is trained is the layer.
+/* features.c - features of a graph's nodes are served to a graph network: each node reads its own features, and the
+ * mean of those of sampled neighbours (GraphSAGE's mean aggregator). The features are only read; only the layer is
+ * trained.
  *
  *     build/features [NODES]        (or: cc -O3 -ffp-contract=off examples/features.c frugal_flush.c -I. -lpthread -lm)
  *
- * The graph is made up: eight groups of nodes, whose links stay mostly inside a group, to few nodes most of all. A
- * node's features hardly tell its group, those of its neighbours together do. The layer is trained once with its own
- * features alone, and once with the neighbours' beside them.
+ * The graph is made up: eight groups of nodes, whose links stay mostly inside a group, and lead mostly to few of its
+ * nodes. A node's own features hardly tell its group; those of its neighbours together do. The layer is trained once
+ * with the node's own features alone, and once with those of its neighbours beside them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ static frugal_server *serve_features(void) {
     frugal *f;
     frugal_server *s;
     if (!features) exit(1);
-    for (uint64_t i = 0; i < nodes * DIM; i++) /* the group's sign pattern, under three times as much noise */
+    for (uint64_t i = 0; i < nodes * DIM; i++) /* the group's signs times a half, and noise from -3 to 3 */
         features[i] = (float)((i / DIM % GROUPS >> i % DIM % 3 & 1 ? .5 : -.5) + 3 * (uniform(&state) - .5) * 2);
     snprintf(path, sizeof path, "/tmp/frugal_features.%ld", (long)getpid());
     check(frugal_open(&(frugal_desc){.tables = &table, .n_tables = 1, .dim = DIM, .max_keys = 1}, &f));
@@ -69,7 +70,8 @@ static frugal_server *serve_features(void) {
     return s;
 }
 
-/* Gathers what the layer reads for a batch: own features, and the mean of FANOUT sampled neighbours' each. */
+/* Gathers what the layer reads for a batch: each node's own features, and the mean of those of FANOUT sampled
+ * neighbours. */
 static void gather(frugal_server *s, const uint64_t *batch, uint64_t *state, float in[BATCH][2 * DIM]) {
     static uint64_t sampled[BATCH * FANOUT];
     static float own[BATCH][DIM], around[BATCH][DIM];

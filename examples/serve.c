@@ -1,4 +1,4 @@
-/* serve.c - a trained table is served: threads look up rows, and in the middle a newer version is taken over.
+/* serve.c - a trained table is served: threads look up rows, and meanwhile a newer version is taken over.
  *
  *     build/serve                                     a table that is made up, saved, trained on, and saved again
  *     build/serve --saved monday,tuesday --refresh wednesday
@@ -34,15 +34,15 @@ static const options_entry entries[] = {
     {"saved", OPTIONS_TEXT, &saved, .value = "FILES", .help = "serve these: a base and its increments, with commas"},
     {"refresh", OPTIONS_TEXT, &refreshed, .value = "FILES",
      .help = "what is taken over in the middle: increments that continue --saved, or a base"},
-    {"rows", OPTIONS_WHOLE64, &rows, 1, 4e9, .help = "of a table that is made up, all its tables together"},
-    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .help = "floats a row, of a table that is made up"},
-    {"tables", OPTIONS_WHOLE64, &tables, 1, MOST_TABLES, .help = "of a table that is made up"},
-    {"changed", OPTIONS_WHOLE64, &changed, 1, 1 << 24, .help = "rows that its increment has"},
-    {"folder", OPTIONS_TEXT, &folder, .value = "DIR", .help = "where it is saved, for the time of the run"},
-    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "of each table in a request"},
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4e9, .help = "rows of what is made up, in all its tables together"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .help = "floats a row, of what is made up"},
+    {"tables", OPTIONS_WHOLE64, &tables, 1, MOST_TABLES, .help = "tables of what is made up"},
+    {"changed", OPTIONS_WHOLE64, &changed, 1, 1 << 24, .help = "rows in the increment that is made up"},
+    {"folder", OPTIONS_TEXT, &folder, .value = "DIR", .help = "where the made-up saves are, during the run"},
+    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "keys of each table in a request"},
     {"skew", OPTIONS_REAL, &skew, 1, 100, .help = "of the keys: rank = rows x u ^ skew, of uniform u; 1: uniform"},
-    {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "that look up"},
-    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "of each phase"},
+    {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "threads that look up"},
+    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "seconds of each phase"},
     {"json", OPTIONS_FLAG, &json, .help = "the JSON object alone"},
     {"help", OPTIONS_FLAG, &help, .help = "this"},
     {0},
@@ -127,7 +127,7 @@ typedef struct reader {
     float *found;
     float *us[PHASES]; /* [MOST_LOOKUPS]: of each lookup */
     uint32_t n[PHASES];
-    double sum; /* of what was read, so that reading it is no dead code */
+    double sum; /* of what was read, so that the compiler keeps the reads */
 } reader;
 
 static frugal_server *server;
@@ -230,10 +230,10 @@ static void map_plain(void) {
 
 /* ---- The run ------------------------------------------------------------------------------------------- */
 
-/* The files of a list with commas, of which `text` is changed. */
+/* Splits a list with commas into files; `text` is changed. */
 static uint32_t split(char *text, const char **files, uint32_t n) {
     for (char *at = strtok(text, ","); at; at = strtok(NULL, ",")) {
-        if (n == MOST_SAVES) fail("more than 64 saves are named; merge increments by frugal_file");
+        if (n == MOST_SAVES) fail("more than 64 saves are named; merge increments with frugal_file");
         files[n++] = at;
     }
     return n;
@@ -250,7 +250,7 @@ typedef struct results {
     double first_s; /* of the first refresh */
 } results;
 
-/* Takes over the newer version, and the older one again, in turns, for as long as a phase is. */
+/* Takes over the newer and the older version in turns, for the length of a phase. */
 static void refresh_on(const frugal_served *older, const frugal_served *newer, results *r) {
     double since = clock_us();
     while (r->refreshes == 0 || clock_us() - since < seconds * 1e6) {
@@ -303,7 +303,7 @@ static void print_results(const results *r, const frugal_serve_info *info) {
            of[PLAIN].per_s, of[PLAIN].p50, of[PLAIN].p99, info->own_bytes);
 }
 
-/* The layout of what is served, instead of the options. */
+/* Takes the layout of what is served, in place of the options. */
 static void learn_layout(void) {
     frugal_serve_info info;
     check(frugal_serve_get_info(server, &info));

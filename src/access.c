@@ -32,7 +32,7 @@ static int row_ready(frugal *f, const condition *what) {
 
 static void row_explain(frugal *f, const condition *what, char *text, size_t size) {
     (void)f;
-    snprintf(text, size, "row %u is being applied by a thread that has not finished",
+    snprintf(text, size, "an update of row %u is being applied by a thread that has not finished",
              ((const row_condition *)what)->row);
 }
 
@@ -59,12 +59,12 @@ static int closed_ready(frugal *f, const condition *what) {
     (void)what;
     if (is_owing(f)) return 0;
     uint64_t closed =
-        frugal_p2f_closed(f->p2f); /* read first: then, at the second read, every committed step is closed */
+        frugal_p2f_closed(f->p2f); /* read first: a step that the second read finds committed is closed then */
     return closed >= frugal_p2f_all_committed(f->p2f);
 }
 
-/* Has the devices write back what they keep of these rows. The holder in a row's word is that of the last announced
- * step, which need not be the device that keeps it, so all are asked. */
+/* Makes the devices write back what they keep of these rows. A row's word names its holder in the last announced step,
+ * which need not be the device that keeps an update of it. So all devices are asked. */
 static frugal_status write_back_keys(frugal *f, const frugal_keys *keys) {
     uint32_t rows[1024], n = 0;
     frugal_status status = FRUGAL_OK;
@@ -157,7 +157,7 @@ frugal_status frugal_verify(frugal *f) {
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!is_attached(f, d) || f->devices[d].ops.verify(f->devices[d].state)) continue;
-        status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that it could not be asked? */
+        status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that nothing was compared? */
         if (status == FRUGAL_ERR_LOST) return status;
         return frugal_fail(FRUGAL_ERR_COPY,
                            "verify: copies must equal their host rows, and one that device %u may read differs, or "

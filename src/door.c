@@ -1,6 +1,6 @@
-/* door.c - in the process that opened an instance: others join it here, and their end is noticed.
+/* door.c - in the process that opened an instance: other processes join it here, and their end is noticed.
  *
- * One thread of the instance, the doorman, sleeps until somebody knocks, a message comes, or a process ends. It takes
+ * One thread of the instance, the doorman, sleeps until a process knocks, a message comes, or a process ends. It takes
  * no part in steps.
  *
  * Contents: >>members >>doorman >>opening
@@ -17,7 +17,7 @@ struct door {
     int listening, wake;
     pthread_t doorman;
     int started;
-    uint32_t n; /* members; the doorman's, as the next */
+    uint32_t n; /* members. Only the doorman uses this and the next field */
     member *members[MOST_MEMBERS];
 };
 
@@ -31,7 +31,8 @@ static void free_member(member *m) {
 }
 
 /* What a process needs to join: descriptors of the region, of the event, and of the table's file if there is one. The
- * last one is opened anew, because the lock of the file goes with the descriptor that has it. Returns an errno. */
+ * table's file is opened anew, because a passed copy of its descriptor would keep its lock after this process has
+ * ended. Returns an errno. */
 static int welcome_files(const frugal *f, file_list *files) {
     *files = (file_list){2, {f->region_file, f->workers->event_file}};
     if (!f->file) return 0;
@@ -44,7 +45,7 @@ static int welcome_files(const frugal *f, file_list *files) {
 }
 
 static void fail_answer(message *answer, frugal_status status) {
-    answer->status = status; /* their number is that of the question */
+    answer->status = status; /* its number is set already: that of the question */
     copy_text(answer->text, sizeof answer->text, status == FRUGAL_OK ? "" : last_message);
 }
 
@@ -54,17 +55,21 @@ static void say_hello(door *door, member *m, const message *hello) {
     frugal_status status = FRUGAL_OK;
     int error = 0;
     if (hello->layout != REGION_LAYOUT || hello->version != FRUGAL_VERSION)
-        status = frugal_fail(FRUGAL_ERR_PROCESS, "the other process has Frugal %u, layout %u, and this one %u, %u",
-                             hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
+        status = frugal_fail(
+            FRUGAL_ERR_PROCESS,
+            "this process has Frugal %u, layout %u, and the one that opened the instance %u, %u: use one version",
+            hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
     else if ((error = welcome_files(door->f, &files)) != 0)
-        status = frugal_fail(FRUGAL_ERR_FILE, "the table's file cannot be opened once more: %s", strerror(error));
+        status =
+            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
+                        strerror(error));
     fail_answer(&answer, status);
     m->welcomed = status == FRUGAL_OK;
     send_message(m->socket, &answer, &files);
     if (files.n == 3) close(files.files[2]);
 }
 
-/* attach.c, which comes later: it asks the door of another process, too. */
+/* In attach.c, which is included later, because it also asks the door of another process (join.c). */
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote);
 
 /* Attaches the device for the other process. */
@@ -91,14 +96,15 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
     return status;
 }
 
-/* Counts what the device has told last. The caller holds `serving`, so no thread is in the middle of counting it. */
+/* Counts what the device has reported last. The caller holds `serving`, so no thread is in the middle of counting
+ * it. */
 static void count_last(frugal *f, remote *r) {
     hold_copies(&f->devices[r->d]);
     count_remote_kept(r);
     release_copies(&f->devices[r->d]);
 }
 
-/* What it had posted last is taken first: it had done that step. */
+/* Takes the device's last post first, because the device has done that step. */
 static void lose_remote(frugal *f, remote *r, const char *how) {
     pthread_mutex_lock(&r->serving);
     take_last(r);
@@ -110,8 +116,9 @@ static void lose_remote(frugal *f, remote *r, const char *how) {
     pthread_mutex_unlock(&r->serving);
 }
 
-/* Can the others do without a device whose process is gone? If it keeps nothing, and if it has done all that it had
- * announced, and its data has ended or its process has left; or if training has been stopped. */
+/* Can the others do without a device whose process is gone? Yes if it keeps nothing, and one of two things holds: its
+ * process has left after a stop; or it has updated all that it announced, and its data has ended or its process has
+ * left. */
 static int may_spare(frugal *f, const remote *r, int left) {
     mailbox *mail = r->mail; /* relaxed, all: the process is gone */
     if (frugal_load_relaxed(&mail->kept_now) > 0) return 0;
@@ -120,9 +127,9 @@ static int may_spare(frugal *f, const remote *r, int left) {
            (left || frugal_load_relaxed(&mail->finished));
 }
 
-/* What it had posted last is taken; then its data has ended. */
+/* Takes the device's last post, and ends its data. */
 static void spare(frugal *f, remote *r) {
-    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: who takes it asks again */
+    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return; /* relaxed: take_update asks again */
     pthread_mutex_lock(&r->serving);
     take_update(r);
     count_last(f, r);
@@ -141,7 +148,7 @@ static void dismiss(door *door, member *m, int left) {
         if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
     }
     frugal_store_release(&m->gone, 1); /* [F40] pairs with [F39] */
-    event_rouse(f->event);             /* a thread may wait for an answer of its */
+    event_rouse(f->event);             /* a thread may wait for an answer from it */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r || r->member != m) continue;
@@ -200,13 +207,13 @@ static void answer_member(door *door, member *m) {
     pthread_mutex_unlock(&m->sending);
 }
 
-/* Somebody knocks: a process of this user. */
+/* A process knocks. It is admitted if its user is this one, or root. */
 static void admit(door *door) {
     pid_t process = 0;
     uid_t user = 0;
     int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
     if (socket < 0) {
-        pause_after_error(); /* no descriptor is free: it goes on knocking */
+        pause_after_error(); /* no descriptor is free: the process goes on knocking */
         return;
     }
     int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
@@ -229,7 +236,7 @@ static void *doorman_main(void *argument) {
         uint32_t members = door->n;
         for (uint32_t i = 0; i < members; i++) {
             const member *m = door->members[i];
-            int gone = frugal_load_relaxed(&m->gone) != 0; /* relaxed: its own */
+            int gone = frugal_load_relaxed(&m->gone) != 0; /* relaxed: only this thread sets it */
             watched[2 + 2 * i] = (struct pollfd){gone ? -1 : m->socket, POLLIN, 0};
             watched[3 + 2 * i] = (struct pollfd){gone ? -1 : m->watch, POLLIN, 0};
         }
@@ -239,7 +246,7 @@ static void *doorman_main(void *argument) {
         }
         if (watched[1].revents) return NULL;
         if (watched[0].revents) admit(door);
-        for (uint32_t i = 0; i < members; i++) { /* what it has said before its end comes first */
+        for (uint32_t i = 0; i < members; i++) { /* a member's last messages come before its end */
             if (watched[2 + 2 * i].revents)
                 answer_member(door, door->members[i]);
             else if (watched[3 + 2 * i].revents)
@@ -251,7 +258,7 @@ static void *doorman_main(void *argument) {
 
 /* >>opening */
 
-/* Writes what others need to know. Pointers of this process are left out. */
+/* Writes what other processes need to know. Pointers of this process are left out. */
 static frugal_status describe_region(frugal *f) {
     region_header *r = f->region;
     size_t bytes = f->desc.n_tables * sizeof(shared_table);
@@ -299,42 +306,44 @@ static frugal_status open_socket(door *door) {
     return FRUGAL_OK;
 }
 
-/* Before workers serve the instance. */
+/* Called before workers serve the instance. */
 static frugal_status open_door(frugal *f) {
     if (!f->desc.name) return FRUGAL_OK;
     door *door = calloc(1, sizeof *door);
     if (!door) return fail_memory("the door", sizeof *door);
     door->f = f, door->listening = door->wake = -1;
     snprintf(door->name, sizeof door->name, "%s", f->desc.name);
-    f->desc.name = door->name; /* the caller's may go */
+    f->desc.name = door->name; /* the caller's may be freed */
     f->door = door, f->serve = serve_posts;
     return FRUGAL_OK;
 }
 
-/* Takes the name. Who joins waits from now on. */
+/* Takes the name. From now on a process that joins waits for the doorman. */
 static frugal_status open_name(frugal *f) {
     door *door = f->door;
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
-        return frugal_fail(FRUGAL_ERR_PROCESS, "open: no memory that processes can share for the workers of %s",
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "open: the event of the workers of %s is not in memory that processes can share",
                            door->name);
     frugal_status status = describe_region(f);
     return status == FRUGAL_OK ? open_socket(door) : status;
 }
 
-/* When all else is there: others may join. */
+/* Called when all else is open: other processes may join from now on. */
 static frugal_status open_to_others(frugal *f) {
     door *door = f->door;
     if (!door) return FRUGAL_OK;
     int error = start_quiet_thread(&door->doorman, doorman_main, door);
     if (error)
-        return frugal_fail(FRUGAL_ERR_WORKER, "the thread that others join by cannot be started: %s", strerror(error));
+        return frugal_fail(FRUGAL_ERR_WORKER, "the thread that lets other processes join cannot be started: %s",
+                           strerror(error));
     door->started = 1;
     return FRUGAL_OK;
 }
 
-/* Processes that have joined are told that this one closes the instance, and have stopped writing when this returns.
- * The doorman still notices those that end instead. */
+/* Tells processes that have joined that this one closes the instance; they have stopped writing when this returns. The
+ * doorman still notices processes that end instead. */
 static void close_door(frugal *f) {
     door *door = f->door;
     if (!door || !f->mail) return;
@@ -346,7 +355,7 @@ static void close_door(frugal *f) {
         }
 }
 
-/* Nobody joins any more. A worker that waits for a process gives up, because it was told that training has ended. */
+/* No process joins any more. A worker that waits for a process gives up, because training has ended. */
 static void end_doorman(frugal *f) {
     door *door = f->door;
     uint64_t one = 1;
@@ -359,7 +368,7 @@ static void end_doorman(frugal *f) {
     close_file(&door->wake);
 }
 
-/* When no device calls its process any more. */
+/* Called when no device calls its process any more. */
 static void free_door(frugal *f) {
     door *door = f->door;
     if (!door) return;

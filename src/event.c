@@ -8,7 +8,8 @@
  * other threads did ([P17] in frugal_p2f.h). No fence and no sequential consistency is needed.
  *
  * An event may lie in memory that processes share. A process that is killed in the middle of event_notify may have
- * cleared the bit without waking anybody. Who notices its end calls event_rouse, which does not rely on the bit.
+ * cleared the bit without waking a thread. The thread that notices its end calls event_rouse, which does not rely on
+ * the bit.
  */
 #include "host.h"
 
@@ -25,7 +26,7 @@ static void event_sleep(host_event *event, uint32_t seen, double seconds) {
     seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; a thread that wakes checks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
-    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* in any case callers check again */
+    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* callers check again, however it ends */
 #else
     (void)event, (void)seen;
     if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};

@@ -39,11 +39,11 @@ static uint32_t device_recalled(frugal *f, uint64_t step) {
     return d;
 }
 
-/* What keeps the gate of the step closed: the first of its conditions that does not hold. A hint, because the next
- * moment another one may be the first. */
+/* What keeps the gate of the step closed: the first of its conditions that does not hold. A hint, because a moment
+ * later another one may be the first. */
 static gate_cause find_cause(frugal *f, uint64_t step) {
     uint64_t committed = frugal_p2f_all_committed(f->p2f);
-    for (uint32_t d = 0; committed < step && d < f->desc.devices; d++) /* who has finished waits for the others */
+    for (uint32_t d = 0; committed < step && d < f->desc.devices; d++) /* a finished device waits for the others */
         if (!has_finished(f, d, committed) && frugal_p2f_committed(f->p2f, d) <= committed) {
             int given = frugal_load_relaxed(&f->devices[d].updated) > committed; /* relaxed: it is only text */
             return (gate_cause){given ? CAUSE_WORK : CAUSE_COMMIT, d, committed + 1, 0};
@@ -70,16 +70,16 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (cause.kind == CAUSE_FLUSH) explain_rows(f, what, text, size);
 }
 
-/* A thread waits, and notes for how long each cause kept the gate closed. */
+/* The wait of a thread, which notes for how long each cause kept the gate closed. */
 typedef struct gate_watch {
     condition what; /* first: the condition's functions find the watch by it */
     int (*ready)(frugal *f, const condition *what);
-    gate_cause now; /* of kind NONE: not waiting yet, or any more */
+    gate_cause now; /* of kind NONE: not waiting yet, or no longer */
     double since;   /* when it became the cause */
     uint64_t cause_ns[CAUSES];
 } gate_watch;
 
-/* The cause is another one from now on: its device, too, counts. */
+/* From now on the cause is another one, or the same one with another device. */
 static void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
     double now = clock_now();
     if (w->now.kind != CAUSE_NONE) {
@@ -99,7 +99,7 @@ static int watched_ready(frugal *f, const condition *what) {
     return 0;
 }
 
-/* Counts a wait at the gate: in the histogram, and if it is the longest since metrics were written. */
+/* Counts a wait at the gate in the histogram, and notes it if it is the longest since metrics were written. */
 static void count_wait(host_device *device, uint64_t step, uint64_t ns, const gate_watch *w) {
     gate_waits *waits = &device->waits;
     uint32_t bucket = 0, most = CAUSE_NONE;
@@ -211,7 +211,7 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
         snprintf(text, size, "device %u has not announced step %llu", cause.d, step);
 }
 
-/* Waits until the device may be given the lookup. A stream that waits for the gate itself is not seen here. */
+/* Waits until the device may be given the lookup. The wait of a stream for the gate is not seen here. */
 static frugal_status wait_for_batch(frugal *f, const condition *batch) {
     gate_cause cause = given_cause(f, batch);
     double since = clock_now();
@@ -232,8 +232,8 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;
     }
-    /* The gate may open as soon as the state machine has the batch. Only then are the rows' counts noted, and is the
-     * device told. */
+    /* The gate may open as soon as the state machine has the batch. The rows' counts are noted, and the device is told,
+     * only after that. */
     if (!batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_for_batch(f, &batch)) != FRUGAL_OK) return status;

@@ -1,8 +1,8 @@
 /* join.c - a process joins an instance that another one has opened, attaches devices, and leaves.
  *
- * Its `frugal` has the same settings and, mapped elsewhere, the same table, batches and staging blocks; of the state
- * machine it only reads. One thread of its own, the attendant, answers calls that reach into the caches of its devices,
- * and notices when the process that opened has ended. It sleeps otherwise.
+ * Its `frugal` has the same settings and, mapped elsewhere, the same table, batches and staging blocks; it only reads
+ * the state machine. One thread of its own, the attendant, answers calls that reach into the caches of its devices, and
+ * notices when the process that opened has ended. It sleeps otherwise.
  *
  * Contents: >>attendant >>asking >>joining >>leaving
  */
@@ -12,8 +12,8 @@
 
 /* >>attendant */
 
-/* The device writes back rows that it keeps, or all of them. How many it keeps then, one that works on says when it is
- * polled. The caller holds its lock. */
+/* Makes the device write back rows that it keeps, or all of them. A device with `poll` says only when it is polled how
+ * many it keeps then. The caller holds its lock. */
 static frugal_status write_back_here(host_device *device, const uint32_t *rows, uint32_t n) {
     uint64_t done;
     frugal_status status = device->ops.write_back(device->state, rows, n);
@@ -63,8 +63,8 @@ static void answer_call(frugal *f, const message *m) {
     event_notify(f->event);
 }
 
-/* An answer to a question that was given up is dropped; that of number 0 is the end of the other side. An answer that
- * came before the end counts, though the thread that asked has not seen it yet. */
+/* An answer to a question that was given up is dropped. Number 0 says that the other side has ended. An answer that
+ * came before the end counts, even if the thread that asked has not seen it yet. */
 static void take_answer(controller *c, const message *m) {
     pthread_mutex_lock(&c->answer_lock);
     if (m->number == 0) c->over = *m, c->is_over = 1;
@@ -73,13 +73,13 @@ static void take_answer(controller *c, const message *m) {
     pthread_mutex_unlock(&c->answer_lock);
 }
 
-/* The other side has ended, unless this process is leaving. */
+/* The socket has ended: so has the other side, unless this process is leaving. */
 static void lose_controller(frugal *f) {
     controller *c = f->joined;
     message none = {.status = FRUGAL_ERR_LOST};
     char text[128];
     snprintf(text, sizeof text, "process %u, which opened the instance, has ended", c->process);
-    learn_end(f); /* what it may have said before */
+    learn_end(f); /* it may have said why before */
     if (!frugal_load_relaxed(&c->leaving)) end_joined(f, NOT_A_DEVICE, text);
     copy_text(none.text, sizeof none.text, text);
     take_answer(c, &none);
@@ -111,7 +111,7 @@ static void *attendant_main(void *argument) {
 
 /* >>asking */
 
-/* Sends a message to the process that opened, and waits for its answer: for stuck_seconds at most. */
+/* Sends a message to the process that opened, and waits for its answer: at most a second longer than stuck_seconds. */
 static frugal_status ask_controller(frugal *f, message *m) {
     controller *c = f->joined;
     double limit = f->desc.stuck_seconds < 0 ? FOREVER : LEAST(f->desc.stuck_seconds, FOREVER);
@@ -139,7 +139,7 @@ static frugal_status ask_controller(frugal *f, message *m) {
 static frugal_status map_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const device_parts *parts = &f->parts[d];
-    if (device->mail) return FRUGAL_OK; /* an attempt before has failed later */
+    if (device->mail) return FRUGAL_OK; /* an earlier attempt has failed after this */
     if (!device->batch_memory) device->batch_memory = map_part(f->region_file, parts->batches);
     if (!device->blocks) device->blocks = map_part(f->region_file, parts->blocks);
     if (!device->inbox) device->inbox = map_part(f->region_file, parts->inbox);
@@ -150,18 +150,18 @@ static frugal_status map_device(frugal *f, uint32_t d) {
     return status;
 }
 
-/* Attaches the device where the instance was opened; all of it is there. */
+/* Attaches the device in the process that opened the instance. Here all of it is ready. */
 static frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     message m = {.kind = MESSAGE_ATTACH, .d = d};
     m.flags = (device->in_place ? ATTACH_IN_PLACE : 0) | (device->keeps ? ATTACH_KEEPS : 0);
     frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41]: a call may come before the answer is read */
     frugal_status status = ask_controller(f, &m);
-    if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: nobody calls it */
+    if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: no thread calls the device */
     return status;
 }
 
-/* Maps what devices count, of all processes, for statistics. */
+/* Maps the counts of the devices of all processes, for statistics. */
 static frugal_status map_all_counts(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
@@ -172,7 +172,7 @@ static frugal_status map_all_counts(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* Has touches counted where the instance was opened, too. */
+/* Makes the process that opened the instance count touches, too. */
 static frugal_status join_counting(frugal *f) {
     message m = {.kind = MESSAGE_COUNT};
     frugal_status status = ask_controller(f, &m);
@@ -181,7 +181,7 @@ static frugal_status join_counting(frugal *f) {
 
 /* >>joining */
 
-/* Connects to the process that has the name; tries again for so many seconds. */
+/* Connects to the process that has the name, and tries again for `seconds`. */
 static frugal_status connect_to(controller *c, const char *name, double seconds) {
     struct sockaddr_un address;
     socklen_t bytes = name_address(name, &address);
@@ -202,27 +202,28 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
     }
 }
 
-/* Says hello, and receives the descriptors: within so many seconds, one at least. */
+/* Says hello, and receives the descriptors. Waits at most a second longer than `seconds`. */
 static frugal_status greet(controller *c, double seconds, file_list *files) {
     message m = {.kind = MESSAGE_HELLO};
     struct timeval limit = {.tv_sec = (time_t)LEAST(seconds, FOREVER) + 1}, none = {.tv_sec = 0};
     pid_t process = 0;
     uid_t user = 0;
     if (!peer_of(c->socket, &process, &user) || (user != geteuid() && user != 0))
-        return frugal_fail(FRUGAL_ERR_PROCESS, "join: the name is that of a process of another user");
+        return frugal_fail(FRUGAL_ERR_PROCESS, "join: a process of another user has the name");
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (send_message(c->socket, &m, NULL) || !receive_message(c->socket, &m, files))
         return frugal_fail(FRUGAL_ERR_PROCESS,
-                           "join: process %u has not answered: it ends, or has another version of Frugal", c->process);
+                           "join: process %u has not answered: it is ending, or has another version of Frugal",
+                           c->process);
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
 }
 
-/* The settings as the header has them; tables and optimizers. */
+/* Reads the settings of tables and optimizers from the region. */
 static frugal_status read_tables(frugal *f) {
     const region_header *r = f->region;
     uint32_t n = r->desc.n_tables;
@@ -282,7 +283,7 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     if ((status = read_tables(f)) != FRUGAL_OK) return status;
     f->sort_bits = bits_of_rows(f->store.rows);
     open_powers(f);
-    if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* force_gates wants p2f before the gates */
+    if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* before gates: force_gates uses p2f */
     if ((status = open_device_list(f)) != FRUGAL_OK) return status;
     if ((status = map_all_counts(f)) != FRUGAL_OK) return status;
     int error = start_quiet_thread(&c->thread, attendant_main, f);
@@ -296,7 +297,8 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     *out = NULL;
     if (!name || name[0] == 0 || strlen(name) > MOST_NAME)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: a name of 1 to %u bytes is wanted", MOST_NAME);
-    if (!(seconds >= 0)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: wait for %g seconds", seconds);
+    if (!(seconds >= 0))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: `seconds` must be 0 or more; it is %g", seconds);
     if (!self_test()) return fail_self_test();
     frugal *f = allocate_memory(&(frugal_desc){0}, sizeof *f, CACHE_LINE);
     controller *c = f ? calloc(1, sizeof *c) : NULL;
@@ -318,8 +320,8 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
 
 /* >>leaving */
 
-/* The device's posts are waited for, and what it keeps is written back, unless training has ended: then nobody writes
- * who is not asked, because the instance may be closed. */
+/* Waits until the device's posts are taken, and writes back what it keeps, unless training has ended: then it writes
+ * only when it is asked, because the instance may be closed. */
 static void settle_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const post_wait all = {committed_posts, d, frugal_load_relaxed(&device->updated), "close"}; /* relaxed: its own */
@@ -328,7 +330,7 @@ static void settle_device(frugal *f, uint32_t d) {
         wait_posted(f, &all); /* if it fails, training has ended */
     if (!device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;
     pthread_mutex_lock(&device->keep_lock);
-    write_back_here(device, NULL, 0); /* if it fails, what it keeps is lost, and told as a loss */
+    write_back_here(device, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
     pthread_mutex_unlock(&device->keep_lock);
     end_writing(f, d);
 }
@@ -340,7 +342,7 @@ static void leave_instance(frugal *f) {
     if (c->started) {
         message m = {.kind = MESSAGE_LEAVE};
         frugal_store_relaxed(&c->leaving, 1);
-        ask_controller(f, &m); /* if it fails, there is nobody to tell */
+        ask_controller(f, &m); /* if it fails, no process is there to be told */
         shutdown(c->socket, SHUT_RDWR);
         pthread_join(c->thread, NULL);
     }
@@ -348,7 +350,7 @@ static void leave_instance(frugal *f) {
     close_file(&c->watch);
 }
 
-/* When the devices are closed. */
+/* Called when the devices are closed. */
 static void free_controller(frugal *f) {
     controller *c = f->joined;
     if (!c) return;

@@ -1,15 +1,15 @@
-/* keep.c - updates that devices keep in their caches (FRUGAL_ALONE_KEPT): recalls, and everybody else who needs the
- * rows in the host table.
+/* keep.c - updates that devices keep in their caches (FRUGAL_ALONE_KEPT): recalls, and other calls that need the rows
+ * in the host table.
  *
- * Why keeping is exact, and what a recall is: frugal_p2f.h, section 5, (g). A device that keeps writes rows back when
- * its cache needs the places, in its own lookup; and when it is asked to: by a recall, which any thread does that
- * helps; by frugal_drain, for all rows; by frugal_read_rows, for those that it reads. The lock of the device makes
- * these wait for each other and for its trainer's calls. A GPU's work is waited for under the lock only by the last
- * two, when no stream waits for a gate (settle_devices).
+ * Why keeping is exact, and what a recall is: frugal_p2f.h, section 5, (g). A device that keeps updates writes rows
+ * back in its own lookup, when its cache needs the places; and when it is asked to: by a recall, done by any thread
+ * that helps; by frugal_drain, for all rows; by frugal_read_rows, for those that are read. The lock of the device makes
+ * these wait for each other and for its trainer's calls. Only the last two wait for a GPU's work under the lock, when
+ * no stream waits for a gate (settle_devices).
  */
 #include "host.h"
 
-/* Around lookup, update and recount. In a process that has joined, its attendant may be asked for any device. */
+/* Held around lookup, update and recount. In a process that has joined, the attendant may work on any device. */
 static void hold_copies(host_device *device) {
     if (device->keeps || device->mail) pthread_mutex_lock(&device->keep_lock);
 }
@@ -24,9 +24,9 @@ static int keeps_updates(const frugal *f) {
     return 0;
 }
 
-/* Were updates of committed steps lost with a device that kept them? Then the table is that of no step. */
+/* Were updates of committed steps lost with a device that kept them? Then the table is that of no single step. */
 static int has_lost_rows(const frugal *f) {
-    /* [F10] pairs with [F9]: with the message, and of the first loss, the number; relaxed for that reason */
+    /* [F10] pairs with [F9]: acquires the message, and the number of the first loss, which is therefore read relaxed */
     return frugal_load_acquire(&f->lost) && frugal_load_relaxed(&f->lost_kept) > 0;
 }
 
@@ -42,20 +42,20 @@ static int is_drained(frugal *f) {
 
 typedef struct recall { /* what a device is to write back before the gate of a step */
     uint64_t step;
-    int done; /* it has done the step before; if not, it was given it, and works on (ops.recall) */
+    int done; /* 1: it has done the step before; 0: it was given that step, and may be at work on it (ops.recall) */
 } recall;
 
-/* Are there recalls for the step that are not done, and with which the device has not begun? A hint, unless the caller
- * holds the device's lock, because then nobody begins. What was begun is asked before the state machine is: who finds
- * it cleared finds there, too, that it is done. */
+/* Are there recalls for the step that are not done, and with which the device has not begun? Exact if the caller holds
+ * the device's lock, because then no other thread begins; a hint otherwise. `recalling` is read before the state
+ * machine: a thread that finds the bit cleared then finds the recall done there. */
 static int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
     /* [F25] pairs with [F24]: what the state machine knows */
     uint64_t begun = frugal_load_acquire(&f->devices[d].recalling) >> step % FRUGAL_P2F_SLOTS & 1;
     return frugal_p2f_is_recalled(f->p2f, d, step) && !begun; /* acquires that the device was attached */
 }
 
-/* Has the device recalls for its next step with which nobody has begun? For a device with `poll` the next step is the
- * one after that which it was given. The caller holds its lock. */
+/* Has the device recalls for its next step with which no thread has begun? For a device with `poll` the next step is
+ * the one after the last that it was given. The caller holds its lock. */
 static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
@@ -74,7 +74,7 @@ static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     for (uint32_t other = 0; other < f->desc.devices; other++) {
         const uint32_t *rows = NULL;
         uint32_t n = frugal_p2f_recalls(f->p2f, d, r->step, other, &rows);
-        int all = n == UINT32_MAX; /* steps were cancelled */
+        int all = n == UINT32_MAX; /* all rows, because steps were cancelled */
         if (n == 0) continue;
         if (all) rows = NULL, n = 0;
         frugal_status status = device->ops.poll ? device->ops.recall(device->state, r->step, r->done, rows, n)
@@ -84,15 +84,15 @@ static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     return FRUGAL_OK;
 }
 
-/* A device has refused a recall. No call of its trainer can report that; so it is asked again, after a rest under its
- * lock, however many threads ask. If it refuses every time, training ends as after a loss, since its next gate would
- * never open; but it may be at work, and what it keeps is not gone: a drain waits for it, and asks for that. The caller
- * holds its lock. */
+/* A device has refused a recall. No call of its trainer can report that. So it is asked again, after a rest under its
+ * lock, which slows down all threads that ask. If it refuses RECALL_ATTEMPTS times in a row, training ends as after a
+ * loss, because its next gate would never open. But the device may be at work, and what it keeps is not gone: a drain
+ * waits for it, and asks it to write back. The caller holds its lock. */
 #define RECALL_ATTEMPTS 100
 static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
     after_refusal(f, d, status, "recall");
     if (is_lost(f)) return;
-    if (status == FRUGAL_STOPPED) return; /* it was given up */
+    if (status == FRUGAL_STOPPED) return; /* the recall was given up */
     if (status != FRUGAL_ERR_STUCK && ++f->devices[d].refused < RECALL_ATTEMPTS) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         return;
@@ -108,21 +108,21 @@ static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
     pthread_mutex_unlock(&f->poll_lock);
 }
 
-/* Does the recalls of a device for its next step, if there are any, or has the device begin with them: then polling
- * finds out when they are done. The caller holds its lock, which is given back. */
+/* Does the recalls of a device for its next step, if there are any; or makes a device with `poll` begin with them, and
+ * polling finds out when they are done. The caller holds its lock, which is released here. */
 static int recall_from(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     recall r;
     uint64_t before = frugal_load_relaxed(&device->written_back); /* relaxed: under the lock */
     int news, any = find_recall(f, d, &r);
-    /* [F22] pairs with [F23]: if it is 0 because the device is lost, the loss is known here */
+    /* [F22] pairs with [F23]: if kept_now is 0 because the device is lost, the loss is known here */
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
     if (is_lost(f)) any = keeps = 0;
     device->is_recalled = 1;
     if (keeps) status = write_recalled(f, d, &r);
     device->is_recalled = 0;
-    news = status != FRUGAL_OK && status != FRUGAL_AGAIN; /* to be tried again, or training has ended */
+    news = status != FRUGAL_OK && status != FRUGAL_AGAIN; /* it is tried again, or training ends */
     if (news)
         refuse_recall(f, d, status);
     else
@@ -148,9 +148,9 @@ static int may_recall(frugal *f, uint32_t d) {
     return awaits_recall(f, d, frugal_load_relaxed(&f->devices[d].updated)); /* relaxed: it is only a hint */
 }
 
-/* Does the recalls of one device. Returns 0 if none is to be done. A device that another thread holds comes last; then
- * this thread waits for it, because nobody else would be told. The other one is about to do the same recalls, or is
- * draining or reading, since the device is between two steps. */
+/* Does the recalls of one device. Returns 0 if none is to be done. A device whose lock another thread holds comes last;
+ * then this thread waits for the lock, because no event would tell it to come back. The other thread is about to do the
+ * same recalls, or is draining or reading, because the device is between two steps. */
 static int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
     if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0; /* after a loss no gate opens */
@@ -167,8 +167,8 @@ static int recall_piece(frugal *f) {
     return recall_from(f, held);
 }
 
-/* No thread may be at a recall while steps are cancelled. What a device has begun goes on, and is forgotten: all that
- * it keeps is recalled anew, after that. */
+/* No thread may be at a recall while steps are cancelled. Recalls that a device has begun go on, but are no longer
+ * waited for: all that it keeps is recalled anew after the cancel. */
 static void hold_recalls(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].keep_lock);
     lock_polling(f);

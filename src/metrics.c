@@ -13,14 +13,14 @@
 
 /* >>text */
 
-typedef struct metrics_text { /* as snprintf: what does not fit is counted */
+typedef struct metrics_text { /* like snprintf: what does not fit is only counted */
     char *to;
     size_t size, used;
     const char *family; /* whose samples are printed */
     frugal *f;
     char store[512];    /* its label, escaped: store="...", or nothing */
     frugal_stats stats; /* of f */
-    int exact;          /* 1: all of it fits, and the worst of the interval are reset as they are printed */
+    int exact;          /* 1: all of it fits; the interval's worst values are reset when they are printed */
 } metrics_text;
 
 #if defined(__GNUC__)
@@ -52,8 +52,8 @@ static void metrics_seconds(metrics_text *out, const char *suffix, const char *l
     metrics_print(out, "%" PRIu64 ".%09u\n", ns / 1000000000, (unsigned)(ns % 1000000000));
 }
 
-/* Writes the label of an instance, with the escapes of OpenMetrics. What does not fit is left out, whole characters of
- * UTF-8 only. */
+/* Writes the label of an instance, with the escapes of OpenMetrics. What does not fit is cut off, at the end of a whole
+ * UTF-8 character. */
 static void metrics_store(metrics_text *out, const char *name) {
     enum { LONGEST = 2 * 200 };
     size_t at = (size_t)snprintf(out->store, sizeof out->store, "store=\"");
@@ -90,7 +90,7 @@ static void print_workers(metrics_text *out) {
 }
 static void print_updates(metrics_text *out) {
     const frugal_stats *s = &out->stats;
-    uint64_t queued = 0; /* not `flushed` less `flushed_at_close`: one may be read later than the other */
+    uint64_t queued = 0; /* not `flushed` minus `flushed_at_close`: one may be read later than the other */
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) queued += s->flushed_by_urgency[i];
     metrics_count(out, "_total", "way=\"queued\"", queued);
     metrics_count(out, "_total", "way=\"closing\"", s->flushed_at_close);
@@ -228,7 +228,7 @@ static void print_tables(metrics_text *out, table_field field) {
             char number[16];
             snprintf(number, sizeof number, "%" PRIu32, t);
             device_label label = label_of(d, "table", number);
-            if (hits + misses == 0 && out->exact) continue; /* there may be some at the next look */
+            if (hits + misses == 0 && out->exact) continue; /* else measured: some may come */
             if (field == TABLE_HITS) metrics_count(out, "_total", label.text, hits);
             if (field == TABLE_MISSES) metrics_count(out, "_total", label.text, misses);
             uint64_t worst = field == TABLE_WORST ? frugal_load_relaxed(&at->worst) : 0;
@@ -258,24 +258,25 @@ static const struct {
     void (*print)(metrics_text *out);
 } families[] = {
     {"frugal_steps", "counter", "", "Steps that are closed.", print_steps},
-    {"frugal_ended", "gauge", "", "1: nobody trains on, because a device was lost, or frugal_stop was called.",
+    {"frugal_ended", "gauge", "", "1: training has ended, because a device was lost, or frugal_stop was called.",
      print_ended},
     {"frugal_keys", "counter", "", "Keys looked up.", print_keys},
-    {"frugal_unique_rows", "counter", "", "Distinct rows of each batch looked up.", print_rows},
+    {"frugal_unique_rows", "counter", "", "Distinct rows of the batches looked up.", print_rows},
     {"frugal_hits", "counter", "", "Distinct rows read from a device's own copy.", print_hits},
     {"frugal_misses", "counter", "", "Distinct rows read from host memory.", print_misses},
     {"frugal_stale_hits", "counter", "", "Hits of declared stale copies that lacked contributions.", print_stale},
     {"frugal_table_hits", "counter", "", "Hits by table; only of devices that count by table.", print_table_hits},
-    {"frugal_table_misses", "counter", "", "Misses by table; likewise.", print_table_misses},
+    {"frugal_table_misses", "counter", "", "Misses by table; only of devices that count by table.", print_table_misses},
     {"frugal_table_worst_hits_ratio", "gauge", "ratio",
      "The least share of hits of a step since the last time this was written.", print_table_worst},
     {"frugal_gate_wait_seconds", "histogram", "seconds", "Waits of lookups that found the gate closed.", print_waits},
-    {"frugal_gate_cause_seconds", "counter", "seconds", "These waits by what kept the gate closed.", print_causes},
+    {"frugal_gate_cause_seconds", "counter", "seconds", "Waits of lookups at the gate, by what kept it closed.",
+     print_causes},
     {"frugal_gate_worst_seconds", "gauge", "seconds",
-     "The longest of these waits since the last time this was written.", print_worst},
-    {"frugal_gate_worst_step", "gauge", "", "The step of that wait.", print_worst_step},
+     "The longest wait at the gate since the last time this was written.", print_worst},
+    {"frugal_gate_worst_step", "gauge", "", "The step of the longest wait.", print_worst_step},
     {"frugal_barrier_seconds", "counter", "seconds", "Lookups waiting for other devices' updates.", print_barrier},
-    {"frugal_stall_seconds", "counter", "seconds", "Lookups waiting from then on until the gate opened.", print_stall},
+    {"frugal_stall_seconds", "counter", "seconds", "Lookups waiting, after all updates, for the gate.", print_stall},
     {"frugal_announce_wait_seconds", "counter", "seconds", "Announcements waiting until their step was legal.",
      print_announce},
     {"frugal_worker_busy_seconds", "counter", "seconds", "Worker threads at work for this instance.", print_workers},
@@ -286,10 +287,10 @@ static const struct {
     {"frugal_queued_rows", "gauge", "", "Rows not flushed yet, by steps until they are due.", print_queue},
     {"frugal_kept_updates", "counter", "", "Row updates in place that went to a cached copy alone.", print_keeping},
     {"frugal_kept_rows", "gauge", "", "Rows of which devices keep updates.", print_kept},
-    {"frugal_written_back_rows", "counter", "", "Rows that were written back from such copies.", print_written_back},
+    {"frugal_written_back_rows", "counter", "", "Rows that were written back from cached copies.", print_written_back},
     {"frugal_link_rows", "counter", "", "Rows that crossed between device and host memory; where devices count them.",
      print_link_rows},
-    {"frugal_link_bytes", "counter", "bytes", "Bytes of these rows.", print_link_bytes},
+    {"frugal_link_bytes", "counter", "bytes", "Bytes of the rows that crossed between them.", print_link_bytes},
     {"frugal_staging_blocks", "gauge", "", "Blocks of the staging ring.", print_staging},
     {"frugal_memory_bytes", "gauge", "bytes", "Memory beside tables and optimizer states.", print_memory},
 };
@@ -318,7 +319,7 @@ static size_t print_metrics(metrics_text *out, frugal *const *instances, const c
 
 size_t frugal_write_metrics(frugal *const *instances, const char *const *names, uint32_t n, char *text, size_t size) {
     if (!instances || n == 0 || (size && !text)) {
-        frugal_fail(FRUGAL_ERR_ARGUMENT, "write_metrics: no instances, or a size and no text");
+        frugal_fail(FRUGAL_ERR_ARGUMENT, "write_metrics: no instances, or a size but no text");
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -329,7 +330,7 @@ size_t frugal_write_metrics(frugal *const *instances, const char *const *names, 
     }
     metrics_text out = {.to = NULL};
     size_t length = print_metrics(&out, instances, names, n);
-    size_t needed = length + length / 8 + 256; /* until the next look numbers may become longer, and samples more */
+    size_t needed = length + length / 8 + 256; /* until it is written, numbers and samples may grow */
     if (needed > size) return needed;
     out.to = text, out.size = size, out.exact = 1;
     length = print_metrics(&out, instances, names, n);

@@ -8,7 +8,7 @@
 
 /* In seconds: how long an idle thread polls without rests; the longest rest after that; and the rest of a thread that
  * finds another one polling. */
-#ifndef POLL_RESTLESS /* tests in which no time passes let it rest at once */
+#ifndef POLL_RESTLESS /* tests in which no time passes set it, so that the thread rests at once */
 #define POLL_RESTLESS 20e-6
 #endif
 #define POLL_RAREST 1e-3
@@ -21,8 +21,9 @@ static int is_posting(const frugal *f, uint32_t d) {
     return mail && frugal_load_acquire(&mail->state) & MAIL_WRITING;
 }
 
-/* Has a device of another process posted an update that no thread has taken yet? After a loss nobody takes it. Relaxed,
- * here and in the next: the caller comes after the posts, and what was taken is acquired with the progress. */
+/* Has a device of another process posted an update that no thread has taken yet? After a loss no thread takes it. Posts
+ * are read relaxed, here and in the next function, because the caller comes after them; what was taken is acquired with
+ * the progress. */
 static int has_posted_update(const frugal *f) {
     for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) {
         mailbox *mail = &f->mail[d];
@@ -49,7 +50,7 @@ static void tell_end(frugal *f, region_end end, const char *text) {
         f->region->lost = frugal_load_relaxed(&f->lost);
         copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
         frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
-        /* [F36] release: a device that finds it finds `ended`; pairs with itself */
+        /* [F36] release: a device that finds the bit finds `ended`; pairs with itself */
         for (uint32_t d = 0; d < f->desc.devices; d++) frugal_add_release(&f->mail[d].state, MAIL_ENDED);
     }
     pthread_mutex_unlock(&f->end_lock);
@@ -65,8 +66,8 @@ static void post_loss(frugal *f, uint32_t d, const char *text) {
     event_notify(f->event);
 }
 
-/* After a loss: the device whose update may still be writing rows in place; `devices`: none. What it has updated is not
- * committed any more, but who reads the table must wait until the device has done it. */
+/* After a loss: the device whose update may still be writing rows in place; `devices`: none. The update is not
+ * committed any more, but a thread that reads the table must wait until the device has done it. */
 static uint32_t device_writing(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
@@ -110,7 +111,7 @@ static int is_owing(const frugal *f) {
     int trains = 0;
     /* [F10] pairs with [F9]: what was committed just before the loss */
     if (frugal_load_acquire(&f->lost)) return (is_polled(f) || f->door) && is_writing(f);
-    if (!frugal_load_relaxed(&f->stopped) && has_posted_update(f)) return 1; /* relaxed: nobody takes it any more */
+    if (!frugal_load_relaxed(&f->stopped) && has_posted_update(f)) return 1; /* relaxed: no thread takes it any more */
     if (!is_polled(f)) return 0;
     uint64_t next = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -144,7 +145,7 @@ static uint32_t device_ahead(frugal *f) {
 }
 
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
- * table is read as it is, once no device writes any more; of a loss that comes just now that is not known yet. */
+ * table is read as it is, once no device writes any more. A loss that happens just now may not be known yet. */
 static frugal_status check_ahead(frugal *f, const char *call) {
     uint32_t d = device_ahead(f);
     if (is_lost(f)) return is_writing(f) ? fail_busy(call) : FRUGAL_OK;
@@ -154,14 +155,14 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
 
-/* Commits what devices have done, of which who polls them may not know yet. The caller holds poll_lock. */
+/* Commits what devices have done, even if no poll has found it yet. The caller holds poll_lock. */
 static void commit_done(frugal *f) {
-    int last = 0;                                           /* no matter: who learns of the loss is woken */
+    int last = 0;                                           /* not used: the loss wakes all threads */
     if (frugal_load_relaxed(&f->lost) || f->joined) return; /* relaxed: under the lock */
     for (uint32_t d = 0; d < f->desc.devices; d++) poll_device(f, d, 1, &last);
 }
 
-/* Nobody trains on, because of the device; `text` says why. Of several losses calls report the first. The caller holds
+/* Ends training, because of the device; `text` says why. Of several losses, calls report the first. The caller holds
  * poll_lock. */
 static void end_training(frugal *f, uint32_t d, const char *text) {
     if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
@@ -173,24 +174,24 @@ static void end_training(frugal *f, uint32_t d, const char *text) {
     post_loss(f, d, text);
 }
 
-/* The device's poll has failed, and the message says why. It does nothing any more, and what it keeps is gone. The
- * caller holds poll_lock. */
+/* The device's poll has failed, and the message says why. The device does nothing any more, and what it keeps is gone.
+ * The caller holds poll_lock. */
 static void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
-    commit_done(f); /* before what was kept is counted: rows may be, in a step that is committed now */
-    /* relaxed, both: before `lost` is set, or `done`, which is what is looked at if another device was lost first */
+    commit_done(f); /* before kept rows are counted, because a step that is committed now may have kept some */
+    /* relaxed, both: published by `lost`, or by `done`, which is read if another device was lost first */
     frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
     end_training(f, d, text);
     frugal_store_release(&device->kept_now, 0);      /* [F23] pairs with [F22]: that it is lost */
-    frugal_store_release(&device->done, UINT64_MAX); /* [F17] pairs with [F18]: that it is, and what it kept */
+    frugal_store_release(&device->done, UINT64_MAX); /* [F17] pairs with [F18]: that it is lost, and what it kept */
     event_notify(f->event);
 }
 
 static frugal_status fail_lost(const frugal *f, const char *call) {
     char text[sizeof f->lost_message], kept[96] = "";
-    unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: of a later loss it may come late */
+    unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: that of a later loss may come late */
     memcpy(text, f->lost_message, sizeof text);
     if (frugal_load_relaxed(&f->lost) == NOT_A_DEVICE) return frugal_fail(FRUGAL_ERR_LOST, "%s: %s", call, text);
     if (rows > 0)
@@ -207,7 +208,7 @@ static void lock_polling(frugal *f) {
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
 }
 
-/* Polls a device, unless it is known to be lost: the number of rows that it keeps is then known, too. */
+/* Polls a device, unless it is known to be lost: then the number of rows that it kept is known, too. */
 static void check_device_lost(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     uint64_t done;
@@ -256,7 +257,7 @@ static int poll_recall(frugal *f, uint32_t d, int *last) {
     host_device *device = &f->devices[d];
     uint64_t recalling = frugal_load_acquire(&device->recalling); /* [F25] pairs with [F24]: what was begun */
     int any = 0;
-    for (uint64_t t = frugal_p2f_committed(f->p2f, d); recalling; t++) { /* none of a step before */
+    for (uint64_t t = frugal_p2f_committed(f->p2f, d); recalling; t++) { /* no recall is of an earlier step */
         uint64_t bit = UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
         if (!(recalling & bit)) continue;
         if (!device->ops.recalled(device->state, t)) break;
@@ -288,8 +289,8 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
         int last_one = 0;
         frugal_status status =
             frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
-        if (status != FRUGAL_OK) break; /* the device says so before the gate of the step is open: this waits */
-        /* At once: if the next device is found lost, the step that this one ends is whole already. */
+        if (status != FRUGAL_OK) break; /* the device was done before the gate opened: committed later */
+        /* At once, because the next device may be found lost: then the step that this one ends is whole already. */
         *last |= last_one | commit_finished(f);
     }
     return any;

@@ -1,14 +1,14 @@
 /* post.c - a device in a process that has joined: what its calls post in the mailbox, and what they wait for there.
  *
- * The process that opened the instance has the state machine, and decides as ever. Here a call does what is the
- * device's own: it sorts keys, reads rows, sums gradients, updates rows in place, with the code that serves every
- * device. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Workers of the
- * process that opened serve the posts (remote.c). So a process that is killed, wherever it is, leaves nothing half done
- * but rows and records of a step that is not committed.
+ * The process that opened the instance has the state machine, and decides as for its own devices. Here a call does only
+ * the device's own work: it sorts keys, reads rows, sums gradients, updates rows in place, with the code that all
+ * devices use. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Workers of
+ * the process that opened serve the posts (remote.c). So a process that is killed, at whatever point, leaves nothing
+ * half done except rows and records of a step that is not committed.
  *
- * Who must not write any more is told by one word, mailbox.state: a device begins to write by a compare-and-swap from
- * 0, and the end of training sets a bit. So either the device finds the bit, or the other side finds it writing, and
- * waits.
+ * One word, mailbox.state, tells a device that it must not write any more: a device begins to write by a
+ * compare-and-swap from 0, and the end of training sets a bit. So either the device finds the bit, or the other side
+ * finds the device writing, and waits.
  *
  * Contents: >>batches >>gates >>writing >>updates
  */
@@ -22,15 +22,15 @@ struct controller { /* the process that opened the instance, as one that has joi
     pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
-    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to all that is asked */
-    uint64_t asked;          /* the number of the last question; this, the two above and the next: under answer_lock */
+    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
+    uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
     message answer, over;
-    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: only what the end of the socket means */
+    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
     void *event_memory;
     int table_file;
 };
 
-/* Training has ended here; `lost` as in struct frugal, 0: it was stopped. Of several ends the first counts. */
+/* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
 static void end_joined(frugal *f, uint32_t lost, const char *text) {
     pthread_mutex_lock(&f->poll_lock);
     if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
@@ -42,7 +42,7 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
         force_gates(f);
     }
     pthread_mutex_unlock(&f->poll_lock);
-    /* Also those of other processes: they look again. Without mail: joining has failed. */
+    /* Also wakes threads of other processes, which only look again. No mail: joining has failed. */
     for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) event_rouse(&f->mail[d].bell);
 }
 
@@ -52,7 +52,7 @@ static void learn_end(frugal *f) {
     if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
 }
 
-/* May the device go on? A post that was refused is found here, by a later call. */
+/* May the device go on? A post that was refused is reported here, by a later call. */
 static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
     const mailbox *mail = f->devices[d].mail;
     learn_end(f);
@@ -91,7 +91,7 @@ static frugal_status fail_waiting(frugal *f, const post_wait *what) {
                        f->desc.stuck_seconds, text);
 }
 
-/* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and that of a post that was refused. */
+/* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and the status of a post that was refused. */
 static frugal_status wait_posted(frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
     double start = clock_now();
@@ -153,7 +153,8 @@ static int opened_ready(const frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
     if (frugal_load_acquire(&mail->opened) > what->step) return 1; /* [F35] pairs with [F34] */
     if (has_finished(f, what->d, what->step)) return 1;
-    /* The loader may be late. Relaxed, both: who serves the wish asks for the batch itself; and the trainer's own. */
+    /* The loader may be late. Relaxed, both: the thread that serves the wish checks the batch itself; `wanted` is the
+     * trainer's own. */
     if (frugal_load_relaxed(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
         frugal_store_release(&mail->wanted, what->step + 1); /* [F32] pairs with [F33] */
         event_notify(f->event);
@@ -180,7 +181,7 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
     host_batch *b = batch_at(f, d, step);
     b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_lost = known->n_lost;
     b->read_only = known->read_only, b->counted = known->counted;
-    if (!frugal_load_relaxed(&f->stopped) && !is_lost(f)) /* relaxed, both: as below, when gates were forced */
+    if (!frugal_load_relaxed(&f->stopped) && !is_lost(f)) /* relaxed, both: gates that were forced stay so */
         frugal_store_release(f->gates, step + 1);         /* [F8]: the device's stream finds the gate open */
     return FRUGAL_OK;
 }
@@ -203,22 +204,22 @@ static void end_writing(frugal *f, uint32_t d) {
     if (!f->joined) return;
     /* [F36] release: what was written; pairs with itself */
     uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - MAIL_WRITING);
-    if (found & MAIL_ENDED) event_notify(f->event); /* somebody waits for it */
+    if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
 }
 
 /* >>updates */
 
-/* A device that works on has done the step when its poll says so. */
+/* Waits until a device with `poll` has done the step. */
 static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     uint64_t done = 0;
     while (device->ops.poll && done <= step) {
         frugal_status status = device->ops.poll(device->state, &done);
-        if (done > step) break; /* it has, even if it was lost since */
+        if (done > step) break; /* it has done the step, even if it was lost since */
         if (status != FRUGAL_OK) return status;
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
-    /* After its word, as in poll_device: work behind a gate that was forced open is not posted. */
+    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
     if (device->ops.poll && frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F7] with [F4] */
     if (device->ops.poll && frugal_load_acquire(&f->lost)) return fail_lost(f, "update");    /* [F10] with [F9] */
     return FRUGAL_OK;
@@ -230,12 +231,12 @@ static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradi
     mailbox *mail = device->mail;
     mail->brings = gradients != NULL;
     mail->lr = gradients ? gradients->lr : 0, mail->scale = gradients ? gradients->scale : 0;
-    frugal_store_relaxed(&device->updated, step + 1); /* relaxed: nobody polls the device here */
+    frugal_store_relaxed(&device->updated, step + 1); /* relaxed: no thread polls the device here */
     frugal_store_release(&mail->updated, step + 1);   /* [F32] pairs with [F33] */
     event_notify(f->event);
 }
 
 static int committed_posts(const frugal *f, const post_wait *what) {
-    mailbox *mail = f->devices[what->d].mail; /* relaxed, both: the second is its own, and nothing follows the first */
+    mailbox *mail = f->devices[what->d].mail; /* relaxed, both: `updated` is its own; no read follows `committed` */
     return frugal_load_relaxed(&mail->committed) >= frugal_load_relaxed(&mail->updated);
 }

@@ -1,8 +1,8 @@
 /* region.c - memory that several processes share: a file without a name (memfd), in parts.
  *
- * Nothing is left behind however the processes end, because the system frees the file with its last descriptor and its
- * last mapping; and it is not limited by the size of /dev/shm. Each process maps the parts that it needs, wherever it
- * has room. An instance that nobody can join has no region: the same calls then give private memory.
+ * Nothing is left behind, however the processes end, because the system frees the file with its last descriptor and its
+ * last mapping. The size of /dev/shm does not limit it. Each process maps the parts that it needs, wherever it has
+ * room. An instance that no process can join has no region: the same calls then give private memory.
  */
 #include "host.h"
 
@@ -10,7 +10,8 @@ static frugal_status fail_unsupported(const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
 }
 
-/* A file in memory, without a name, of no bytes; -1: there is none, and errno says why (ENOSYS: there are no such). */
+/* Makes an empty file in memory, without a name. -1: it cannot be made, and errno says why (ENOSYS: the system has no
+ * such files). */
 static int make_memory_file(const char *name) {
 #if defined(__linux__)
     return memfd_create(name, MFD_CLOEXEC);
@@ -47,7 +48,7 @@ static void *map_private(int file, size_t bytes) {
     return NULL;
 }
 
-/* Enters pages that exist into this process's page table, so that who reads them first has no fault. */
+/* Enters pages that exist into this process's page table, so that the first read of each has no page fault. */
 static void make_present(const void *memory, size_t bytes) {
 #if defined(MADV_POPULATE_READ)
     if (!madvise((void *)(uintptr_t)memory, bytes, MADV_POPULATE_READ)) return;
@@ -60,7 +61,7 @@ static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }
 
-/* Gives a part of a file its pages. Returns an errno. On older systems a signal interrupts it, and undoes it. */
+/* Gives a part of a file its pages. Returns an errno. On older systems a signal interrupts and undoes it. */
 static int reserve_pages(int file, uint64_t at, size_t bytes) {
     int error;
     do error = posix_fallocate(file, (off_t)at, (off_t)bytes);
@@ -70,7 +71,8 @@ static int reserve_pages(int file, uint64_t at, size_t bytes) {
 
 /* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
  * default, and then a random row costs a page walk, and each process a page fault for each small page that it touches.
- * So each piece gets a page, and the pieces are collapsed (Linux 6.1 and later). Returns the bytes that are huge. */
+ * So each piece of 2 MiB gets one small page, and is then collapsed into a huge one (Linux 6.1 and later). Returns the
+ * bytes that are huge. */
 static size_t make_huge(int file, memory_part part, void *memory) {
     size_t at = 0;
 #if defined(__linux__)
@@ -84,8 +86,8 @@ static size_t make_huge(int file, memory_part part, void *memory) {
     return at;
 }
 
-/* Gives a fresh part all its pages. Where memory has run out, the first write would end the process otherwise (SIGBUS).
- * Returns 0 if there is not enough. */
+/* Gives a fresh part all its pages. Otherwise the first write after memory has run out would end the process (SIGBUS).
+ * Returns 0 if there is not enough memory. */
 static int make_resident(int file, memory_part part, void *memory) {
     size_t whole = whole_pages((size_t)part.bytes),
            huge = is_mapped((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
@@ -94,7 +96,7 @@ static int make_resident(int file, memory_part part, void *memory) {
     return 1;
 }
 
-/* Room in the region, which nobody has mapped yet. Returns 0 if there is none. */
+/* Reserves room in the region, which no process has mapped yet. Returns 0 if there is none. */
 static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     uint64_t unit = is_mapped((size_t)bytes) ? HUGE_PAGE : SMALL_PAGE;
     memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
@@ -103,8 +105,8 @@ static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     return 1;
 }
 
-/* Zeroed memory of the region, or the instance's own if there is none. *part says where, for those who join; `part` is
- * not used without a region. */
+/* Allocates zeroed memory in the region, or, without a region, the instance's own. *part says where it is, for
+ * processes that join; it is not used without a region. */
 static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
     if (f->region_file < 0) return frugal_allocate(f, bytes, alignment);
     void *memory = reserve_part(f, bytes, part) ? map_part(f->region_file, *part) : NULL;
@@ -123,7 +125,7 @@ static void free_shared(frugal *f, void *memory, size_t bytes) {
         unmap_part(memory, bytes);
 }
 
-/* Makes the region and its header, if others shall be able to join. */
+/* Makes the region and its header, if the instance has a name by which others may join. */
 static frugal_status open_region(frugal *f) {
     memory_part part = {0, 0};
     if (!f->desc.name) return FRUGAL_OK;
@@ -145,14 +147,14 @@ static void close_region(frugal *f) {
     f->region = NULL, f->region_file = -1;
 }
 
-/* Fixes the settings of a step for all processes, or returns 0: another one has fixed others, which *fixed receives.
- * The scale is never 0, so that no settings are 0. */
+/* Fixes the settings of a step for all processes. Returns 0 if another process has fixed other settings, which *fixed
+ * receives. The scale is never 0, so that no settings are 0. */
 static int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_settings *fixed) {
     uint32_t bits[2];
     memcpy(&bits[0], &lr, sizeof lr);
     memcpy(&bits[1], &scale, sizeof scale);
     uint64_t wanted = (uint64_t)bits[0] << 32 | bits[1], found = 0;
-    /* relaxed: the word is all that is told; a spurious failure leaves 0 */
+    /* relaxed: only the word itself is communicated; a spurious failure leaves 0 */
     while (!frugal_cas_relaxed(&f->region->fixed[step % FRUGAL_P2F_SLOTS], &found, wanted))
         if (found != 0) break;
     if (found == 0 || found == wanted) return 1;
@@ -181,7 +183,7 @@ static posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step) {
     return (posted_batch *)(void *)(f->devices[d].inbox + step % (f->desc.lookahead + 1) * inbox_stride(f));
 }
 
-/* Relaxed, all: nobody has joined yet. */
+/* Relaxed, all: no process has joined yet. */
 static void reset_mail(mailbox *mail, uint64_t step) {
     frugal_store_relaxed(&mail->announced, step);
     frugal_store_relaxed(&mail->taken, step);

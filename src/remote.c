@@ -1,10 +1,11 @@
 /* remote.c - a device of another process, in the process that opened the instance: its posts are served, and operations
  * that reach into its cache are sent there.
  *
- * To the rest of the host such a device is one like any other. Threads that help serve its posts (help.c): they
- * announce its batches, open its gates, commit its updates, with the calls that a trainer here would make. So whatever
- * holds for those calls holds for it, and a wait costs no thread. One thread at a time serves a device. If the process
- * of a device ends, door.c ends training, as after the loss of a GPU.
+ * To the rest of the host such a device is like any other. Threads that help serve its posts (help.c): they announce
+ * its batches, open its gates, commit its updates, with the calls that a trainer here would make. So whatever holds for
+ * those calls holds for the device, too, and a wait costs no thread. One thread at a time serves a device. If the
+ * process of a device ends, door.c ends training, as after the loss of a GPU, unless the others can do without the
+ * device.
  *
  * Contents: >>calls >>operations >>posts >>holding
  */
@@ -29,7 +30,7 @@ typedef struct remote {
     pthread_mutex_t serving; /* held by the thread that serves its posts, or cancels them */
     pthread_mutex_t calling; /* one call at a time */
     uint64_t calls;
-    uint64_t kept, written_back; /* of those of the mailbox: what has been counted here */
+    uint64_t kept, written_back; /* the part of the mailbox's counts that is counted here */
     int waits;                   /* a lookup waits at its gate; the next three are of that wait */
     double since, met;           /* when it began; when all had committed, or 0 */
     gate_watch watch;
@@ -44,9 +45,9 @@ static int is_gone(const remote *r) {
     return frugal_load_acquire(&r->member->gone) != 0; /* [F39] pairs with [F40]: what it has left in the mailbox */
 }
 
-/* Counts what the device has kept and written back since. */
+/* Counts what the device has kept and written back since the last count. */
 static void count_remote_kept(remote *r) {
-    uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or its end was acquired */
+    uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or an end was acquired */
     uint64_t written = frugal_load_relaxed(&r->mail->written_back);
     frugal_count_kept(r->f, r->d, kept - r->kept, written - r->written_back, frugal_load_relaxed(&r->mail->kept_now));
     r->kept = kept, r->written_back = written;
@@ -54,8 +55,8 @@ static void count_remote_kept(remote *r) {
 
 /* >>calls - to the device's process, which answers in the mailbox */
 
-/* Waits until the call with the number is answered; 0: it is not, because the process is gone, or because *status says
- * why. A recall is given up when training ends: no gate waits for it then. */
+/* Waits until the call of that number is answered. Returns 0 if it is not: the process is gone, or *status says why. A
+ * recall is given up when training ends: no gate waits for it then. */
 static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status *status) {
     frugal *f = r->f;
     double start = clock_now();
@@ -64,7 +65,7 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
         double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
         if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
         if (is_gone(r)) return 0;
-        if (is_recall && frugal_load_relaxed(&f->region->ended) != END_NONE) { /* relaxed: why, nobody asks here */
+        if (is_recall && frugal_load_relaxed(&f->region->ended) != END_NONE) { /* relaxed: the reason is not read */
             *status = frugal_fail(FRUGAL_STOPPED, "a recall of device %u was given up: training has ended", r->d);
             return 0;
         }
@@ -77,21 +78,21 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
     }
 }
 
-/* Sends a call and waits for the answer. Of a process that has left, or has ended, nothing more can be had: then OK is
- * returned, and its loss is told elsewhere. A call that was given up earlier is waited for first, because it uses the
- * same places. */
+/* Sends a call and waits for the answer. A process that has left, or has ended, answers nothing more: then OK is
+ * returned, and its loss is reported elsewhere. A call that was given up earlier is waited for first, because both use
+ * the same places in the mailbox. */
 static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
-    /* who has rows written back holds keep_lock */
+    /* callers of write_back hold keep_lock */
     int is_recall = call == CALL_WRITE_BACK && r->f->devices[r->d].is_recalled;
     pthread_mutex_lock(&r->calling);
     if (await_answer(r, r->calls, is_recall, &status)) {
         if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
         m.number = ++r->calls;
         pthread_mutex_lock(&r->member->sending);
-        if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, its end is noticed */
+        if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, the process's end is noticed */
         pthread_mutex_unlock(&r->member->sending);
         if (await_answer(r, m.number, is_recall, &status) && mail->reply != FRUGAL_OK)
             status = frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
@@ -102,7 +103,8 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
 
 /* >>operations */
 
-/* The gate is open: the device's process is told the batch. The state machine's bits and the arrays are shared. */
+/* The gate is open: the device's process is told the counts of the batch. The arrays and the state machine's bits are
+ * in shared memory. */
 static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
     remote *r = device;
     const host_batch *b = batch_at(r->f, r->d, step->step);
@@ -111,14 +113,14 @@ static frugal_status remote_lookup(void *device, const frugal_step *step, float 
     return FRUGAL_OK;
 }
 
-/* The device has done it all. */
+/* The device has done the update itself; only what it keeps is counted. */
 static frugal_status remote_update(void *device, const frugal_step *step, const float *grads) {
     (void)step, (void)grads;
     count_remote_kept(device);
     return FRUGAL_OK;
 }
 
-/* A call for rows[n], in as many as they need. */
+/* Calls for rows[n], at most CALL_ROWS of them per call. */
 static frugal_status call_for_rows(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += CALL_ROWS)
@@ -135,7 +137,7 @@ static int remote_verify(void *device) {
 }
 
 static void remote_empty(void *device) {
-    call_remote(device, CALL_EMPTY, NULL, 0); /* cannot fail where the device is */
+    call_remote(device, CALL_EMPTY, NULL, 0); /* emptying cannot fail in the device's process */
 }
 
 static frugal_status remote_recount(void *device) {
@@ -181,8 +183,8 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
 
 /* >>posts */
 
-/* A post was refused: the device's next call returns that, and training ends, because its call has returned already.
- * After a stop or a loss it has ended. */
+/* A post was refused. Training ends, because the call that posted it has returned already; the device's next call
+ * returns the status. After a stop or a loss training has ended before. */
 static void refuse_post(remote *r, frugal_status status) {
     char text[sizeof last_message];
     if (status == FRUGAL_STOPPED || status == FRUGAL_ERR_LOST) return;
@@ -198,7 +200,7 @@ static void refuse_post(remote *r, frugal_status status) {
 /* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. Whether there is an
  * end is read first, because it is posted last. */
 static int take_batches(remote *r) {
-    int ends = frugal_load_acquire(&r->mail->finished) != 0;    /* [F33] pairs with [F32], as the next */
+    int ends = frugal_load_acquire(&r->mail->finished) != 0;    /* [F33] pairs with [F32], as below */
     uint64_t posted = frugal_load_acquire(&r->mail->announced); /* a batch */
     uint64_t taken = frugal_load_relaxed(&r->mail->taken);      /* relaxed: under the lock */
     int any = 0;
@@ -228,10 +230,10 @@ static int take_update(remote *r) {
 
 /* Takes an update of a device that posts no more, unless training has ended. The caller holds the lock. */
 static void take_last(remote *r) {
-    if (!is_lost(r->f) && !frugal_load_relaxed(&r->f->stopped)) take_update(r); /* relaxed: it asks again */
+    if (!is_lost(r->f) && !frugal_load_relaxed(&r->f->stopped)) take_update(r); /* relaxed: take_update asks again */
 }
 
-/* The device was lost where it is. */
+/* The device was lost in its own process. */
 static void lose_broken(remote *r) {
     take_last(r);
     lock_polling(r->f);
@@ -257,7 +259,7 @@ static void watch_gate(remote *r, uint64_t step) {
     watched_ready(r->f, &r->watch.what);
 }
 
-/* It is open: the wait is counted as one of a trainer here. */
+/* The gate is open: the wait is counted like that of a trainer in this process. */
 static void end_watch(remote *r, uint64_t step) {
     host_device *device = &r->f->devices[r->d];
     double end = clock_now(), met = r->met == 0 ? end : r->met;
@@ -269,7 +271,7 @@ static void end_watch(remote *r, uint64_t step) {
     count_wait(device, step, (uint64_t)((end - r->since) * 1e9), &r->watch);
 }
 
-/* Opens the gate of a lookup, if the device wants one. */
+/* Opens the gate of the next lookup, if the device has asked for it. */
 static int open_gate_of(remote *r, uint64_t wanted) {
     uint64_t opened = frugal_load_relaxed(&r->mail->opened); /* relaxed: under the lock */
     if (wanted == opened) return 0;
@@ -284,7 +286,7 @@ static int open_gate_of(remote *r, uint64_t wanted) {
     return 1;
 }
 
-/* Has it anything to serve? A hint. Relaxed, all: who serves acquires. */
+/* Has the device posted anything? A hint. Posts are read relaxed: the thread that serves them acquires. */
 static int has_post(const remote *r) {
     mailbox *mail = r->mail;
     if (frugal_load_relaxed(&mail->failed) || frugal_load_relaxed(&r->member->gone)) return 0;
@@ -296,8 +298,8 @@ static int has_post(const remote *r) {
            (frugal_load_relaxed(&mail->finished) && frugal_load_relaxed(&r->f->devices[r->d].end) == UINT64_MAX);
 }
 
-/* Serves a device; the caller holds the lock, which is given back. A device that wants to look up a step has posted its
- * update of the step before; so the wish is read first, and the update taken before the gate is asked for. */
+/* Serves a device. The caller holds `serving`, which is released here. A device that wants to look up a step has posted
+ * its update of the step before; so the wish is read first, and the update is taken before the gate is opened. */
 static int serve_device(remote *r) {
     int any = 0;
     if (frugal_load_acquire(&r->mail->broken)) /* [F33] pairs with [F32] */
@@ -313,11 +315,11 @@ static int serve_device(remote *r) {
     return any;
 }
 
-/* Serves one device. A device that another thread serves comes last; then this thread waits for it, because the other
- * one may have looked before the post was there. */
+/* Serves one device. A device that another thread is serving comes last: this thread waits, and serves it, too, because
+ * the other thread may have looked before the post was there. */
 static int serve_posts(frugal *f) {
     remote *held = NULL;
-    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: what is served asks again */
+    if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: the calls below ask again */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r || !has_post(r)) continue;
@@ -331,12 +333,12 @@ static int serve_posts(frugal *f) {
     return serve_device(held);
 }
 
-/* >>holding - while steps are cancelled, posts are served by the thread that cancels, or by nobody */
+/* >>holding - while steps are cancelled, posts are served by the thread that cancels, or not at all */
 
-/* From here on no other thread serves posts; those that can be served now are. */
+/* From here on no other thread serves posts. This one serves those that can be served now. */
 static void hold_posts(frugal *f) {
     if (!f->door) return;
-    frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: who serves asks again under the lock */
+    frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: serve_device asks again under the lock */
     for (int again = 1; again;) {
         again = 0;
         for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -358,13 +360,13 @@ static void drop_posts(frugal *f, uint64_t step) {
         mailbox *mail = r->mail;
         if (frugal_load_relaxed(&mail->announced) > step) frugal_store_relaxed(&mail->announced, step);
         if (frugal_load_relaxed(&mail->taken) > step) frugal_store_relaxed(&mail->taken, step);
-        frugal_store_relaxed(&mail->wanted, frugal_load_relaxed(&mail->opened)); /* of a lookup that was not to wait */
+        frugal_store_relaxed(&mail->wanted, frugal_load_relaxed(&mail->opened)); /* of a lookup that did not wait */
         if (frugal_load_relaxed(&f->devices[d].end) == UINT64_MAX) frugal_store_relaxed(&mail->finished, 0);
     }
 }
 
 static void release_posts(frugal *f) {
-    if (f->door) frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: steps are cancelled */
+    if (f->door) frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
 }
 
 #else

@@ -1,12 +1,12 @@
 /* served.c - one version of a table that is served: its rows, read from saves or mapped from a file.
  *
- * Of an instance it has the settings, the layout and the weights, and nothing else: no words, no state, no threads. The
- * code that restores an instance reads its saves.
+ * It has the settings, the layout and the weights of an instance, and nothing else: no words, no state, no threads. The
+ * code that restores an instance reads the saves.
  *
  * Rows that were read from a base lie in memory of a file without a name. An increment changes few of them. So the next
  * version maps the same file privately: the system copies a page when a row in it is written, and the versions share
  * the others. What a private mapping has changed is not in the file, and the version after it begins with the file
- * again; so each version knows which rows differ from the file, and these are copied first.
+ * again. So each version knows which of its rows differ from the file, and the next version copies these first.
  *
  * Contents: >>layout >>saves >>file
  */
@@ -27,7 +27,7 @@ typedef struct served {
 
 /* >>layout */
 
-/* Frees a version, or what there is of one. */
+/* Frees a version, or the parts of it that were made. */
 static void close_served(served *v) {
     frugal *f = v->f;
     if (v->map && v->file >= 0)
@@ -45,7 +45,7 @@ static void close_served(served *v) {
     *v = (served){.file = -1};
 }
 
-/* Tables of these rows. The weights come later. */
+/* Makes the layout of the tables. The weights come later. */
 static frugal_status lay_out_served(served *v, const frugal_desc *desc) {
     frugal *f = v->f = allocate_memory(&(frugal_desc){0}, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("a version", sizeof *f);
@@ -71,16 +71,16 @@ static int is_same_layout(const served *a, const served *b) {
 
 static frugal_status fail_other_layout(const served *now, const served *next, const char *name) {
     const frugal_store *a = &now->f->store, *b = &next->f->store;
-    return frugal_fail(FRUGAL_ERR_FILE,
-                       "refresh: %u tables of %llu rows and dim %u are served, and these are %u of %llu and %u, or "
-                       "other rows by table; open another server for them: %s",
-                       a->n_tables, (unsigned long long)a->rows, a->dim, b->n_tables, (unsigned long long)b->rows,
-                       b->dim, name);
+    return frugal_fail(
+        FRUGAL_ERR_FILE,
+        "refresh: %u tables with %llu rows of dim %u are served, and the new ones are %u with %llu rows of dim %u, or "
+        "other rows by table; open another server for them: %s",
+        a->n_tables, (unsigned long long)a->rows, a->dim, b->n_tables, (unsigned long long)b->rows, b->dim, name);
 }
 
 /* >>saves */
 
-/* The settings of the instance in a save, and where its tables are listed; the caller releases *tables. */
+/* Reads the settings of the instance in a save, and the list of its tables; the caller releases *tables. */
 static frugal_status look_at_saved(const frugal_served *from, frugal_desc *desc, frugal_table **tables) {
     saved_reader r;
     saved_part *part = NULL;
@@ -106,8 +106,8 @@ static frugal_status look_at_saved(const frugal_served *from, frugal_desc *desc,
     return status;
 }
 
-/* The first save of the list that is to be read; 0: all are. *continues: on the rows of `before`; else on those that
- * its file has. */
+/* The index of the first save that is to be read; 0: all are. *continues: 1: it continues the rows of `before`; 0:
+ * those of the file of `before`. */
 static uint32_t first_new(const served *before, const frugal *f, int *continues) {
     uint32_t next = 0;
     *continues = 0;
@@ -151,7 +151,7 @@ static frugal_status copy_changed(served *v, const served *before) {
         return fail_memory("the marks of changed rows", changed_bytes(f));
     for (uint64_t word = 0; before && word < (f->store.rows + 63) / 64; word++) {
         uint64_t bits =
-            frugal_load_relaxed(&before->f->changed[word]); /* relaxed, both: nobody changes the older one */
+            frugal_load_relaxed(&before->f->changed[word]); /* relaxed, both: the older one does not change */
         frugal_store_relaxed(&f->changed[word], bits);
         for (; bits; bits &= bits - 1) {
             uint64_t row = word * 64 + frugal_priv_lowest(bits);
@@ -161,7 +161,7 @@ static frugal_status copy_changed(served *v, const served *before) {
     return FRUGAL_OK;
 }
 
-/* Reads a version from saves: of those that continue `before`, if there is one, only the new ones. */
+/* Reads a version from saves. If they continue `before`, only the new ones are read. */
 static frugal_status read_served(const frugal_served *from, uint32_t threads, const served *before, served *v) {
     frugal_desc desc;
     frugal_table *tables = NULL;
@@ -185,14 +185,14 @@ static frugal_status read_served(const frugal_served *from, uint32_t threads, co
     v->chain = (saved_chain){last->head.id, last->head.base, last->head.sequence, from->part, last->head.parts};
     v->in_file = next > 0 ? before->in_file : v->chain.id;
     close_all_saved(v->f);
-    if (v->file >= 0) mprotect(v->map, v->bytes, PROT_READ); /* may fail: nobody writes there anyway */
+    if (v->file >= 0) mprotect(v->map, v->bytes, PROT_READ); /* may fail: no code writes there anyway */
     if (v->is_private) make_present(v->map, v->bytes);
     return FRUGAL_OK;
 }
 
 /* >>file */
 
-/* Has the list of tables that the header speaks of, and do both fit the file? *list: to be released. */
+/* Reads the list of tables that the header describes, and checks that both fit the file. The caller releases *list. */
 static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved_table **list) {
     const table_header *h = &t->header;
     const char *name = t->name.path;
@@ -219,10 +219,11 @@ static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved
     for (uint32_t i = 0; i < h->n_tables; i++)
         rows = (*list)[i].rows > h->rows - rows ? h->rows + 1 : rows + (*list)[i].rows;
     if (crc32c(0, *list, list_bytes) != h->list_checksum || rows != h->rows)
-        return frugal_fail(FRUGAL_ERR_FILE,
-                           "the list of tables in the table's file is damaged, its checksum wrong; restore the table "
-                           "from a save: %s",
-                           name);
+        return frugal_fail(
+            FRUGAL_ERR_FILE,
+            "the list of tables in the table's file is damaged, because its checksum is wrong; restore the table "
+            "from a save: %s",
+            name);
     return FRUGAL_OK;
 }
 
@@ -244,7 +245,7 @@ static frugal_status take_served_file(const char *path, table_file *t, uint64_t 
 }
 
 static frugal_status map_served_file(const char *path, served *v) {
-    static const frugal_desc memory; /* the system's */
+    static const frugal_desc memory; /* without an allocator: the system's */
     uint64_t bytes = 0;
     saved_table *list = NULL;
     table_file *t = allocate_memory(&memory, sizeof *t, CACHE_LINE);
@@ -270,7 +271,7 @@ static frugal_status map_served_file(const char *path, served *v) {
             v->map = map, v->f->store.weights = (float *)(void *)((unsigned char *)map + h->weights_at);
     }
 #if defined(MADV_RANDOM)
-    if (v->map) madvise(v->map, v->bytes, MADV_RANDOM); /* may fail: no reading ahead around a row */
+    if (v->map) madvise(v->map, v->bytes, MADV_RANDOM); /* asks for no read-ahead around a row; may fail */
 #endif
     release_memory(&memory, tables, h->n_tables * sizeof *tables);
     release_memory(&memory, list, h->n_tables * sizeof *list);
@@ -299,7 +300,7 @@ static uint64_t own_bytes(const served *v) {
     if (!f->changed) return v->chain.id ? v->bytes : 0;
     if (!v->is_private) return v->bytes;
     for (uint64_t row = 0; row < f->store.rows; row++) {
-        if (row % 64 == 0 && frugal_load_relaxed(&f->changed[row / 64]) == 0) { /* relaxed: of a whole version */
+        if (row % 64 == 0 && frugal_load_relaxed(&f->changed[row / 64]) == 0) { /* relaxed: the version is complete */
             row += 63;
             continue;
         }

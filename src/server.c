@@ -1,9 +1,10 @@
 /* server.c - lookups in a version of a table, while newer versions are taken over (frugal_serve.h).
  *
- * One word says which version lookups see, and how many have begun with it: each begins by adding one, so it learns the
- * version and is counted by one operation, and nobody waits for anybody. It ends by adding one to what has left that
- * version. Who takes over a newer version exchanges the word for that version with a count of zero; from then on no
- * lookup can begin with the old one, and when as many have left it as had begun, nobody reads it any more.
+ * One word says which version lookups see, and how many have begun with it: each begins by adding one. So one operation
+ * tells it the version and counts it, and no lookup waits for another. It ends by adding one to the count of lookups
+ * that have left that version. A refresh exchanges the word for that of the newer version, with a count of zero. From
+ * then on no lookup can begin with the old version, and when as many have left it as had begun, no lookup reads it any
+ * more.
  */
 #include "host.h"
 
@@ -36,7 +37,7 @@ static uint32_t serving_threads(uint32_t wanted) {
     return LEAST(n, MOST_PARALLEL);
 }
 
-/* A version that maps its file privately has that of the version before. */
+/* A version that maps its file privately has the file of the version before. */
 static void number_version(frugal_server *s, served *v, const served *before) {
     v->number = ++s->n_versions;
     v->file_number = v->is_private ? before->file_number : v->number;
@@ -71,7 +72,7 @@ void frugal_serve_close(frugal_server *s) {
     release_memory(&(frugal_desc){0}, s, sizeof *s);
 }
 
-/* The version that lookups see from now on; the one before is freed when the last lookup has left it. */
+/* From now on lookups see the version in `place`; the one before is freed when the last lookup has left it. */
 static void take_over(frugal_server *s, uint32_t place) {
     uint64_t found = frugal_load_relaxed(&s->word); /* relaxed: the exchange proves it */
     uint32_t before = (uint32_t)(found >> SERVED_AT);
@@ -125,7 +126,8 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     return FRUGAL_OK;
 }
 
-/* Copies the rows of a segment. Rows that are not in a processor's cache are waited for many at a time. */
+/* Copies the rows of a segment. Rows are prefetched, so that many that are not in a processor's cache are waited for at
+ * a time. */
 static float *copy_served(const frugal *f, const frugal_keys *keys, float *to) {
     uint64_t first = f->first_row[keys->table];
     uint32_t dim = f->store.dim;

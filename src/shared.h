@@ -1,8 +1,8 @@
-/* shared.h - what several processes share of an instance: one file without a name, in parts that each maps where it
- * likes. It begins with the header below. Offsets take the place of pointers.
+/* shared.h - what several processes share of an instance: one file without a name, in parts that each process maps
+ * where it has room. It begins with the header below. Offsets take the place of pointers.
  *
- * Private, as host.h. The memory is made in region.c. Who writes what: post.c (a process that has joined), remote.c
- * (the process that opened). docs/processes.md says why it is made so.
+ * Private, like host.h. The memory is made in region.c. What each side writes: post.c (a process that has joined),
+ * remote.c (the process that opened). docs/processes.md says why it is made so.
  */
 #ifndef FRUGAL_SHARED_H
 #define FRUGAL_SHARED_H
@@ -14,7 +14,7 @@ typedef struct memory_part { /* of the region's file; bytes 0: there is none */
     uint64_t at, bytes;
 } memory_part;
 
-/* What a device reports of its lookups and of its link; counted where the device is, read by any thread. */
+/* What a device reports of its lookups and of its link; counted in the device's process, read by any thread. */
 typedef struct device_counts {
     FRUGAL_ATOMIC(uint64_t) hits, misses;
     FRUGAL_ATOMIC(uint32_t) counts_link;                 /* 1: the device says what crosses its link */
@@ -25,7 +25,8 @@ typedef struct device_parts {
     memory_part batches, blocks, counts, inbox; /* counts: device_counts, then table_hits[n_tables] */
 } device_parts;
 
-/* An announced batch on its way to the process that opened: the head of an entry of the inbox, which has L + 1. */
+/* An announced batch on its way to the process that opened: the head of an entry of the inbox, which has L + 1
+ * entries. */
 typedef struct posted_batch {
     uint32_t n;
     int32_t read_only;
@@ -33,7 +34,7 @@ typedef struct posted_batch {
     uint64_t sorted[]; /* [n]: row << 32 | position */
 } posted_batch;
 
-/* What the process that opened knows of a batch when its gate is open. Its arrays are in `batches`. */
+/* What the process that opened knows of a batch when the gate is open. The batch's arrays are in `batches`. */
 typedef struct opened_batch {
     uint32_t n, n_unique, n_lost;
     int32_t read_only, counted;
@@ -42,28 +43,28 @@ typedef struct opened_batch {
 enum { MAIL_WRITING = 1, MAIL_ENDED = 2 }; /* bits of mailbox.state */
 enum { CALL_ROWS = 1024 };                 /* rows of one call */
 
-/* Between the process of a device, which posts, and the process that opened, which serves. Of each pair of counts the
- * first is written by the one, the second by the other. */
+/* Between the process of a device, which posts, and the process that opened, which serves. The counts are pairs
+ * (announced, taken; wanted, opened; updated, committed): one posted, one served. */
 typedef struct mailbox {
     /* Written by the process of the device. */
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; also set by cancel, between steps */
     FRUGAL_ATOMIC(uint64_t) wanted;    /* steps of which a lookup was asked for */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated */
     FRUGAL_ATOMIC(uint32_t) finished;  /* 1: its data ends with what was announced */
-    int32_t brings;                    /* of the last update, as the next two */
+    int32_t brings;                    /* this and the next two: of the last update */
     float lr, scale;
     FRUGAL_ATOMIC(uint64_t) kept, written_back, kept_now; /* as in host_device */
     FRUGAL_ATOMIC(uint64_t) replies;                      /* calls answered */
     int32_t reply;                                        /* of the last one */
-    FRUGAL_ATOMIC(uint32_t) broken;                       /* 1: the device was lost where it is */
+    FRUGAL_ATOMIC(uint32_t) broken;                       /* 1: the device was lost in its own process */
     char broken_text[256];
     char reply_text[256];
-    /* MAIL_WRITING: the device may be writing rows or records; MAIL_ENDED: it must not begin to any more. Changed by
-     * read-modify-write only, so one of the two comes first. */
+    /* MAIL_WRITING: the device may be writing rows or records; MAIL_ENDED: it must not begin to write any more. Changed
+     * by read-modify-write only, so one of the two comes first. */
     FRUGAL_ATOMIC(uint32_t) state;
     /* Written by the process that opened. */
     _Alignas(64) FRUGAL_ATOMIC(uint64_t) taken; /* announcements taken from the inbox */
-    FRUGAL_ATOMIC(uint64_t) opened;             /* steps whose gates were open, as `wanted` has asked */
+    FRUGAL_ATOMIC(uint64_t) opened;             /* steps whose gates were opened, as `wanted` asked */
     FRUGAL_ATOMIC(uint64_t) committed;          /* updates taken */
     opened_batch batch;                         /* of the last opened gate */
     FRUGAL_ATOMIC(uint32_t) failed;             /* the status of a post that was refused; 0: none was */
@@ -75,17 +76,18 @@ typedef struct mailbox {
 #define NOT_A_DEVICE UINT32_MAX /* frugal.lost: the process that opened has ended */
 typedef enum { END_NONE, END_STOPPED, END_LOST } region_end;
 
-typedef struct region_header { /* constant once others can join, but for the last fields */
+typedef struct region_header { /* constant once others can join, except `ended` and the fields after it */
     frugal_desc desc;          /* resolved, without pointers */
     frugal_store store;
     uint64_t state_behind; /* floats from weights to state, if `table` has both */
     uint64_t p2f_bytes, batch_bytes, block_bytes, block_stride;
-    memory_part tables, devices, mail, p2f, table, state, worth; /* frugal_table[], device_parts[], mailbox[] */
+    memory_part tables, devices, mail, p2f, table, state, worth; /* shared_table[], device_parts[], mailbox[] */
     uint32_t table_is_file;                                      /* `table` is a part of the table's file */
     FRUGAL_ATOMIC(uint32_t) ended;                               /* region_end; written once */
-    uint32_t lost;                                               /* device + 1, if it is END_LOST */
+    uint32_t lost;                                               /* device + 1, if `ended` is END_LOST */
     char ended_text[256];
-    /* By step mod 64: learning rate and scale that the first update has fixed; 0: none has. Cleared at closing. */
+    /* By step mod 64: learning rate and scale that the first update has fixed; 0: none has. Cleared when the step is
+     * closed. */
     FRUGAL_ATOMIC(uint64_t) fixed[FRUGAL_P2F_SLOTS];
 } region_header;
 

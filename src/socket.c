@@ -1,11 +1,11 @@
 /* socket.c - messages between processes: how they find each other, and how one notices that another has ended.
  *
- * The name of an instance is that of a socket in Linux's abstract name space, with the user's number before it: it is
- * in no folder, and goes with the process. Messages are few: one for each process and device that joins, and one for
- * each call that reaches into the cache of another process. Steps go through mailboxes (shared.h).
+ * The name of an instance is the name of a socket in Linux's abstract name space, with the user's number before it. It
+ * is in no folder, and disappears with the process. Messages are few: one for each process and device that joins, and
+ * one for each call that reaches into the cache of another process. Steps go through mailboxes (shared.h).
  *
- * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched, because the
- * copy of a socket that a child holds, which was forked against the rules, would hide the end of its parent.
+ * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched, because a
+ * child that was forked against the rules holds a copy of the socket, which would hide the end of its parent.
  */
 #include "host.h"
 
@@ -20,12 +20,12 @@
 enum { MOST_NAME = 64, MOST_FILES = 3 }; /* bytes of a name; descriptors that a message may carry */
 
 typedef enum {
-    MESSAGE_HELLO,  /* from who joins: its layout and version */
-    MESSAGE_ATTACH, /* ... device `d` is attached there; `flags` */
+    MESSAGE_HELLO,  /* from a process that joins: its layout and version */
+    MESSAGE_ATTACH, /* ... it attaches device `d` to itself; `flags` */
     MESSAGE_COUNT,  /* ... touches are to be counted */
     MESSAGE_LEAVE,  /* ... it leaves */
-    MESSAGE_ANSWER, /* from who opened: to one of these; to the first with descriptors */
-    MESSAGE_CALL    /* from who opened: an operation of device `d`; answered in its mailbox */
+    MESSAGE_ANSWER, /* from the process that opened: to one of these; with descriptors to MESSAGE_HELLO */
+    MESSAGE_CALL    /* from the process that opened: an operation of device `d`; answered in its mailbox */
 } message_kind;
 
 enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
@@ -57,8 +57,8 @@ static socklen_t name_address(const char *name, struct sockaddr_un *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Sends a message, and descriptors with it. Returns an errno. A message is sent whole, because the socket keeps their
- * bounds. */
+/* Sends a message, and descriptors with it. Returns an errno. A message is sent whole, because the socket keeps the
+ * bounds of messages. */
 static int send_message(int socket, message *m, const file_list *files) {
     union {
         struct cmsghdr head;
@@ -79,8 +79,8 @@ static int send_message(int socket, message *m, const file_list *files) {
     return sent < 0 ? errno : 0;
 }
 
-/* Receives a message: 1, or 0: the other side has closed the socket, or what came is no message. `files` NULL: there
- * are none. */
+/* Receives a message. Returns 0 if the other side has closed the socket, or what came is no message. `files` NULL: no
+ * descriptors are expected. */
 static int receive_message(int socket, message *m, file_list *files) {
     union {
         struct cmsghdr head;
@@ -100,7 +100,7 @@ static int receive_message(int socket, message *m, file_list *files) {
     return got == (ssize_t)sizeof *m && m->magic == REGION_MAGIC;
 }
 
-/* Who is on the other side? Its number is 0 if it cannot be seen from here. */
+/* Finds which process is on the other side, and its user. *process is 0 if the process is not visible from here. */
 static int peer_of(int socket, pid_t *process, uid_t *user) {
     struct ucred who;
     socklen_t bytes = sizeof who;
@@ -109,7 +109,7 @@ static int peer_of(int socket, pid_t *process, uid_t *user) {
     return 1;
 }
 
-/* A descriptor that becomes readable when the process ends; -1: the system has none, and the socket must do. */
+/* A descriptor that becomes readable when the process ends; -1: the system has none, so only the socket is watched. */
 static int watch_process(pid_t process) {
 #if defined(SYS_pidfd_open)
     return process > 0 ? (int)syscall(SYS_pidfd_open, process, 0) : -1;
@@ -119,7 +119,8 @@ static int watch_process(pid_t process) {
 #endif
 }
 
-/* A thread that waits for others was interrupted, or the system is short of memory or descriptors: it tries again. */
+/* The wait of a thread was interrupted, or the system is short of memory or descriptors. The thread tries again
+ * later. */
 static void pause_after_error(void) {
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }

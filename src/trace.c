@@ -1,20 +1,21 @@
 /* trace.c - what threads did, and when: a ring of events for each, written as a file for ui.perfetto.dev.
  *
  * Events are recorded where the work is done: in the calls of a step (step.c), at the gate (gate.c), and in the pieces
- * of work of threads that help (help.c). A piece's time is that which statistics count, so a piece costs no further
- * look at the clock. While nothing is recorded a place costs one relaxed load, and a branch.
+ * of work of threads that help (help.c). A piece has the time that statistics count, so recording it does not read the
+ * clock again. While nothing is recorded, such a place costs one relaxed load and a branch.
  *
  * Rings. A ring has one writer at a time: the trainer of a device, its loader, a worker, a thread that saves, or a
- * thread in another call, which claims one of a few rings for that call. A call that records sets `trace_own`, the
- * ring of its thread, and restores it when it returns. So a ring is never that of a thread that has ended, and a worker
- * that several instances share writes into the ring of the instance whose work it does. All memory is allocated by the
- * first frugal_trace_start, and stays until frugal_close, because a thread may be in the middle of an event when
- * recording ends.
+ * thread in another call, which claims one of a few rings for that call. A call that records sets `trace_own`, the ring
+ * of its thread, and restores it when it returns. So no ring belongs to a thread that has ended, and a worker that
+ * several instances share writes into the ring of the instance whose work it does. All memory is allocated by the first
+ * frugal_trace_start, and stays until frugal_close, because a thread may be in the middle of an event when recording
+ * ends.
  *
  * Event i lies in place i mod `events` of its ring. The writer raises `head` to i + 1 when event i is written. A reader
  * that has read event i reads `head` once more. The writer begins with event i + `events`, which takes the same place,
- * only when `head` is that number. So the event is whole if `head` is still below. [F28] makes this hold: whoever reads
- * a word of the later event has acquired a `head` that tells so. Events that fail this test are counted as lost.
+ * only when `head` is that number. So the event is whole if `head` is still below that number. [F28] makes this hold: a
+ * reader of a word of the later event has acquired a `head` that says so. Events that fail this test are counted as
+ * lost.
  *
  * Contents: >>rings >>events >>control >>writing
  */
@@ -66,14 +67,14 @@ struct trace {
     uint32_t n_rings;
     trace_word started;     /* ns of the clock; relaxed: ordered by `tracing` */
     trace_word homeless;    /* events of threads that have no ring */
-    uint64_t homeless_from; /* likewise */
+    uint64_t homeless_from; /* `homeless` when recording began */
     trace_ring *rings;      /* [n_rings]: trainers, loaders, workers, callers, the saver */
 };
 
 typedef struct trace_event {
     trace_kind kind;
     cause_kind cause;
-    uint32_t d, other;   /* the device; that which is waited for. NO_DEVICE: none */
+    uint32_t d, other;   /* the device; the one that it waits for. NO_DEVICE: none */
     uint64_t begin, end; /* ns */
     uint64_t step;       /* NO_COUNT: none */
     uint64_t a, b, c;    /* counts, by kind: the table `kinds` names them; NO_COUNT: not known */
@@ -90,14 +91,15 @@ typedef struct gate_cause {
     uint64_t count; /* steps that the device has announced; rows that are not flushed */
 } gate_cause;
 
-/* What the piece of work that is under way has counted: its step, device and rows. Set by those who do it. */
+/* What the piece of work that is under way has counted: its step, device and rows. Set by the code that does it. */
 typedef struct trace_note {
     uint64_t step, rows;
     uint32_t d;
 } trace_note;
 
 static _Thread_local trace_ring *trace_own; /* NULL: this thread is in no call that records */
-/* When this thread last turned from one cause of its wait to another: a piece that it did since then began later. */
+/* When this thread last turned from one cause of its wait to another: a piece of work recorded later begins no
+ * earlier. */
 static _Thread_local uint64_t trace_turned;
 static _Thread_local trace_note trace_noted = {NO_COUNT, NO_COUNT, NO_DEVICE};
 
@@ -125,7 +127,7 @@ static trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number) {
     return &t->rings[(role == TRACE_TRAINER ? 0 : (uint32_t)role * f->desc.devices) + number];
 }
 
-/* A ring of callers that no other thread has; NULL: there is none. */
+/* Claims a ring of callers that no other thread has; NULL: none is free. */
 static trace_ring *claim_ring(const frugal *f) {
     for (uint32_t i = 0; i < TRACE_CALLERS; i++) {
         trace_ring *ring = &f->trace->rings[2 * f->desc.devices + f->desc.workers + i];
@@ -138,7 +140,7 @@ static void give_back_ring(trace_ring *claimed) {
     frugal_store_release(&claimed->claimed, 0); /* [F31] pairs with [F30]: its events */
 }
 
-/* The ring of a thread in some other call; NULL if it has one already, or there is none. */
+/* Claims a ring for a thread in some other call; NULL if the thread has one already, or none is free. */
 static trace_ring *trace_claim(frugal *f) {
     return trace_own || !trace_of(f) ? NULL : (trace_own = claim_ring(f));
 }
@@ -175,7 +177,7 @@ static void trace_add(frugal *f, const trace_event *e) {
         frugal_add_relaxed(&t->homeless, 1); /* relaxed: a statistic */
 }
 
-/* A piece of work that helps: from `begin` to `end` in seconds. */
+/* Records a piece of work of a thread that helps, from `begin` to `end` in seconds. */
 static void trace_piece(frugal *f, trace_kind kind, double begin, double end) {
     if (!is_tracing(f)) return;
     if (kind == TRACE_PLAN) trace_noted = (trace_note){NO_COUNT, NO_COUNT, NO_DEVICE};
@@ -197,7 +199,7 @@ static void trace_count(frugal *f, uint32_t d, uint64_t step, uint64_t rows) {
 }
 
 typedef struct trace_span {   /* a call of a device's trainer or loader, of drain, or of save */
-    trace_ring *ring, *outer; /* its own; that of the thread before. ring NULL: the call is not recorded */
+    trace_ring *ring, *outer; /* the call's; the thread's before it. ring NULL: the call is not recorded */
     trace_event event;
     uint64_t counted, missed; /* counters before the call */
 } trace_span;
@@ -221,20 +223,20 @@ static trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t s
     host_device *device = &f->devices[d]; /* relaxed, all: this thread counts */
     span.counted = frugal_load_relaxed(kind == TRACE_ANNOUNCE ? &device->announce_ns : &device->counts->hits);
     span.missed = frugal_load_relaxed(&device->counts->misses);
-    /* An update commits, and then the batch's place may be used again: it is looked at before. */
+    /* After an update commits, the batch's place may be used again, so the batch is read before. */
     if (kind == TRACE_UPDATE && frugal_load_relaxed(&device->updated) == step &&
         frugal_load_relaxed(&device->looked_up) == step + 1)
         trace_batch(f, &span.event);
     return span;
 }
 
-/* The call ends. It is recorded if it has done something. */
+/* The call ends. It is recorded if it succeeded. */
 static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
     if (!span->ring) return;
     if (status == FRUGAL_OK) {
         trace_event *e = &span->event;
         host_device *device = &f->devices[e->d];
-        /* relaxed, all: this thread counts. Of a device with `poll` another one does, later. */
+        /* relaxed, all: this thread counts. For a device with `poll` another one counts, later. */
         uint64_t hits = frugal_load_relaxed(&device->counts->hits) - span->counted;
         uint64_t misses = frugal_load_relaxed(&device->counts->misses) - span->missed;
         e->end = ns_of(clock_now());
@@ -247,7 +249,7 @@ static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
     trace_own = span->outer;
 }
 
-/* A whole call of another kind, which began at `begin` in seconds. */
+/* Records a whole call of another kind, which began at `begin` in seconds. */
 static void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes) {
     if (is_tracing(f))
         trace_add(f, &(trace_event){.kind = kind,
@@ -325,7 +327,7 @@ static frugal_status check_events(const frugal *f, uint32_t events) {
     if (f->trace && events != 0 && (events > f->trace->events || events <= f->trace->events / 2))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "trace_start: %u events of each thread, and this instance has room for %llu since its first "
-                           "trace; ask for these, or for 0",
+                           "trace; ask for this number, or for 0",
                            events, (unsigned long long)f->trace->events);
     return FRUGAL_OK;
 }
@@ -341,7 +343,7 @@ frugal_status frugal_trace_start(frugal *f, uint32_t events) {
     if (status == FRUGAL_OK) {
         trace *t = f->trace;
         for (uint32_t i = 0; i < t->n_rings; i++)
-            t->rings[i].from = frugal_load_relaxed(&t->rings[i].head); /* relaxed: an older one is that of an event
+            t->rings[i].from = frugal_load_relaxed(&t->rings[i].head); /* relaxed: an older value adds only an event
                                                                          that was begun before this start */
         t->homeless_from = frugal_load_relaxed(&t->homeless);          /* relaxed: a statistic */
         frugal_store_relaxed(&t->started, ns_of(clock_now()));         /* relaxed: published below */
@@ -397,7 +399,7 @@ trace_print(trace_text *out, const char *format, ...) {
 static const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
                                                 "recall", "plan",   "flush", "ahead"};
 
-/* Says it in a sentence. */
+/* Says the cause in a sentence. */
 static void explain_cause(const gate_cause *cause, char *text, size_t size) {
     unsigned long long step = cause->step, before = cause->step - 1, count = cause->count;
     switch (cause->kind) {
@@ -482,7 +484,7 @@ static uint64_t find_events(const trace *t, trace_ring *ring, uint64_t *first) {
     return end;
 }
 
-/* Reads event `i` of a ring; 0 if it is overwritten by now. */
+/* Reads event `i` of a ring; 0 if it has been overwritten. */
 static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event *e) {
     trace_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
     uint64_t all[TRACE_WORDS] = {0};
@@ -501,8 +503,8 @@ static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event 
     return frugal_load_relaxed(&ring->head) - i < t->events; /* relaxed: the words above have acquired it */
 }
 
-/* The number of a ring's thread in the file. Viewers go by it: a device's loader stands below its trainer. It is not 1,
- * which would be the main thread of process 1. */
+/* The number of a ring's thread in the file. Viewers sort by it: a device's loader stands below its trainer. It is not
+ * 1, which would be the main thread of process 1. */
 static uint32_t thread_number(const frugal *f, uint32_t ring) {
     uint32_t role = f->trace->rings[ring].role, number = f->trace->rings[ring].number;
     return 2 + (role <= TRACE_LOADER ? 2 * number + role : ring);

@@ -1,4 +1,4 @@
-/* peers - plans which GPU keeps which rows, where GPUs can read each other's memory and rows are only read.
+/* peers - plans which GPU keeps which rows, if GPUs can read each other's memory and rows are only read.
  *
  *     peers --machine links.txt --rows 1e7 --zipf 1.1 --cache .02,.08    a table of policies, and what is predicted
  *     peers --like 8xA100 --lp program.lp; glpsol --lp program.lp        the least that any plan could take
@@ -32,16 +32,16 @@ static const options_entry entries[] = {
          "the links: a line for each device, of GB/s at which it reads from devices 0, 1, ... and from the host, "
          "then the root of its bus and GB/s of that root, if any share one; bench_cuda --experiment links writes it"},
     {"like", OPTIONS_CHOICE, &like, .choices = peers_likes, .given = &like_given,
-     .help = "instead: a machine of UGache's evaluation"},
+     .help = "a machine of UGache's evaluation, instead of --machine"},
     {"cache", OPTIONS_REALS, &caches, 0, 1, .help = "rows of a device's cache, as shares of all"},
-    {"rows", OPTIONS_WHOLE64, &rows, 1, 1e12, .given = &rows_given, .help = "of the table"},
-    {"zipf", OPTIONS_REAL, &skew, 0, 10, .given = &zipf_given, .help = "skew of their touches; 0: uniform"},
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 1e12, .given = &rows_given, .help = "rows of the table"},
+    {"zipf", OPTIONS_REAL, &skew, 0, 10, .given = &zipf_given, .help = "skew of the rows' touches; 0: uniform"},
     {"levels", OPTIONS_TEXT, &levels_path, .value = "FILE",
-     .help = "instead of --rows and --zipf: lines of touches and of rows that have so many, as counted"},
+     .help = "instead of --rows and --zipf: lines with touches of a row and the number of rows that have as many"},
     {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .help = "floats a row"},
-    {"touches", OPTIONS_WHOLE64, &touches, 1, 1e12, .help = "of a device in a step"},
+    {"touches", OPTIONS_WHOLE64, &touches, 1, 1e12, .help = "touches of a device in a step"},
     {"writes", OPTIONS_REAL, &writes, 0, 100, .help = "rows written to the host, for each touch"},
-    {"host-share", OPTIONS_REAL, &host_share, 1e-6, 1, .help = "of a device's cores, that read from the host"},
+    {"host-share", OPTIONS_REAL, &host_share, 1e-6, 1, .help = "share of a device's cores that read from the host"},
     {"lp", OPTIONS_TEXT, &lp_path, .value = "FILE",
      .help = "write UGache's linear program for the first --cache, in milliseconds: glpsol --lp FILE"},
     {"json", OPTIONS_FLAG, &json, .help = "one object a line"},

@@ -18,7 +18,7 @@ typedef struct bagging { /* one number of keys, being measured */
     std::vector<uint32_t> offsets; /* [n_bags + 1] */
     std::vector<float> weights;    /* [n] */
     uint32_t *offsets_on_gpu;
-    float *weights_on_gpu, *rows, *grads; /* rows, grads: [n][dim] each: of positions or, the first of them, of bags */
+    float *weights_on_gpu, *rows, *grads; /* rows, grads: [n][dim] each, by position, or, at their beginning, by bag */
 } bagging;
 
 static const uint64_t *batch_of_bagging(const bagging *b) {
@@ -92,7 +92,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
     c->rows += samples;
 }
 
-/* A whole step. The bits of bags are compared, and those of the rows that their gradients change. */
+/* Runs a whole step, and compares the bits of bags, and of the rows that their gradients change. */
 static void check_bagging(bagging *b, uint32_t how, checked *c) {
     const table *t = b->t;
     uint64_t n = rows_of_bagging(b, how), size = bag;

@@ -11,7 +11,7 @@
 enum { CHECKED_ROWS = 1024, CHECKED_UPDATES = 64 };
 
 typedef struct checked {
-    uint64_t rows, updates; /* compared, and the same */
+    uint64_t rows, updates; /* compared, and found equal */
 } checked;
 
 static void add_checked(record *r, const checked *c) {

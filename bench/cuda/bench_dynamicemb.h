@@ -5,7 +5,7 @@
  * benchmark_results.json (times).
  *
  *   tables      10, of 26,843,545 rows each (256 Mi / 10), 128 floats; one table's keys in a step: 104,857
- *   keys        drawn independently, duplicates included: 1,048,570 in a step, of which 433,723 are distinct. A
+ *   keys        drawn independently, with duplicates: 1,048,570 in a step, of which 433,723 are distinct. A
  *               continuous power law: density ~ y^-1.05 on [1, rows), rounded down; not permuted, so hot rows
  *               are neighbours
  *   iterations  100, all drawn before; each trains once before the clock runs, and once under it
@@ -18,8 +18,8 @@
  * trainer), looked up, gradient = row * 0.001, updated; P2F. step_ms is the wall time of all iterations, until the last
  * update has reached host memory, divided by their number: it contains finding duplicates, closing and flushing, unless
  * they are hidden behind other work. forward_ms and backward_ms are the GPU's, by events; medians. A device has one
- * cache for all tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; 2
- * caches all.
+ * cache for all tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; a
+ * footprint of 2 caches all.
  */
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
@@ -76,7 +76,7 @@ typedef struct tables_workload {
     std::vector<uint64_t> touched; /* of each device: distinct rows of all iterations */
 } tables_workload;
 
-/* One table's part of it. */
+/* Draws one table's part of the keys. */
 static void draw_table(const table *t, uint32_t part, uint64_t n, tables_workload *w, std::atomic<uint64_t> *touched) {
     uint64_t of_part = t->rows / t->parts, steps_drawn = iterations, n_devices = w->drawn.size();
     for (uint64_t d = 0; d < n_devices; d++) {
@@ -181,8 +181,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     }
 }
 
-/* The number of rows per table for which host memory is enough with this optimizer, at most `wanted`. (A cache that the
- * GPU's memory does not hold is left out.) */
+/* The number of rows per table for which host memory is enough with this optimizer, at most `wanted`. (A run whose
+ * cache does not fit into the GPU's memory is left out.) */
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
     uint64_t parts = tables, stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};

@@ -9,8 +9,8 @@
 
 #include "bench/cuda/bench_check.h"
 
-typedef struct way {  /* of getting rows to the GPU */
-    uint32_t threads; /* of the processor's; 0: UVA */
+typedef struct way {  /* to bring rows to the GPU */
+    uint32_t threads; /* of the processor's gather; 0: UVA */
     host_gather *pool;
     bench_samples seconds, gpu_seconds;
 } way;
@@ -61,7 +61,7 @@ static void finish_gather(gathering *g) {
     LADDER_CHECK(cudaStreamSynchronize(g->t->machine->stream));
 }
 
-/* Seconds until the rows of one batch are in the GPU's memory, as the host sees it. */
+/* Seconds until the rows of one batch are in the GPU's memory, as the host measures it. */
 static double gather_seen(gathering *g, const uint64_t *drawn) {
     double since = 0, seen = 0;
     prepare_gather(g, drawn);
@@ -76,7 +76,7 @@ static double gather_seen(gathering *g, const uint64_t *drawn) {
     return seen;
 }
 
-/* ... as the GPU does; below 0: dropped. */
+/* The same, as the GPU measures it; below 0: dropped. */
 static double gather_gpu(gathering *g, const uint64_t *drawn) {
     double gpu = 0;
     prepare_gather(g, drawn);
@@ -87,7 +87,7 @@ static double gather_gpu(gathering *g, const uint64_t *drawn) {
     return gpu;
 }
 
-/* Each way once, not measured; checks that each brings the table's rows. */
+/* Tries each way once, not measured, and checks that it brings the table's rows. */
 static void check_gather(gathering *g) {
     const uint64_t *drawn = next_batch(g);
     auto row_of = [drawn](uint64_t position) { return drawn[position]; };

@@ -53,7 +53,7 @@ template <typename F> static double held_seconds(held *h, int cold, F enqueue) {
     return ladder_seconds(h->m, enqueue);
 }
 
-/* >>what it is worth */
+/* >>how well it measures */
 
 static void held_sleep(double how_long) {
     struct timespec pause = {0, (long)(how_long * 1e9)};
@@ -61,7 +61,7 @@ static void held_sleep(double how_long) {
 }
 
 /* The time between two events around a kernel that does nothing and that the host enqueues slowly. Every measured time
- * contains as much. */
+ * contains this much. */
 static double held_empty_seconds(held *h) {
     bench_samples s = {};
     for (uint32_t i = 0; i < 20; i++) {

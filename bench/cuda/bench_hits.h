@@ -1,8 +1,8 @@
 /* bench_hits.h - lookup and update by the cache's hit rate.
  *
  * A static cache holds the first rows of the table, so the hit rate is exactly the one asked for, and no row is
- * inserted. It is as large as memory allows, up to half of the table, because copies beyond 1 GB are more than L2 holds
- * and than the GPU's page tables reach at once. One instance serves all numbers of keys and all hit rates.
+ * inserted. It is as large as memory allows, up to half of the table, because copies of more than 1 GB exceed both L2
+ * and what the GPU's page tables reach at once. One instance serves all numbers of keys and all hit rates.
  */
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
@@ -25,7 +25,7 @@ typedef struct hits_result {
     uint32_t dropped;
 } hits_result;
 
-/* keys[n], a share of them of rows below `cached`. */
+/* Draws keys[n]; `share` of them are below `cached`. */
 static void draw_hits(uint64_t *drawn, uint64_t n, uint64_t cached, uint64_t all, double share, uint64_t seed) {
     std::vector<uint64_t> in(n), out(n);
     bench_draw_keys(in.data(), n, cached, 0, seed);
@@ -34,15 +34,15 @@ static void draw_hits(uint64_t *drawn, uint64_t n, uint64_t cached, uint64_t all
         drawn[i] = (double)((i * 7919) % n) < share * (double)n ? in[i] : cached + out[i]; /* mixed; 7919 is prime */
 }
 
-/* Half of the table, or as many rows as the GPU has memory for beside this number of keys. The cache gets room for
- * twice as many, so that no set of it is too small. */
+/* Half of the table, or, if that is less, as many rows as the GPU has memory for beside the keys. The cache gets room
+ * for twice as many, so that no set of it is too small. */
 static uint64_t rows_to_cache(const table *t, const setup *s) {
     uint64_t most = t->rows / 2, beside = device_bytes(t, s, 0, 0), left = gpu_bytes_free();
     uint64_t copy = (device_bytes(t, s, 8000, 0) - beside) / 8000;
     return left > beside ? std::min(most, (left - beside) / copy / 2) : 0;
 }
 
-/* An instance for `most` keys, with its cache filled. */
+/* An instance for s->keys keys, with its cache filled. */
 static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
     hitting h = {t, open_instance(t, s), 0, cached, NULL};
     std::vector<uint64_t> preload(cached);
@@ -71,7 +71,7 @@ static hit_seconds hit(hitting *h, const uint64_t *drawn, uint64_t n, int cold, 
     return took;
 }
 
-/* A step whose bits are compared, and one more. */
+/* Runs a step whose bits are compared, and one more. */
 static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_t n, hits_result *r) {
     waits uncounted = {};
     announce(h->t, h->f, 0, h->step, drawn.data(), n);

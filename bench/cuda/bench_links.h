@@ -1,7 +1,7 @@
 /* bench_links.h - experiment links: the bandwidths of a machine, as frugal_place.h plans with them. Each GPU reads
- * random rows from its own memory, from that of each other GPU, and from host memory; the last also several GPUs at a
- * time, because they may share a root of the bus. What is read is compared: there are cards whose driver grants access
- * to a peer, and which then read something else. --links writes a file for build/peers. */
+ * random rows from its own memory, from that of each other GPU, and from host memory; several GPUs also read host
+ * memory at a time, because they may share a root of the bus. What is read is compared: there are cards that read
+ * something else although their driver grants access to a peer. --links writes a file for build/peers. */
 #ifndef FRUGAL_BENCH_CUDA_LINKS_H
 #define FRUGAL_BENCH_CUDA_LINKS_H
 
@@ -27,7 +27,7 @@ typedef struct link_gpu {
     uint32_t grid;
 } link_gpu;
 
-static inline __host__ __device__ uint64_t links_row(uint64_t i, uint64_t rows) { /* any of them, in no order */
+static inline __host__ __device__ uint64_t links_row(uint64_t i, uint64_t rows) { /* rows in random order */
     return ((i * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * rows >> 32;
 }
 
@@ -60,7 +60,7 @@ static void links_fill(std::vector<float> *pattern, uint32_t packs, uint64_t row
         std::fill_n(pattern->begin() + (ptrdiff_t)(row * packs * 4), packs * 4, (float)(row % 251));
 }
 
-/* Seconds of each of the GPUs, all of which read at a time; below 0: it has read something else. */
+/* Seconds of each of the GPUs, all of which read at a time; below 0: the GPU has read something else. */
 static std::vector<double> links_read(const std::vector<link_gpu *> &readers, const link_memory *from,
                                       const link_setting *s) {
     std::vector<double> took;
@@ -89,7 +89,7 @@ static std::vector<double> links_read(const std::vector<link_gpu *> &readers, co
     return took;
 }
 
-/* Bytes a second of each of them; 0: what was read is wrong. Medians, after one more. */
+/* Bytes a second of each of them; 0: what was read is wrong. Medians, after a warm-up. */
 static std::vector<double> links_speeds(const std::vector<link_gpu *> &readers, const link_memory *from,
                                         const link_setting *s) {
     std::vector<bench_samples> samples(readers.size());
@@ -155,7 +155,8 @@ static int links_enable(int i, int j) {
     return 0;
 }
 
-/* GPUs that read from the host at a time and are slower then share a root: roots[i] is the first of them. */
+/* Two GPUs share a root if together they read from the host at less than 3/4 of the sum of their speeds alone.
+ * roots[i]: the first GPU of its root. */
 static std::vector<int> links_roots(std::vector<link_gpu> *gpus, const link_memory *host,
                                     const std::vector<double> &alone, const link_setting *s) {
     std::vector<int> roots(gpus->size());

@@ -1,5 +1,5 @@
-/* bench_memory.h - how much memory there is, and how much a measurement needs. This is asked before, because a program
- * that the system kills for lack of memory leaves no results. */
+/* bench_memory.h - how much memory there is, and whether a measurement fits. This is asked before it begins, because a
+ * program that the system kills for lack of memory leaves no results. */
 #ifndef FRUGAL_BENCH_CUDA_MEMORY_H
 #define FRUGAL_BENCH_CUDA_MEMORY_H
 

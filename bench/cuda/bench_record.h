@@ -81,7 +81,7 @@ static void print_row(const record *r) {
     puts("");
 }
 
-/* Prints it at once: so a program that is killed loses no measurement. */
+/* Prints it at once, so that a program that is killed loses no measurement. */
 static void print_record(const record *r) {
     bench_progress("%s", "");
     if (json)

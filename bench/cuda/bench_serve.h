@@ -17,7 +17,7 @@ typedef struct serving { /* a table, being served in several ways */
     std::vector<frugal_cuda_server *> ways;
     std::vector<uint32_t> blocks; /* of each way, from --link-blocks */
     uint64_t cached;
-    uint64_t *keys; /* on the GPU, as the next */
+    uint64_t *keys; /* on the GPU, as `out` is */
     float *out;
 } serving;
 

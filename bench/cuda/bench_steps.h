@@ -1,11 +1,11 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
- * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them three times:
- * rows that one device alone touches are updated by workers, or by the GPU in place or in its cached copies. Also the
- * same steps by calls and by replays of a graph.
+ * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them runs in three
+ * ways: rows that one device alone touches are updated by workers, or by the GPU in place or in its cached copies. Also
+ * the same steps by calls and by replays of a graph.
  *
- * A round has as many announcements as steps, and ends when all its updates are in host memory: its speed is that of a
- * long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the gate,
- * the host does not wait, and no stall is counted. host_ms is spent in the trainer's calls, waiting included.
+ * A round has as many announcements as steps, and ends when all its updates are in host memory: so its speed is that of
+ * a long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the
+ * gate, the host does not wait, and no stall is counted. host_ms is spent in the trainer's calls, waiting included.
  */
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
@@ -48,14 +48,14 @@ static void print_graph(const training *r) {
     print_record(&out);
 }
 
-/* The number of warm-up steps: until a cache has been full for a while. */
+/* The number of warm-up steps, after which a cache has been full for a while. */
 static uint64_t steps_to_warm(uint64_t cached, uint64_t n_keys) {
     return std::max(std::max(2 * lookahead, steps), cached / n_keys + 1);
 }
 
 /* Configurations that share a workload take turns, a round each, so that drift of the machine affects all of them. They
  * share the table, too, so from the second round on a cache may hold rows that another configuration has changed since.
- * That costs no time, and bits were compared before. An empty workload is drawn. */
+ * That does not change times, and bits were compared before. If the workload is empty, it is drawn here. */
 static void take_turns(std::vector<training> *runs, workload *w, const char *what, void (*print)(const training *)) {
     std::vector<std::vector<trainer>> trainers;
     uint64_t host = workload_bytes(&(*runs)[0]), gpu = 0;
@@ -64,7 +64,7 @@ static void take_turns(std::vector<training> *runs, workload *w, const char *wha
     if (w->empty()) *w = draw_workload(&(*runs)[0]);
     for (training &r : *runs) trainers.push_back(open_training(&r, w));
     for (uint32_t round = 0; round <= rounds && !bench_interrupted(); round++) {
-        if (round > 1 && time_is_over(0)) break; /* ends with fewer rounds, but each has had the same number */
+        if (round > 1 && time_is_over(0)) break; /* ends with fewer rounds, the same number for each */
         for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
             training *r = &(*runs)[i];
             train_round(r, &trainers[i], round ? steps : steps_to_warm(r->cached, r->keys), round > 0);

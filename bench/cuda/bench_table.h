@@ -65,7 +65,7 @@ static uint64_t instance_bytes(const table *t, const setup *s) {
     return by_keys + queue + t->rows * (8 + (has_state(t, s) ? 0 : 4 * floats_of_state(t, s)));
 }
 
-/* The GPU's memory of a device with this number of cached rows; the same with the device's rows and gradients. */
+/* The GPU's memory of a device with this number of cached rows, its rows and gradients included. */
 static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, int pools) {
     uint64_t k = s->keys, d = (t->dim + 3) / 4 * 4, copy = 8 + 4 * (d + (floats_of_state(t, s) + 3) / 4 * 4);
     uint64_t batches = (s->lookahead + 1) * (16 * (k + 16) + k), sums = 4 * k + k / 8 + (k / 16 + 3) * (4 * d + 4);
@@ -74,8 +74,8 @@ static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, in
 
 /* >>tables */
 
-/* Processes [0, n) in as many parts as there are processors, because new memory is touched there for the first time,
- * page by page, and that takes time. */
+/* Processes [0, n) in as many parts as there are processors, because they touch new memory for the first time, page by
+ * page, and that takes time. */
 template <typename F> static void by_all_processors(uint64_t n, F part) {
     std::vector<std::thread> running;
     uint64_t share = n / bench_processors() + 1;
@@ -140,8 +140,8 @@ static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, u
     return t;
 }
 
-/* Fills and pins the table, and optimizer state if floats per row are asked for. 0: there is not enough memory or time;
- * prints that, and which experiments wanted it. */
+/* Fills and pins the table, and optimizer state if floats per row are asked for. Returns 0 if memory or time is short,
+ * and prints that, and which experiments wanted the table. */
 static int open_table(table *t, uint64_t state_floats, const char *who) {
     char what[256];
     double since = bench_now();
@@ -152,7 +152,7 @@ static int open_table(table *t, uint64_t state_floats, const char *who) {
     if (!has_time_for(expected, "%s", what) || !fits(all, 0, what)) return 0;
     float *weights = table_memory(t->bytes), *state = state_floats ? table_memory(t->state_bytes) : NULL;
     if (!weights || (state_floats && !state)) {
-        skip("%s: the system has not %.3g GB for it", what, (double)all * 1e-9);
+        skip("%s: the system does not give %.3g GB for it", what, (double)all * 1e-9);
         free(weights), free(state);
         return 0;
     }
@@ -194,7 +194,7 @@ static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, 
     check(frugal_announce(f, device, step, &one));
 }
 
-#define BENCH_LR 1e-6f /* rows hardly change, however many steps there are: only their last bits do */
+#define BENCH_LR 1e-6f /* so small that rows change only in their last bits, however many steps there are */
 
 static void update(frugal *f, uint32_t device, uint64_t step, const float *grads, int by_bag = 0) {
     frugal_gradients g = {};

@@ -23,7 +23,7 @@ static const char *const spans[SPANS] = {"lookup", "launch forward and backward"
                                          "lookup", "forward and backward",        "update", "of the next step opens"};
 
 enum { STAMPS = 5 }; /* of the host in a step: before lookup, launch, update and announce, and at the end */
-enum { EVENTS = 4 }; /* of the GPU: before lookup, after lookup, compute, update */
+enum { EVENTS = 4 }; /* of the GPU: before lookup; after lookup, compute and update */
 
 typedef struct timeline {
     training run;
@@ -73,8 +73,8 @@ static void run_timeline_steps(timeline *l, trainer *me, uint64_t n) {
     LADDER_CHECK(cudaStreamSynchronize(me->stream));
 }
 
-/* Beginning and end of each span of a step, in seconds from the step's beginning. `origin`: an event, and the host's
- * time of it. */
+/* Adds beginning and end of each span of a step, in seconds from the step's beginning. `origin`: an event; `origin_at`:
+ * the host's time of it. */
 static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at, bench_samples begin[SPANS],
                      bench_samples end[SPANS]) {
     const double *stamp = &l->host[s * STAMPS];

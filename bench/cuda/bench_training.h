@@ -42,8 +42,8 @@ typedef struct trainer {
     cudaStream_t stream;
     float *rows, *grads;                       /* [keys][dim] each */
     const uint64_t *drawn;                     /* [batches][keys] */
-    double began, spent, launched, announcing; /* this round: its first step; seconds in calls of frugal; in the launch
-                                                * between; of the loader */
+    double began, spent, launched, announcing; /* of this round: when its first step began; seconds in
+                                                * calls of frugal; in the launch between; of the loader */
     cudaGraphExec_t graph;
     std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, after it, after update; empty: none */
 } trainer;
@@ -96,14 +96,14 @@ static std::vector<trainer> open_training(training *r, const workload *w) {
         attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_CACHE_LRU, r->gate == GATE_STREAM);
         one->rows = ladder_device<float>(r->keys * t->dim), one->grads = ladder_device<float>(r->keys * t->dim);
     }
-    ladder_grid<gradient_kernel>(t->machine, 1, 1); /* loads the kernel, which may wait for the GPU: not in a capture */
+    ladder_grid<gradient_kernel>(t->machine, 1, 1); /* loads the kernel before a capture: that may wait for the GPU */
     for (trainer &one : all)
         if (r->graph) capture(&one);
     return all;
 }
 
 static void close_training(training *r, std::vector<trainer> *all) {
-    frugal_close(r->f); /* before the streams, because it ends the work on them */
+    frugal_close(r->f); /* before the streams are destroyed, because it ends the work on them */
     for (trainer &one : *all) {
         if (one.graph) LADDER_CHECK(cudaGraphExecDestroy(one.graph));
         for (cudaEvent_t event : one.events) LADDER_CHECK(cudaEventDestroy(event));
@@ -152,7 +152,7 @@ static void record_event(trainer *me, uint64_t step_of_round, uint32_t which) {
 }
 
 /* A trainer's round. If it announces, it does so last, because announcing waits until step s - 1 is closed. So it waits
- * while the GPU works on s; before the lookup, the GPU would be idle meanwhile. */
+ * while the GPU works on s. If it announced before the lookup, the GPU would be idle meanwhile. */
 static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
     uint64_t ahead = lookahead;
@@ -226,7 +226,7 @@ static void announce_until(training *r, std::vector<trainer> *all, uint64_t end)
         for (trainer &one : *all) announce_training(&one, r->announced);
 }
 
-/* A step after a round: its rows and updates are compared, and then, if it is `small`, the whole cache. */
+/* A step after a round: its rows and updates are compared, and then, if `small`, the whole cache. */
 static void check_training(training *r, std::vector<trainer> *all, int small) {
     uint64_t s = r->next++;
     whole_step step = {r->t, r->f, s, {}, BENCH_FACTOR};

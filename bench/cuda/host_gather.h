@@ -17,7 +17,7 @@
 
 typedef struct host_gather {
     uint32_t threads; /* the caller's is one of them */
-    /* Of the current turn; the caller writes them before it raises `turn` (release). */
+    /* Of the current turn. The caller writes these before it raises `turn` (release). */
     const float *table;
     uint64_t stride, n;
     uint32_t dim;
@@ -31,7 +31,7 @@ typedef struct host_gather {
 } host_gather;
 
 static inline void host_gather_part(host_gather *g, uint32_t number) {
-    enum { AHEAD = 24, CHUNK_BYTES = 1 << 18 }; /* CHUNK_BYTES: copying this many takes longer than starting a copy */
+    enum { AHEAD = 24, CHUNK_BYTES = 1 << 18 }; /* CHUNK_BYTES: copying these takes longer than starting a copy */
     uint64_t begin = g->n * number / g->threads, end = g->n * (number + 1) / g->threads, row = g->dim * sizeof(float);
     uint64_t chunk = CHUNK_BYTES / row > 0 ? CHUNK_BYTES / row : 1;
     for (uint64_t from = begin; from < end; from += chunk) {

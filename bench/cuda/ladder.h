@@ -2,7 +2,8 @@
  * speeds.
  *
  * A ladder is one operation as several kernels, from the simplest one to the one in use. Each kernel changes one thing
- * and says why that should be faster. All are compared with the same few lines of C, bit for bit, and timed.
+ * and says why that should be faster. The results of all are compared with those of the same few lines of C, bit for
+ * bit, and all are timed.
  *
  * The kernels use little enough of CUDA to run on the host, too: -DFRUGAL_CUDA_ON_HOST='"tests/cuda/cuda_on_host.h"'.
  */
@@ -62,7 +63,7 @@ typedef struct ladder_batch { /* the GPU's copy of what frugal_records has on th
 
 /* A row can be in one set of 8 ways. A way's word is {row, step of the last touch}, all ones where it is free: the
  * group of lanes that changes it to {row, this step} owns the copy until the kernel ends, because no group takes a way
- * that was touched in this step. So one compare-and-swap replaces a lock, a clock and a tag. */
+ * that was touched in this step. So one compare-and-swap does what a lock, a clock and a tag would do. */
 typedef struct ladder_cache {
     uint64_t sets;             /* 0: no cache */
     unsigned long long *words; /* [sets][8] */
@@ -106,7 +107,8 @@ template <typename T> static inline T *ladder_pinned(uint64_t n) {
     void *memory, *device;
     LADDER_CHECK(cudaHostAlloc(&memory, (n ? n : 1) * sizeof(T), cudaHostAllocMapped));
     LADDER_CHECK(cudaHostGetDevicePointer(&device, memory, 0));
-    if (device != memory) bench_fail("this GPU has other addresses than the host; a newer one is needed");
+    if (device != memory)
+        bench_fail("this GPU sees host memory at other addresses than the host does; a newer GPU is needed");
     memset(memory, 0, n * sizeof(T));
     return (T *)memory;
 }
@@ -138,14 +140,14 @@ template <typename T> static inline std::vector<T> ladder_get(const T *device, u
 
 /* >>making batches */
 
-typedef struct ladder_lists { /* the same on the host */
+typedef struct ladder_lists { /* a batch on the host */
     std::vector<uint32_t> rows, start, order, record_of;
     std::vector<uint64_t> valid;
     std::vector<ladder_part> parts;
     ladder_batch on_device;
 } ladder_lists;
 
-/* All copies are valid, or, with `stale`, each with one chance in two. */
+/* Copies are all valid, or, with `stale`, each one with probability 1/2. */
 static inline ladder_lists ladder_announce(const uint64_t *keys, uint32_t n, int stale, uint64_t seed) {
     ladder_lists b;
     b.order.resize(n), b.record_of.resize(n);
@@ -203,7 +205,7 @@ static inline void ladder_free_cache(const ladder_cache *c) {
     ladder_free(c->words), ladder_free(c->copies);
 }
 
-/* Small whole numbers, and signs: float sums of these values would be rounded differently in any other order. */
+/* Real numbers from -1 to 1: float sums of these values have other bits in another order. */
 static inline float ladder_value(uint64_t *seed) {
     return (float)((double)(int64_t)bench_random(seed) * 0x1p-63);
 }
@@ -228,7 +230,7 @@ typedef struct ladder_machine {
 /* Times of the GPU's work alone. An event before and one after some calls say when the stream reached them. If the
  * stream is idle while the host makes the calls, the time between the events includes the host's: microseconds for each
  * launch. So the stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host
- * raises when all has been enqueued. So nobody has to guess how long enqueueing takes. The kernel gives up after --hold
+ * raises when all has been enqueued. So no time for enqueueing has to be guessed. The kernel gives up after --hold
  * milliseconds, because otherwise a call that waits for the GPU would wait for ever; such a sample is dropped, and
  * counted. */
 static uint64_t ladder_hold = 200;
@@ -341,7 +343,7 @@ static inline uint32_t ladder_dropped(ladder_machine *m) {
 
 /* Says that all samples of a kernel were dropped. */
 static inline void ladder_skip(const char *name) {
-    printf("SKIPPED: %s: its stream went on before all was enqueued, every time; raise --hold\n", name);
+    printf("SKIPPED: %s: every time its stream went on before all was enqueued; raise --hold\n", name);
     fflush(stdout);
 }
 

@@ -1,6 +1,7 @@
-/* lookup_ladder.cu - the gather of a batch on a GPU, from a thread a position to the kernel in use, a rung at a time.
+/* lookup_ladder.cu - the gather of a batch on a GPU, from one thread per position to the kernel in use, a rung at a
+ * time.
  *
- *     build/cuda/lookup_ladder                    all rungs, uniform and skewed keys, beside what link and memory allow
+ *     build/cuda/lookup_ladder                    all rungs, uniform and skewed keys, beside speeds of link and memory
  *     build/cuda/lookup_ladder --kernel 4 --dim 128 --json
  *     build/cuda/lookup_ladder --check            only: are the bits right? (TAP)
  *
@@ -25,7 +26,7 @@ typedef struct lookup {
     uint64_t stride;
     uint32_t dim, step;
     ladder_cache cache;       /* from kernel 4 on */
-    unsigned long long *hits; /* the same; may be NULL */
+    unsigned long long *hits; /* from kernel 4 on; may be NULL */
     float *out;               /* out[n][dim] */
     int64_t *found;           /* found[n_unique], for kernel 6: see there */
     uint32_t *turns;          /* turns[2]: units of missed and of found rows that warps have taken */
@@ -45,9 +46,9 @@ static void lookup_reference(const ladder_lists *batch, const float *table, uint
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 1: a thread a position, float by float. The lanes of a warp read 32 rows at a time, 4 bytes of each: a load is
- * 32 requests of 32 bytes, and whether the rest of the 32 bytes is still there when its turn comes is the caches' luck.
- * A row with a thousand positions crosses the link up to a thousand times.
+ * Kernel 1: one thread per position, float by float. The lanes of a warp read 32 rows at a time, 4 bytes of each: a
+ * load is 32 requests of 32 bytes, and the rest of the 32 bytes may no longer be in a cache when its turn comes. A row
+ * with a thousand positions crosses the link up to a thousand times.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel1(lookup a) {
     uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;
@@ -57,8 +58,8 @@ static __global__ void lookup_kernel1(lookup a) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 2: a warp a unique row. Each row crosses the link once, and is written to all of its positions from registers.
- * The lanes read neighbouring floats, so a load is one request of 128 bytes, used whole.
+ * Kernel 2: one warp per unique row. Each row crosses the link once, and is written to all of its positions from
+ * registers. The lanes read neighbouring floats, so a load is one request of 128 bytes, used whole.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel2(lookup a) {
     uint64_t u = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / 32;
@@ -106,10 +107,10 @@ static __device__ void spread(const lookup *a, const float *from, uint32_t begin
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 3: eight lanes a row, 16 bytes each. A warp has four rows under way instead of one, in requests as large as
+ * Kernel 3: eight lanes per row, 16 bytes each. A warp has four rows under way instead of one, in requests as large as
  * before and with a quarter of the instructions; a row of 128 floats is four loads at once, where kernel 2 stored
- * before it loaded again (it could not know that `out` is not the table). The grid is as large as the GPU, no larger,
- * and each group takes one row after another: no blocks are started and ended for a few rows each.
+ * before it loaded again (it could not know that `out` is not the table). The grid has as many blocks as the GPU holds
+ * at a time, and each group takes one row after another, so that no block is started and ended for a few rows.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel3(lookup a) {
     uint64_t groups = (uint64_t)gridDim.x * blockDim.x / LADDER_LANES;
@@ -118,9 +119,9 @@ static __global__ void lookup_kernel3(lookup a) {
         spread(&a, a.table + a.batch.rows[u] * a.stride, a.batch.start[u], a.batch.start[u + 1], NULL);
 }
 
-/* Is this lane's way the one to evict for the row? That is the way that was not touched for longest, and never one of
- * this step. It is the greatest of eight, found by three exchanges. Among equal ones each row prefers a different one,
- * so that not all rows want the same free way. */
+/* Is this lane's way the one to evict for the row? That is the way that was not touched for longest, and never one that
+ * was touched in this step. Its age is the greatest of eight, found by three exchanges. Among equal ones each row
+ * prefers a different one, so that not all rows want the same free way. */
 static __device__ int is_victim(unsigned long long word, uint32_t row, uint32_t step) {
     uint32_t age = step - (uint32_t)word;
     if (word >> 32 == LADDER_NO_ROW || age > LADDER_FULL >> 3) age = LADDER_FULL >> 3;
@@ -145,7 +146,7 @@ static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
     int exists = row != LADDER_NO_ROW, is_it = exists && word >> 32 == row;
     *found = (__ballot_sync(LADDER_FULL, is_it) >> shift & 0xff) != 0;
     int takes = is_it;
-    if (c->inserts) { /* the same for all lanes */
+    if (c->inserts) { /* all lanes take the same branch */
         int victim = is_victim(word, row, a->step);
         if (exists && !*found) takes = victim;
     }
@@ -177,7 +178,7 @@ static __device__ void look_up_all(const lookup *a, uint32_t most) {
     uint64_t thread = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x, group = thread / LADDER_LANES;
     uint64_t groups = (uint64_t)gridDim.x * blockDim.x / LADDER_LANES, in_warp = group % (32 / LADDER_LANES);
     unsigned long long hits = 0;
-    for (uint64_t first = group - in_warp; first < a->batch.n_unique; first += groups) /* the same for a whole warp */
+    for (uint64_t first = group - in_warp; first < a->batch.n_unique; first += groups) /* equal for a whole warp */
         hits += (unsigned long long)look_up(a, first + in_warp, most);
     if (hits && a->hits && threadIdx.x % LADDER_LANES == 0)
         cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>(*a->hits).fetch_add(hits,
@@ -197,9 +198,9 @@ static __global__ void lookup_kernel4(lookup a) {
 /* ---------------------------------------------------------------------------------------------------------
  * Kernel 5: hot rows in parts. With Zipf keys one row has a thousandth to a tenth of all positions, and in kernel 4
  * eight lanes write them all, one after the other, long after the rest of the GPU is done. Here a group writes 32 of
- * them; the others are copied by a second kernel, as many groups as there are parts, from the first position, which is
- * in the GPU's memory now. The list of parts is made when the batch is announced; where it is empty, as with uniform
- * keys, there is no second kernel.
+ * them; the others are copied by a second kernel, with one group per part, from the first position, which is in the
+ * GPU's memory now. The list of parts is made when the batch is announced; where it is empty, as with uniform keys,
+ * there is no second kernel.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel5(lookup a) {
     look_up_all(&a, LADDER_SUM);
@@ -219,11 +220,11 @@ static __global__ void lookup_kernel5_parts(lookup a) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 6: rows that miss in blocks of their own (factored extraction: UGache, section 5.3). A link is busy with few
- * requests under way, as many as its bandwidth times its latency; a few blocks have these. In kernel 5 every warp waits
- * for the link as soon as one of its four rows has missed. Here a first pass claims the rows' places in the cache and
- * notes what it found. Then the first blocks copy only rows that missed, and, when these are done, the others; all
- * other blocks copy rows that were found. Warps take 64 rows at a time from two counts.
+ * Kernel 6: rows that miss in blocks of their own (factored extraction: UGache, section 5.3). Few requests under way
+ * keep a link busy: its bandwidth times its latency. A few blocks have that many. In kernel 5 every warp waits for the
+ * link as soon as one of its four rows has missed. Here a first pass claims the rows' places in the cache and notes
+ * what it found. Then the first blocks copy only rows that missed, and, when these are done, the others; all other
+ * blocks copy rows that were found. Warps take 64 rows at a time from two counts.
  * --------------------------------------------------------------------------------------------------------- */
 #define LADDER_UNIT 64u
 
@@ -234,7 +235,7 @@ static __global__ void lookup_kernel6_find(lookup a) {
     uint64_t groups = (uint64_t)gridDim.x * blockDim.x / LADDER_LANES, in_warp = group % (32 / LADDER_LANES);
     unsigned long long hits = 0;
     if (thread == 0) a.turns[0] = a.turns[1] = 0;
-    for (uint64_t first = group - in_warp; first < b->n_unique; first += groups) { /* the same for a whole warp */
+    for (uint64_t first = group - in_warp; first < b->n_unique; first += groups) { /* equal for a whole warp */
         uint64_t u = first + in_warp;
         int is_there;
         int64_t place = claim(&a, u < b->n_unique ? b->rows[u] : LADDER_NO_ROW, &is_there);
@@ -323,7 +324,7 @@ static void launch(uint32_t kernel, ladder_machine *m, const lookup *a) {
     LADDER_CHECK(cudaGetLastError());
 }
 
-/* >>the table: in the range of its rows, no two alike */
+/* >>the table: its rows differ, if there are fewer than 16,777,213 */
 
 static float *make_table(uint64_t rows, uint32_t dim) {
     float *table = ladder_pinned<float>(rows * dim);
@@ -390,7 +391,7 @@ static void clear(ladder_machine *m, const lookup *a) {
     LADDER_CHECK(cudaMemsetAsync(a->hits, 0, sizeof *a->hits, m->stream));
 }
 
-/* A cache that keeps what it has: so it is known which rows hit, and what they should read. */
+/* With a cache that keeps what it has, so that it is known which rows hit, and what they should read. */
 static int check_hits(uint32_t kernel, ladder_machine *m, const shape *s, lookup a, const ladder_lists *b) {
     std::vector<unsigned long long> words;
     std::vector<float> copies, expected((uint64_t)s->keys * s->dim);
@@ -406,7 +407,7 @@ static int check_hits(uint32_t kernel, ladder_machine *m, const shape *s, lookup
     return right;
 }
 
-/* A cache that takes rows in, over some steps: whatever it holds, the rows are the host's. */
+/* With a cache that takes rows in, over some steps: whatever it holds, the rows are the host's. */
 static int check_steps(uint32_t kernel, ladder_machine *m, const shape *s, lookup a) {
     std::vector<uint64_t> keys(s->keys);
     std::vector<float> expected((uint64_t)s->keys * s->dim);
@@ -461,9 +462,9 @@ static const options_entry options[] = {
     {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 26, NULL, "positions of a batch"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached, as a share of all"},
-    {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "0: all"},
+    {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "kernels to run; 0: all"},
     {"link-blocks", OPTIONS_WHOLE64, &link_blocks, 1, 65536, NULL, "blocks of kernel 6 for rows that miss"},
-    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "rounds of which medians are taken"},
     LADDER_HOLD_OPTION,
     {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},

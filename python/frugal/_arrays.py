@@ -1,4 +1,4 @@
-"""Addresses of arrays, without copies: NumPy arrays, whatever has the buffer protocol, and DLPack.
+"""Addresses of arrays, without copies: NumPy arrays, objects with the buffer protocol, and DLPack.
 
 Nothing is converted in silence. An array of another type, or one that is not contiguous, is a TypeError or ValueError
 that says what was given and what to write instead.
@@ -27,7 +27,7 @@ _DTYPES = {} if numpy is None else {numpy.dtype(name): name for name in _BYTES}
 
 
 class Array(NamedTuple):
-    """Memory of somebody else: keep `owner` as long as the address is used."""
+    """Memory of another object: keep `owner` as long as the address is used."""
 
     address: int
     kind: str  # "float32", "int64", "uint64", "int32", "uint32"
@@ -126,7 +126,7 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
     if writable:  # only DLPack 1 says whether the memory may be written
         try:
             capsule = given.__dlpack__(max_version=(1, 0), **options)
-        except TypeError:  # of an earlier DLPack
+        except TypeError:  # an earlier DLPack has no max_version
             capsule = given.__dlpack__(**options)
     else:
         capsule = given.__dlpack__(**options)
@@ -143,15 +143,15 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
         raise _wrong_kind(what, kinds, f"DLPack type ({tensor.code}, {tensor.bits} bits) of shape {shape}")
     if tensor.strides and not _is_contiguous(shape, [tensor.strides[i] for i in range(tensor.ndim)], 1):
         raise _not_contiguous(what, shape)
-    return Array((tensor.data or 0) + tensor.byte_offset, kind, shape, capsule)  # its end gives the memory back
+    return Array((tensor.data or 0) + tensor.byte_offset, kind, shape, capsule)  # its end releases the memory
 
 
 def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple] = None, writable: bool = False,
              ordinal: Optional[int] = None, stream: int = 0) -> Array:
     """The memory of `given`: a C-contiguous array of one of `kinds`, of `shape` (None in it: any length).
 
-    `ordinal`: the array lies in the memory of that GPU, and has been written when `stream` gets there; None: in the
-    host's.
+    `ordinal`: the array lies in the memory of that GPU, and work that `stream` is given later finds it
+    complete; None: in the host's memory.
     """
     if ordinal is None and numpy is not None and isinstance(given, numpy.ndarray):
         found = _of_numpy(given, what, kinds, writable)
@@ -192,8 +192,8 @@ def new_counts(n: int) -> Any:
 
 
 def matrix_at(address: int, shape: tuple, stride: int, anchor: list, owner: Any) -> Any:
-    """A read-only view of float32 rows at `address`, `stride` floats apart. It keeps `owner`. The memory that it is
-    made on is appended to `anchor`; a weak reference to it tells when the view is gone."""
+    """A read-only view of float32 rows at `address`, `stride` floats apart. It keeps `owner` alive. The memory object
+    under the view is appended to `anchor`; a weak reference to that object tells when the view is gone."""
     rows, dim = shape
     memory = (ctypes.c_float * ((rows - 1) * stride + dim)).from_address(address)
     memory.owner = owner  # type: ignore[attr-defined]

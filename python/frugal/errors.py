@@ -1,6 +1,6 @@
 """The library's statuses as exceptions. Each has the library's message: what was wanted, what was found, what to do.
 
-A class also is the built-in exception that its kind of mistake has in Python, so `except ValueError` works.
+A class is also a subclass of Python's built-in exception for its kind of mistake, so `except ValueError` works.
 """
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _subclass(name: str, status: str, base: type | None, doc: str) -> type[Fruga
 Stopped = _subclass("Stopped", "STOPPED", None, "The instance was stopped by Frugal.stop; close it.")
 Finished = _subclass("Finished", "FINISHED", None, "The data of the device has ended (Frugal.finish).")
 ArgumentError = _subclass("ArgumentError", "ERR_ARGUMENT", ValueError, "An argument is missing or makes no sense.")
-DeviceError = _subclass("DeviceError", "ERR_DEVICE", ValueError, "No such device, or it is not attached, or it is.")
+DeviceError = _subclass("DeviceError", "ERR_DEVICE", ValueError, "No such device, not attached, or already attached.")
 TableError = _subclass("TableError", "ERR_TABLE", IndexError, "No such table.")
 KeyRangeError = _subclass("KeyRangeError", "ERR_KEY", IndexError, "A key is not below its table's number of rows.")
 KeysError = _subclass("KeysError", "ERR_KEYS", ValueError, "More keys in a batch than max_keys allows.")
-OrderError = _subclass("OrderError", "ERR_ORDER", None, "A device announces, looks up, updates, step after step.")
-LookaheadError = _subclass("LookaheadError", "ERR_LOOKAHEAD", ValueError, "A lookahead above 15, or with staging 63.")
+OrderError = _subclass("OrderError", "ERR_ORDER", None, "Calls out of order: announce, lookup, update, step by step.")
+LookaheadError = _subclass("LookaheadError", "ERR_LOOKAHEAD", ValueError, "Lookahead over 15, or with staging over 63.")
 LimitError = _subclass("LimitError", "ERR_LIMIT", ValueError, "Over a limit of the library.")
 SettingsError = _subclass("SettingsError", "ERR_SETTINGS", ValueError, "Other settings than those in force.")
 BusyError = _subclass("BusyError", "ERR_BUSY", None, "Still in use: drain, cancel, or close what uses it.")

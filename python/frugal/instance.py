@@ -7,8 +7,8 @@ Threads: a device has a loader (`announce`) and a trainer (`lookup`, `update`), 
 drive several devices. The calls release the GIL.
 
 Ctrl-C: a call that has to wait for another thread (for the announcement of a loader, or for another device) waits in
-Python, where Ctrl-C ends it with KeyboardInterrupt. Nothing has changed then, and the call may be made again. Once
-nobody else has to act, the library finishes the call by itself, and a KeyboardInterrupt comes after it. `next_steps`
+Python, where Ctrl-C ends it with KeyboardInterrupt. Nothing has changed then, and the call may be made again. Once no
+other thread has to act, the library finishes the call by itself, and a KeyboardInterrupt comes after it. `next_steps`
 says what has been done, if that is not known.
 
 Processes: one opens an instance with `name`; others `join` it, attach devices that no process has, and train them
@@ -38,12 +38,12 @@ Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 KEY_KINDS = ("int64", "uint64", "int32")
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
-SHORTEST, LONGEST = 20e-6, 1e-3  # seconds: how long a wait for another process sleeps, because nobody wakes it
+SHORTEST, LONGEST = 20e-6, 1e-3  # seconds: how long a wait for another process sleeps: no thread wakes it
 
 
 class _Owner:
-    """The instance of the library: freed when the last that holds this is gone. Views hold it, so they never outlive
-    their memory."""
+    """The instance of the library: freed when the last object that holds this is gone. Views hold it, so they never
+    outlive their memory."""
 
     def __init__(self, handle: int, kept: list):
         self.handle: Optional[int] = handle
@@ -61,7 +61,7 @@ class _Owner:
 
 
 class _Log:
-    """A call of the library and its outcome, of which no interrupt can lose one without the other.
+    """A call of the library and its outcome, so that no interrupt can lose one without the other.
 
     Python raises KeyboardInterrupt between bytecodes. `statuses.extend(map(call, ...))` is one: it makes the call, and
     notes its status. What follows from it (`effect`) can be repeated, and is, until the log is empty.
@@ -99,7 +99,8 @@ _instances: "weakref.WeakSet[Frugal]" = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """In a forked child, as of a data loader: the instances are the parent's, whose workers the child does not have."""
+    """In a forked child, such as a data loader's: the instances are the parent's, whose workers the child does not
+    have."""
     for instance in list(_instances):
         instance._handle = None
         if instance._owner is not None:
@@ -118,14 +119,14 @@ class Frugal:
 
     `tables`: Tables, or their numbers of rows. `dim`: floats a row. `devices`: logical devices. `max_keys`: the most
     keys of one device in one step. `lookahead`: how many steps announcements may run ahead, 0 to 15. `workers`: a
-    number of threads of its own, or Workers that instances share; with 0 the calling threads do all work.
-    `optimizer`: its kind, or an Optimizer. `weights`: a matrix float32 [rows of all tables, dim] of the caller, which
-    is the table then; `state` likewise. `file`: the table is a file that is mapped into memory. `saved`: files that
-    the rows are restored from, a base and its increments. `name`: other processes may `join` the instance by it, 1 to
-    64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
+    number of threads of its own, or Workers that instances share; with 0 the calling threads do all work. `optimizer`:
+    its kind, or an Optimizer. `weights`: a matrix float32 [rows of all tables, dim] of the caller, which then is the
+    table; `state`: the same for optimizer states. `file`: the table is a file that is mapped into memory. `saved`:
+    files that the rows are restored from, a base and its increments. `name`: other processes may `join` the instance by
+    it, 1 to 64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
 
-    Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of
-    the optimizer, a row), `name` (None: no other process may join), `joined` (another process has opened it).
+    Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of the
+    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -181,16 +182,16 @@ class Frugal:
 
     @classmethod
     def join(cls, name: str, seconds: float = 60.0) -> "Frugal":
-        """Joins the instance that another process of this user has opened with `name`, or will have opened within so
-        many `seconds`. Returns this process's own Frugal of it, to attach devices that no process has, and to train
-        them: announce, lookup, update, sum_squares, finish. Its settings are those of the process that opened.
+        """Joins the instance that another process of this user has opened with `name`, or opens within `seconds`.
+        Returns this process's own Frugal of it, to attach devices that no process has, and to train them: announce,
+        lookup, update, sum_squares, finish. Its settings are those of the process that opened.
 
         That process alone may drain, cancel, save, view, verify, read and write rows, set counts and release holders;
-        here these raise ProcessError. It must not drain or close before this process has made its last update: have
-        both meet first, by a multiprocessing.Barrier or torch.distributed.barrier(). `close` leaves the instance.
+        here these raise ProcessError. It must not drain or close before this process has made its last update: let both
+        meet first, at a multiprocessing.Barrier or in torch.distributed.barrier(). `close` leaves the instance.
 
-        Linux only. Ctrl-C ends the wait. Errors: ArgumentError (the name, or `seconds` below 0); ProcessError (nobody
-        has opened it, or another version of Frugal has); OutOfMemoryError, WorkerError, FileError.
+        Linux only. Ctrl-C ends the wait. Errors: ArgumentError (the name, or `seconds` below 0); ProcessError (no
+        process has opened it, or one with another version of Frugal has); OutOfMemoryError, WorkerError, FileError.
         Later calls raise LostError, if the process that opened, or one that has joined, ends too early.
         """
         made = cls.__new__(cls)
@@ -210,7 +211,7 @@ class Frugal:
                 fail(status)
             except ProcessError as error:
                 if "no process of this user" not in str(error):
-                    raise  # somebody has opened it, and does not let this process join
+                    raise  # a process has opened it, and does not let this one join
                 if left <= SLICE:
                     raise ProcessError(f"FRUGAL_ERR_PROCESS: join: no process of this user has an open instance of the "
                                        f"name {name}; waited {seconds:g} s. Open it there with name={name!r}") from None
@@ -226,8 +227,8 @@ class Frugal:
         return made
 
     def _take(self, handle: int, kept: list, name: Optional[str], joined: bool) -> None:
-        """Makes this the object of an open instance: all that it knows comes from the library, so that another way to
-        open one ends here, too."""
+        """Makes this the object of an open instance. All that it knows comes from the library, so that every way to
+        open one can end here."""
         self._owner = _Owner(handle, kept)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle))
         rows = (c.frugal_table * settings.n_tables).from_address(settings.tables)
@@ -240,7 +241,7 @@ class Frugal:
         self.state_floats = lib.frugal_state_floats(settings.optimizer.kind, settings.dim)
         self._stuck_seconds = settings.stuck_seconds
         self._devices = [_Device(settings.first_step) for _ in range(settings.devices)]
-        self._ended = False  # stopped, or a device was lost: whoever waits shall ask the library
+        self._ended = False  # stopped, or a device was lost: threads that wait ask the library
         self._announcing = threading.Lock()  # held by calls during which none may announce
         self._condition = threading.Condition()
         self._waiters = 0
@@ -264,8 +265,8 @@ class Frugal:
         torch.cuda.current_stream().cuda_stream); 0: the default stream. Rows, gradients, offsets and weights of this
         device lie in the GPU's memory, and keys in the host's."""
         if not has_cuda:
-            raise DeviceError("attach_cuda: this library has no GPUs. Build it with them, where nvcc is installed: "
-                              "FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
+            raise DeviceError("attach_cuda: this library was built without GPUs. Build it with them, where nvcc is "
+                              "installed: FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
         desc = struct_of(c.frugal_cuda_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
                          stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
         d = self._device(device)
@@ -279,7 +280,8 @@ class Frugal:
         return self._handle
 
     def _call(self, function: Any, *arguments: Any) -> Any:
-        """function(handle, ...) of the library. While a thread is in one, `close` does not free."""
+        """Calls function(handle, ...) of the library. While a thread is in a call, `close` does not free the
+        instance."""
         thread = get_ident()
         self._calls.add(thread)
         try:
@@ -288,7 +290,8 @@ class Frugal:
             self._calls.discard(thread)
 
     def _logged(self, log: _Log, effect: tuple, function: Any, *arguments: tuple) -> int:
-        """As _call, for a call that moves a step on: with its effect on the counters here. Each argument in a tuple."""
+        """As _call, for a call that moves a step on: with its effect on the counters here. Each argument is in a
+        tuple."""
         thread = get_ident()
         self._calls.add(thread)
         try:
@@ -355,8 +358,8 @@ class Frugal:
         """Announces the batch of `device` at `step`, at most `lookahead` steps ahead of training.
 
         `keys`: int64, uint64 or int32 [n] for table 0; or {table: keys}, or [(table, keys), ...]: the positions of the
-        batch run through them in turn. They are copied, and are the caller's again. `read_only`: the device will
-        bring no gradients. Waits until the step is legal.
+        batch run through them in turn. They are copied, so the caller may change them afterwards. `read_only`: the
+        device will bring no gradients. Waits until the step is legal.
         """
         segments = []
         for table, given in _by_table(keys):
@@ -403,12 +406,12 @@ class Frugal:
             self._fail(status)
 
     def _local(self) -> list:
-        """The devices whose calls are made in this process. Of others the library knows, and waits for them."""
+        """The devices whose calls are made in this process. The library knows the others, and waits for them."""
         return self._devices if self.name is None else [d for d in self._devices if d.attached]
 
     def may_announce(self, step: int) -> bool:
         """Can `step` be announced without waiting for another call, of this thread or of another one? Other processes
-        may have to be waited for all the same."""
+        may still have to be waited for."""
         for d in self._local():
             if d.finished:
                 if d.updated < d.announced and d.updated + self.lookahead < step:
@@ -510,8 +513,8 @@ class Frugal:
         """Commits the step of `device`.
 
         `grads`: float32 [n, dim] by position; with `by_bag` [n_bags, dim], of the bags of the latest lookup_bags; None:
-        no gradients (a skipped step). `lr`: the learning rate of the step, the same on all devices; gradients need
-        one. `scale`: what gradients are multiplied by; with 0 the step has none. Never waits.
+        no gradients (a skipped step). `lr`: the learning rate of the step, the same on all devices; gradients need one.
+        `scale`: what gradients are multiplied by; with 0 the step has no gradients. Never waits.
         """
         d = self._device(device, step)
         self._settle(d.trainer)
@@ -525,7 +528,7 @@ class Frugal:
             if n is None:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")
-            # In a variable: a copy that an object exports lives as long as its owner here.
+            # Kept in a variable, because a copy that an object exports lives only as long as its owner here.
             array = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream)
         address = array.address if array else None
         self.update_address(device, step, address or None, lr or 0.0, by_bag and address is not None, scale)
@@ -586,19 +589,20 @@ class Frugal:
             check(self._logged(self._log, (CANCELLED, None, step, None), lib.frugal_cancel, (step,)))
 
     def drain(self) -> None:
-        """Closes and flushes all committed steps: the table is whole then. With several processes in the one that
-        opened, when the others have made their last updates; ProcessError in others."""
+        """Closes and flushes all committed steps: the table is whole then. With several processes: only in the one that
+        opened, when the others have made their last updates; in others it raises ProcessError."""
         with self._announcing:
             status = self._call(lib.frugal_drain)
         if status:
             self._fail(status)
 
     def help(self) -> bool:
-        """Does one piece of pending work on the calling thread; whether there was any."""
+        """Does one piece of pending work on the calling thread; returns whether there was any."""
         return bool(self._call(lib.frugal_help))
 
     def stop(self) -> None:
-        """Wakes every waiter with Stopped, later ones too. Any thread, and handlers of Python's signal module."""
+        """Wakes every waiting call with Stopped, later ones too. Any thread may call it, and handlers of Python's
+        signal module."""
         self._call(lib.frugal_stop)
         self._ended = True
         if self._waiters:
@@ -645,7 +649,7 @@ class Frugal:
             time.sleep(min(max(waited / 8, SHORTEST), LONGEST))
 
     def wait_for_change(self, seconds: float) -> None:
-        """Helps, or sleeps until a device announces or updates, at most so long."""
+        """Helps, or sleeps until a device announces or updates, at most `seconds`."""
         if self._call(lib.frugal_help):
             return
         with self._condition:
@@ -668,7 +672,7 @@ class Frugal:
 
     def read_rows(self, keys: Any, table: int = 0, state: bool = False, out: Any = None) -> Any:
         """Rows as of the last committed step: float32 [n, dim] for `keys` [n]; with `state` a pair of them and of the
-        optimizer state, float32 [n, state_floats]. Between steps."""
+        optimizer state, float32 [n, state_floats]. Only between steps."""
         array = _keys(keys, "read_rows: keys")
         n = array.shape[0]
         weights = _arrays.new_array((n, self.dim)) if out is None else out
@@ -682,8 +686,8 @@ class Frugal:
         return (weights, floats) if state else weights
 
     def write_rows(self, keys: Any, weights: Any = None, table: int = 0, state: Any = None) -> None:
-        """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Drained, and
-        nothing announced."""
+        """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Only while
+        drained, nothing announced."""
         array = _keys(keys, "write_rows: keys")
         n = array.shape[0]
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
@@ -716,16 +720,16 @@ class Frugal:
         return made
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
-        """Puts the rows of `keys` [n] into the device's cache. Drained, nothing announced."""
+        """Puts the rows of `keys` [n] into the device's cache. Only while drained, nothing announced."""
         segment = self._segment(table, _keys(keys, "preload: keys"))
         check(self._call(lib.frugal_preload, device, ctypes.byref(segment)))
 
     def release_holders(self) -> None:
-        """Empties all caches; copies made from then on serve every device. Drained, nothing announced."""
+        """Empties all caches; copies made from then on serve every device. Only while drained, nothing announced."""
         check(self._call(lib.frugal_release_holders))
 
     def verify(self) -> None:
-        """CopyError, unless every cached copy that counts as current equals its host row. Drained."""
+        """CopyError, unless every cached copy that counts as current equals its host row. Only while drained."""
         check(self._call(lib.frugal_verify))
 
     def _table(self, table: int) -> int:
@@ -779,17 +783,17 @@ class Frugal:
         return counts
 
     def set_counts(self, keys: Any, counts: Any, table: int = 0) -> None:
-        """Sets the counts of the rows of `keys` [n] to `counts`, uint64 [n]. Drained."""
+        """Sets the counts of the rows of `keys` [n] to `counts`, uint64 [n]. Only while drained."""
         array = _keys(keys, "set_counts: keys")
         given = array_of(counts, "set_counts: counts", ("uint64",), array.shape)
         check(self._call(lib.frugal_set_counts, ctypes.byref(self._segment(table, array)), given.address))
 
     def age_counts(self) -> None:
-        """Halves all counts. Drained."""
+        """Halves all counts. Only while drained."""
         check(self._call(lib.frugal_age_counts))
 
     def rank_keys(self, n: int, table: int = 0) -> tuple:
-        """The `n` keys of `table` that have counted most, in falling order, and their counts: two uint64 [n]."""
+        """The `n` keys of `table` with the largest counts, in falling order, and these counts: two uint64 [n]."""
         keys, counts = _arrays.new_counts(in_range(n, 32, "n")), _arrays.new_counts(n)
         to = [array_of(one, "rank_keys", ("uint64",), (n,), True) for one in (keys, counts)]
         check(self._call(lib.frugal_rank_keys, self._table(table), n, to[0].address, to[1].address))
@@ -797,14 +801,14 @@ class Frugal:
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves all rows, their state and the number of the next step to the file `path`; with `increment` the rows
-        that have changed since the last save. Drained. See frugal_save.h."""
+        that have changed since the last save. Only while drained. See frugal_save.h."""
         save([self], path, increment, replace)
 
     def close(self) -> None:
         """Ends the workers and frees the memory. Updates that were not drained are lost. Threads that are in a call are
         woken with Stopped, and waited for; later calls are ValueErrors. BusyError while a view is in use. A closed
-        instance may be closed again. With `name`: training ends, with LostError, for processes that have joined and
-        still train. In one of these: its devices take no part any more, and the others train on without them."""
+        instance may be closed again. With `name`: training ends, with Stopped, for processes that have joined and still
+        train. In a process that has joined: its devices take no part any more, and the others train on without them."""
         if self._handle is None:
             return
         if self._has_views():
@@ -876,7 +880,7 @@ def metrics(instances: Sequence[Frugal], names: Optional[Sequence[str]] = None) 
 
 
 def _of_all(instances: Sequence[Frugal], call: Callable[[Any], Any]) -> Any:
-    """`call` of the handles of all; none of them is freed meanwhile."""
+    """Calls `call` with the handles of all instances; none of them is freed meanwhile."""
     handles: list = []
 
     def enter(left: Sequence[Frugal]) -> Any:

@@ -28,7 +28,7 @@ def named(value: str, names: dict, what: str) -> int:
 
 
 def in_range(value: Any, bits: int, what: str) -> int:
-    """`value`, if C's unsigned integer of so many bits has it; ctypes would cut it off."""
+    """`value`, if it fits into C's unsigned integer of `bits` bits; ctypes would cut it off."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -103,8 +103,8 @@ class Table:
     """A table: `rows` rows of the instance's dim.
 
     `init`: Zero(), Uniform(low, high), Normal(mean, deviation), or a matrix float32 [rows, dim] that is copied; None:
-    zeros, and what is there already where the instance's `weights` or `file` is given. `optimizer`: the table's own
-    settings, of the instance's kind.
+    zeros, or, if the instance has `weights` or `file`, what is there already. `optimizer`: the table's own settings, of
+    the instance's kind.
     """
 
     rows: int
@@ -121,7 +121,7 @@ _open_workers: "weakref.WeakSet[Workers]" = weakref.WeakSet()
 
 
 class Workers:
-    """Threads that flush for several instances: one set for tables of several dims. Close the instances first.
+    """Threads that flush for several instances, for example for tables of several dims. Close the instances first.
 
     `n`: threads, 1 to 1024.
     """
@@ -145,7 +145,7 @@ class Workers:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:  # instances hold their workers, so none uses them any more
+    def __del__(self) -> None:  # instances hold their workers, so no instance uses these any more
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None and lib is not None:
             lib.frugal_workers_close(handle)

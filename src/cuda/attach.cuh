@@ -73,7 +73,7 @@ static frugal_status check_stream(gpu_device *c) {
 static void find_wait_value(gpu_device *c) {
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
         (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))find_driver_call("cuStreamWaitValue64");
-    uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's */
+    uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's are open */
     if (wait_value && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
                                  CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
         c->driver.wait_value = wait_value;
@@ -140,7 +140,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
-    int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
+    int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's last error stays, ours does not */
     if (status == FRUGAL_OK) status = open_context(c, "cuda_attach", "frugal_cpu_attach");
     if (status == FRUGAL_OK) {
         on_gpu on(c);

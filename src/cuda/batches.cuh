@@ -21,7 +21,7 @@ static void write_kept(batch_ahead *a, const frugal_step *step) {
     }
 }
 
-/* Does the cache go by what rows are worth? */
+/* Does the cache choose rows by their worth? */
 static int is_counted(const gpu_device *c) {
     return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
 }
@@ -30,8 +30,8 @@ static uint64_t whole_words(uint64_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
-/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the
- * memory from which they are sent. */
+/* Writes the valid bits, what a counted cache needs, and the chunks of rows with more than 32 positions, to the memory
+ * from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
     int counted = is_counted(c);

@@ -27,7 +27,7 @@ static int compare_rows(const void *a, const void *b) {
 static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t n) {
     gpu_step given = {};
     given.rows = c->aheads[0].arrays, given.n_unique = n,
-    given.step = c->counted - 1; /* not touched in the step to come */
+    given.step = c->counted - 1; /* so that it does not count as touched in the next step */
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
     if (error == cudaSuccess && is_counted(c)) {
         for (uint32_t i = 0; i < n; i++) c->aheads[0].tail_sent[i] = frugal_worth(c->f, rows[i]);
@@ -40,8 +40,8 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL,
                                    (uint64_t)0, 0, 1);
     frugal_status status = check_cuda(c, error, "preload");
-    error = cudaStreamSynchronize(c->stream); /* also after a failure: now the caller may free `rows` */
-    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* it frees them in any case */
+    error = cudaStreamSynchronize(c->stream); /* also after a failure, because the caller frees `rows` */
+    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* try again: it frees them in any case */
     return status == FRUGAL_OK ? check_cuda(c, error, "preload") : status;
 }
 
@@ -68,7 +68,7 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     return status;
 }
 
-/* Rows are worth something else now: the words of the directory are read, changed and written. */
+/* The worth of rows has changed: the words of the directory are read, changed and written. */
 static frugal_status device_recount(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
@@ -100,7 +100,7 @@ static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
 }
 
 /* Copies places of the cache to the host, or, if `kept`, declared stale copies, piece by piece, and compares them.
- * `memory` has room for n places at a time: their copies, then their words. */
+ * `memory` has room for `most` places at a time: their copies, then their words. */
 static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory, uint64_t most) {
     uint64_t stride = c->view.copy_stride, *words = (uint64_t *)(void *)(memory + most * stride);
     const float *copies = kept ? c->kept_copies : c->view.copies;
@@ -120,7 +120,7 @@ static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory
     return same;
 }
 
-/* The result is 0, too, if the GPU does not answer; the caller then asks whether it is lost. */
+/* Also returns 0 if the GPU does not answer; the caller then asks whether it is lost. */
 static int device_verify(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);

@@ -26,9 +26,9 @@ struct gpu_context {
     CUcontext context; /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
 };
 
-/* Puts the calling thread on a GPU, and at its end back where it was before, with the CUDA error that it
- * had. It uses the stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a
- * GPU that the thread has never used. */
+/* Puts the calling thread on a GPU; its destructor puts the thread back, with the CUDA error that it had. It uses the
+ * stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a GPU that the
+ * thread has never used. */
 struct on_gpu {
     const gpu_context *c;
     int pending, pushed;
@@ -50,8 +50,8 @@ struct on_gpu {
     on_gpu &operator=(const on_gpu &) = delete;
 };
 
-/* While it lives, calls of this thread leave captures alone that other threads have begun. Within a visit, because the
- * call would make a context on the GPU on which the thread is. */
+/* While it lives, calls of this thread do not disturb captures that other threads have begun. Only within a visit,
+ * because elsewhere the call would make a context on the thread's GPU. */
 struct relaxed_capture {
     cudaStreamCaptureMode mode;
     int exchanged;
@@ -101,7 +101,7 @@ static frugal_status open_context(gpu_context *c, const char *call, const char *
     return frugal_fail(FRUGAL_ERR_CUDA, "%s: GPU %d: %s", call, c->ordinal, cudaGetErrorString((cudaError_t)result));
 }
 
-/* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
+/* Loads a kernel, and asks how many of its blocks the GPU holds at a time. */
 template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int processors, uint32_t *resident) {
 #ifndef FRUGAL_CUDA_ON_HOST
     cudaFuncAttributes attributes;

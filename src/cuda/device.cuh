@@ -27,13 +27,13 @@ struct shared_pins { /* what all devices of an instance share; the last one to c
 struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
     /* Valid bits, and for a counted cache the worth of rows and lost rows, then chunks; each begins at a multiple of 8
-     * bytes. On the GPU; in host memory, to be sent. */
+     * bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
     unsigned char *tail, *tail_sent;
     uint64_t worth_at, lost_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
     uint32_t n_chunks, n_lost;
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
-    /* [max_keys] as gpu_step.kept: on the GPU; in host memory, to be sent. NULL before the first list. */
+    /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
     uint32_t *kept, *kept_sent;
     int has_kept;
 };
@@ -66,8 +66,8 @@ struct gpu_device : gpu_context {
     control_words *control;          /* in host memory; the view has its address on the GPU */
     frugal_hyper *hypers_sent;       /* behind `control`; the view has its address, too */
     float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
-    /* Only if updates are kept: where kernels run that write back; how many were enqueued, written under the device's
-     * lock; memory for rows that the host asks for, and where the GPU sees it. */
+    /* Only if updates are kept: the stream of the kernels that write back; how many of them were enqueued, written
+     * under the device's lock; memory for rows that the host asks for, and where the GPU sees it. */
     cudaStream_t back_stream;
     uint64_t cleanings, recall_ends[FRUGAL_P2F_SLOTS]; /* recall_ends[t mod 64]: `cleanings` after those of step t */
     cudaEvent_t given_event;                           /* after the update of step `given` - 1 */
@@ -88,7 +88,7 @@ struct gpu_device : gpu_context {
     float *gathered;                          /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
     uint64_t bytes;                           /* of the GPU's memory */
     int full;                                 /* 1: the cache must still be emptied */
-    int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
+    int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read by loaders */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;
@@ -101,7 +101,7 @@ struct gpu_device : gpu_context {
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
 
-/* A status for what a CUDA call, or a launch, returned. */
+/* The status for what a CUDA call, or a launch, returned. */
 static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
     __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);

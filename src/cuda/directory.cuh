@@ -6,9 +6,9 @@
  * bits of the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer,
  * which does no harm. Static: use means nothing.
  *
- * Lookups that may write back run in two kernels: before any place is claimed, all places of the batch's own rows are
- * touched, because a row of the batch must not be the victim: another group of lanes may be reading it from the host
- * row, to which it would be written at that time. */
+ * Lookups that may write back run in two kernels. The first one touches the places of the batch's own rows, before any
+ * place is claimed, so that no row of the batch is the victim: its copy would be written to the host row, which another
+ * group of lanes may be reading at that time. */
 #ifndef FRUGAL_CUDA_DIRECTORY_CUH
 #define FRUGAL_CUDA_DIRECTORY_CUH
 
@@ -65,8 +65,8 @@ __device__ static inline void free_lost(const gpu_view &g, const uint32_t *lost,
     }
 }
 
-/* Says what the device keeps. Called by the last block of a kernel, before that says that it is done. Relaxed: the
- * polling thread acquires what is said after it. */
+/* Says what the device keeps. Called by the last block of a kernel, before the block says that the kernel is done.
+ * Relaxed: the polling thread acquires the word that is stored after these. */
 __device__ static inline void report_kept(const gpu_view &g) {
     const gpu_counters &c = *g.counters;
     system_atomic<uint64_t>(g.control->kept).store(c.kept, cuda::memory_order_relaxed);

@@ -56,7 +56,7 @@ static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = a->n_chunks, given.n_lost = a->n_lost;
     given.record_stride = (uint32_t)r->stride;
-    /* A lookup after one that failed half way is repeated, too; one after a replay that never began is not. */
+    /* A lookup after one that failed half way counts as repeated, too; one after a replay that never began does not. */
     given.repeated = c->gathered_for == step->step + 1, given.waits = (uint32_t)c->desc.gate_on_stream;
     return given;
 }
@@ -159,13 +159,14 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
     if (memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
-/* An update that is refused is repeated. It must not be applied twice, to copies or to host rows. So what applies it
- * and raises `done` is one launch, the last call that can fail: either it is refused, and nothing is applied, or the
- * update succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
+/* An update that is refused is repeated. It must not be applied twice, to copies or to host rows. So one launch applies
+ * it and raises `done`, and is the last call that can fail: either it is refused, and nothing is applied, or the update
+ * succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     const gpu_view &g = c->view;
     int wide = is_wide(&g) && is_aligned(s.grads) && s.stride % 4 == 0;
-    /* Records do not depend on the rule. A graph may be replayed after rows were listed whose copies take steps. */
+    /* Records do not depend on the rule; copies and rows in place do. A graph always has it, because rows may be
+     * listed, whose copies take steps, before it is replayed. */
     int by_rule = g.groups && (g.sets > 0 || c->n_kept > 0 || g.alone || step.replayed);
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
     uint32_t grid = grid_for(c,

@@ -20,7 +20,7 @@ struct served_view {
     uint64_t table_stride, stride;
     uint32_t dim, slot_bits, own; /* own: the source that is this GPU's memory */
     uint64_t *bad;                /* in host memory: the last served_mistake; 0: none */
-    uint32_t *touches; /* touches[rows]: of every COUNTED-th key, of which `turn` came before; NULL: not counted */
+    uint32_t *touches; /* touches[rows], by every COUNTED-th key; `turn` keys came before; NULL: not counted */
     uint32_t turn;
 };
 
@@ -41,7 +41,7 @@ struct served_request {
     uint32_t n_segments, n; /* n: keys */
 };
 
-/* What a key stands for. */
+/* The row that a key names. */
 struct found_row {
     const float *at; /* NULL: the key is out of range */
     uint64_t row;
@@ -77,8 +77,8 @@ __device__ static inline void report_mistake(const served_view &v, enum served_m
     system_atomic<uint64_t>(*v.bad).store(mistake, cuda::memory_order_relaxed); /* relaxed: a message */
 }
 
-/* Copies a row, by a group of lanes. All elements that a lane copies are under way before the first is stored. A row
- * that is not there is zeros. */
+/* Copies a row, by a group of lanes. All elements that a lane copies are under way before the first is stored. A key
+ * that is out of range gives zeros. */
 template <int V>
 __device__ static inline void copy_found(const served_view &v, const lane_group<V> &group, const found_row &found,
                                          uint64_t position, float *to) {
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
 /* The same, factored (UGache, section 5.3). The first blocks copy only rows that come over a link: from host memory, or
  * from a peer. So the link is busy from the first moment, and no more threads stall for it than it can serve. The other
  * blocks copy rows of the GPU's own memory, and so do the first ones when they have finished. Warps take units of keys
- * in turn; each key is looked at twice, once for either kind. `turns` is zero before, and again after; launches with
- * the same ones come one behind the other. */
+ * in turn; each key is looked at twice, once for either kind. `turns` is zero before and after. Launches with the same
+ * `turns` run one after the other. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     gpu_atomic<uint32_t>(turns->ended).store(0, cuda::memory_order_relaxed);
 }
 
-/* Pools rows into pooled[n_bags][dim], bags.stride floats apart, in the order of frugal_pool_kernel; each group does a
- * bag. */
+/* Pools rows into pooled[n_bags][dim], bags.stride floats apart, in the order of frugal_pool_kernel; each group pools
+ * one bag at a time. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     frugal_extract_bags_kernel(served_view v, served_request r, frugal_bags bags, float *pooled) {

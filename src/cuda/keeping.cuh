@@ -25,7 +25,7 @@ static frugal_status open_keeping(gpu_device *c) {
     return check_cuda(c, error, "memory and a stream to write rows back");
 }
 
-/* Is the gate open, or forced, that the stream was given to wait for last? */
+/* Is the last gate that the stream was given to wait for open, or forced open? */
 static int is_gate_open(const gpu_device *c) {
     uint64_t open = __atomic_load_n(frugal_gates(c->f), __ATOMIC_ACQUIRE); /* [C3] pairs with [F8] */
     return (int64_t)(open - c->gates_enqueued) >= 0;
@@ -58,9 +58,9 @@ static frugal_status device_write_back(void *device, const uint32_t *rows, uint3
     return status;
 }
 
-/* Kernels that write back come after the update that the stream was given last, if that is the one before `step`, and
- * if it waits for nobody any more: then `cancelled` can wait for them. An update in a graph is enqueued by the caller
- * at a time that is not known. */
+/* Makes kernels that write back wait for the last update that the stream was given. It must be that of the step before
+ * `step`, and must wait for no gate any more, so that `cancelled` can wait for these kernels; else AGAIN. The caller
+ * enqueues an update in a graph at a time that is not known. */
 static frugal_status order_recall(gpu_device *c, uint64_t step) {
     if (c->given != step || !is_gate_open(c)) return FRUGAL_AGAIN;
     return check_cuda(c, cudaStreamWaitEvent(c->back_stream, c->given_event, 0), "recall");
@@ -87,7 +87,8 @@ static int device_recalled(void *device, uint64_t step) {
     return ended >= c->recall_ends[step % FRUGAL_P2F_SLOTS];
 }
 
-/* An update was enqueued, and recalls may be enqueued after it. If that fails, they come when it is done. */
+/* An update was enqueued, and recalls may be enqueued after it. If the event cannot be recorded, they come when the
+ * update is done. */
 static void note_given(gpu_device *c, uint64_t step) {
     if (!c->view.keeps) return;
     cudaError_t error = cudaEventRecord(c->given_event, c->stream);
@@ -95,10 +96,10 @@ static void note_given(gpu_device *c, uint64_t step) {
     if (error != cudaSuccess) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED); /* relaxed: as in check_cuda */
 }
 
-/* Counts what kernels have kept and written back. By the polling thread. */
+/* Counts what kernels have kept and written back. Called by the polling thread. */
 static void count_kept(gpu_device *c) {
     const control_words *said = c->control;
-    (void)__atomic_load_n(&said->cleanings, __ATOMIC_ACQUIRE); /* [C8] pairs with [C6]; of updates, `done` was */
+    (void)__atomic_load_n(&said->cleanings, __ATOMIC_ACQUIRE); /* [C8] pairs with [C6]; updates acquired `done` */
     uint64_t kept = __atomic_load_n(&said->kept, __ATOMIC_RELAXED);
     uint64_t dirtied = __atomic_load_n(&said->dirtied, __ATOMIC_RELAXED);
     uint64_t cleaned = __atomic_load_n(&said->cleaned, __ATOMIC_RELAXED);

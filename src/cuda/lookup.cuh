@@ -47,8 +47,8 @@ __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> 
 }
 
 /* Fetches the bits of the rows that the update will update in place. They are set when the gate is open, and the update
- * would read them over the link for each row. Relaxed: the gate was acquired before; behind one that was forced open
- * they may be changing, and nobody uses them. */
+ * would read them over the link for each row. Relaxed: the gate was acquired before; behind a gate that was forced open
+ * they may be changing, and are not used. */
 __device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &step) {
     uint32_t words = (step.n_unique + 63) / 64;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
@@ -69,7 +69,7 @@ __device__ static inline void write_back_copy(const gpu_view &g, const lane_grou
  * and no other kernel is at the directory. Relaxed, both: nothing is read through a word here. */
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     const gpu_step step = given.replayed ? *g.current : given;
-    /* Not step.step: here nvcc 13.0 reads that from the parameter of a replayed step, too. */
+    /* Not step.step, which nvcc 13.0 here reads from the parameter, even if the step is replayed. */
     uint64_t number = given.replayed ? g.current->step : given.step;
     uint32_t now = (uint32_t)number;
     if (step.waits && block_is_forced(g.gates, number)) return;
@@ -85,9 +85,9 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     }
 }
 
-/* One pass over the unique rows of a batch. It reads a valid copy, else the host row, which refreshes the copy or is
- * inserted, and writes it to the row's first 32 positions. out[n][out_stride] is by position, or by record (then NULL:
- * the staging block). For preloading `out` is NULL, and only the cache is written. */
+/* One pass over the unique rows of a batch. It reads a valid copy, or else the host row, with which the copy is
+ * refreshed or inserted, and writes what it read to the row's first 32 positions. out[n][out_stride] is by position, or
+ * by record (then NULL: the staging block). For preloading `out` is NULL, and only the cache is written. */
 template <int V, bool KEEPS>
 __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, float *out, uint64_t out_stride,
                                           int by_record, int preloading) {
@@ -96,7 +96,7 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
     int into_block = by_record && !out;
     if (step.waits && (KEEPS || into_block || blockIdx.x == 0) && block_is_forced(g.gates, step.step)) {
-        if (threadIdx.x == 0) /* relaxed: for the update. Blocks may differ, but one is enough, because it stays so */
+        if (threadIdx.x == 0) /* relaxed: for the update. Blocks may differ, but one is enough: it stays 1 */
             gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);
         if (KEEPS || into_block) return; /* nothing may be written back now, either */
     }
@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     }
 }
 
-/* Pools the rows that were looked up by record into pooled[n_bags][dim], bags.stride floats apart; each group does a
- * bag. Invalid offsets are cut and reported. */
+/* Pools the rows that were looked up by record into pooled[n_bags][dim], bags.stride floats apart; each group pools one
+ * bag at a time. Invalid offsets are cut and reported. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, float *pooled) {

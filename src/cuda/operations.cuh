@@ -1,5 +1,5 @@
 /* operations.cuh - what the host store calls in a step (lookup, update, poll) and to close; and the table of all
- * operations, by which a device of this kind is known. */
+ * operations, by which the host recognizes a device of this kind. */
 #ifndef FRUGAL_CUDA_OPERATIONS_CUH
 #define FRUGAL_CUDA_OPERATIONS_CUH
 
@@ -24,7 +24,8 @@ static frugal_status check_bags(gpu_device *c) {
         c->device, (unsigned long long)(bad - 1));
 }
 
-/* Allocates memory for rows by record, before they are pooled. Made at the first lookup of bags, which waits for it. */
+/* Allocates memory for rows by record, from which bags are pooled. Called by the first lookup of bags, which waits for
+ * it. */
 static frugal_status open_pool(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t stride = whole_packs(c->store->dim);
@@ -86,9 +87,9 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
 /* The driver is asked whether the GPU lives if `done` has not moved for this number of nanoseconds. */
 constexpr uint64_t SILENCE_NS = 20000000;
 
-/* Has `done` not moved for long? This goes by the clock and not by the number of polls, which are thousands in a step,
- * because asking the driver takes locks that the trainer's launches need, and may wait for the thread that holds
- * them. */
+/* Has `done` not moved for long? This is measured by the clock, not by the number of polls, of which a step has
+ * thousands, because asking the driver takes locks that the trainer's launches need, and may wait for the thread that
+ * holds them. */
 static int is_silent(gpu_device *c) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -99,7 +100,7 @@ static int is_silent(gpu_device *c) {
     return silent;
 }
 
-/* Counts what the GPU has done. If `done` has not moved for a while, it asks the driver whether the GPU lives. */
+/* Counts what the GPU has done. If `done` has not moved for a while, asks the driver whether the GPU lives. */
 static frugal_status device_poll(void *device, uint64_t *steps) {
     gpu_device *c = (gpu_device *)device;
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
@@ -121,7 +122,7 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "the work of the stream");
 }
 
-/* The default is staged: after the loss of a GPU the table is then that of a step. */
+/* By default it does not: rows are staged, so that after the loss of a GPU the table is that of a step. */
 static int device_updates_in_place(void *device) {
     return ((gpu_device *)device)->alone_seen != NULL;
 }

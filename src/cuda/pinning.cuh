@@ -71,8 +71,8 @@ static int is_on_disk(const frugal *f) {
 }
 
 /* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Other memory is not
- * registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for
- * pages to read, would get the one page of zeros for pages that nobody has written, and would go on reading zeros when
+ * registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for pages
+ * to read, would get the one page of zeros for pages that were never written, and would go on reading zeros when
  * workers have written them. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     cudaPointerAttributes known;
@@ -80,13 +80,13 @@ static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     pinned->ours = 0;
     if (memory.bytes == 0) return cudaSuccess;
     cudaError_t error =
-        cudaPointerGetAttributes(&known, memory.start); /* asked, not tried: trying would leave an error */
+        cudaPointerGetAttributes(&known, memory.start); /* asked first, because a failed attempt would leave an error */
     if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
         error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
         pinned->ours = error == cudaSuccess;
         if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
     }
-    /* Registered by the caller: is all of it? */
+    /* The caller has registered memory here: has it registered all of it? */
     unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
     void *first_seen = NULL, *last_seen = NULL;
     error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);

@@ -32,8 +32,8 @@ template <int V> __device__ static inline pack<V> load_pack_fresh(const float *f
     }
 }
 
-/* Stores to memory of the GPU or of the host, not to shared or local memory. The intrinsic says so, because nvcc makes
- * four stores of 4 bytes from a pack that it knows element by element. */
+/* Stores to memory of the GPU or of the host, not to shared or local memory. By an intrinsic, because from a pack that
+ * it knows element by element nvcc would make four stores of 4 bytes. */
 template <int V> __device__ static inline void store_pack(float *to, const pack<V> &from) {
     if constexpr (V == 4)
         __stwb((float4 *)(void *)to, make_float4(from.x[0], from.x[1], from.x[2], from.x[3]));

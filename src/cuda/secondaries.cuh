@@ -22,7 +22,7 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 
-/* The places of the copies of each announced batch; made for the first list, and kept. */
+/* The places of the copies of each announced batch; allocated for the first list, and kept. */
 static frugal_status open_kept(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t n = frugal_settings(c->f)->lookahead + 1;

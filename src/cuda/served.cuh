@@ -19,8 +19,8 @@
 namespace frugal_cuda {
 
 constexpr uint32_t MOST_GPUS = FRUGAL_PLACE_MAX_DEVICES;
-constexpr uint32_t FILL_ROWS = 4096; /* of a copy to a cache */
-constexpr uint32_t TURNS = 64;       /* lookups under way at a time on a GPU that are factored; others are not */
+constexpr uint32_t FILL_ROWS = 4096; /* rows copied to a cache at a time */
+constexpr uint32_t TURNS = 64;       /* at most this many lookups under way on a GPU are factored */
 
 struct served_table { /* host memory that versions of one base share */
     uint32_t users;
@@ -38,7 +38,7 @@ struct placed_rows { /* caches, filled by a placement */
     uint32_t *rows;    /* rows[n_rows], as in frugal_cuda_placement */
     uint64_t n_rows, cache_rows;
     frugal_place_plan *plan;  /* or NULL */
-    float *caches[MOST_GPUS]; /* its slots, and one more, with values that tell it from others */
+    float *caches[MOST_GPUS]; /* its slots, and one more, whose values tell this cache from others */
 };
 
 struct served_version;
@@ -50,7 +50,7 @@ struct
 };
 
 struct served_part { /* a version on one GPU */
-    uint32_t *where; /* where[rows + gpus]: the last are of the slots that tell caches apart */
+    uint32_t *where; /* where[rows + gpus]: the last ones name the slots that tell caches apart */
     const float **sources;
     served_view view;
 };
@@ -65,7 +65,7 @@ struct served_version {
 };
 
 struct serving_gpu : gpu_context {
-    pthread_mutex_t lock; /* of lookups, from reading `now` to their event; of `uses` */
+    pthread_mutex_t lock; /* a lookup holds it from reading `now` to its event; also protects `uses` */
     served_version *now;
     lookup_use *uses; /* uses[n_uses], of which idle[n_idle] are free, the last one first */
     uint32_t *idle, n_uses, n_idle;
@@ -89,7 +89,7 @@ struct frugal_cuda_server {
     uint64_t *first_row; /* first_row[n_tables + 1] */
     uint64_t *words;     /* words[n]: `bad` of each GPU, pinned */
     frugal_cuda::serving_gpu *gpus;
-    pthread_mutex_t changing; /* of the next, too */
+    pthread_mutex_t changing; /* also protects `hotness` */
     float *hotness;           /* hotness[rows]: aged touches; NULL: they are not counted */
 };
 
@@ -125,8 +125,8 @@ static void free_placed(const frugal_cuda_server *c, placed_rows *p) {
     free(p->rows), free(p->plan), free(p->changed), free(p);
 }
 
-/* Waits until the GPU has done all lookups of a version that no lookup sees any more. Until then nobody else takes
- * their uses (find_ended), so what is waited for is none of a later lookup. */
+/* Waits until the GPU has done all lookups of a version that no lookup sees any more. Until then no other thread takes
+ * their uses (find_ended), so the events are not those of later lookups. */
 static void await_lookups(serving_gpu *gpu, const served_version *v) {
     pthread_mutex_lock(&gpu->lock);
     for (uint32_t i = 0; i < gpu->n_uses; i++) {
@@ -197,7 +197,8 @@ static frugal_status copy_placement(const frugal_cuda_server *c, const frugal_cu
     return FRUGAL_OK;
 }
 
-/* Of GPU g: the rows that it keeps, and the position of the row in a slot. Without a plan all keep the first ones. */
+/* Of GPU g: the number of its slots; the position, in `rows`, of the row in a slot. Without a plan all GPUs keep the
+ * first rows. */
 static uint64_t slots_of(const placed_rows *p, uint32_t g) {
     uint64_t most = p->plan ? frugal_place_slots(p->plan, g) : p->cache_rows;
     return most < p->n_rows || p->plan ? most : p->n_rows;
@@ -222,7 +223,7 @@ static cudaError_t finish_changes(const serving_gpu *gpu, cudaError_t error) {
     return error != cudaSuccess ? error : waited;
 }
 
-/* Copies to a GPU. The stream of changes is used, because the NULL stream would hold up lookups on blocking ones. */
+/* Copies to a GPU. The stream of changes is used, because the NULL stream would hold up lookups on blocking streams. */
 static cudaError_t copy_to_gpu(const serving_gpu *gpu, void *to, const void *from, size_t bytes) {
     return finish_changes(gpu, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, gpu->changes));
 }
@@ -297,8 +298,8 @@ static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal
     return FRUGAL_OK;
 }
 
-/* Copies in caches are of the version that they were filled from; in another one they are right for rows that differ
- * from the base in neither. */
+/* Copies in caches are of the version that they were filled from; in another version they are right only for rows that
+ * neither version has changed from the base. */
 static int is_stale(const placed_rows *p, const frugal_served_memory *m, uint64_t row) {
     return p->version != m->version && (is_marked(m->changed, row) || is_marked(p->changed, row));
 }
@@ -320,7 +321,7 @@ static void find_words(const frugal_cuda_server *c, uint32_t g, const frugal_ser
     for (uint32_t s = 0; s < c->n; s++) words[c->rows + s] = s << bits | (uint32_t)slots_of(p, s);
 }
 
-/* GPU g may read the caches of those from which it reads rows. */
+/* Lets GPU g read the caches of the GPUs from which it reads rows. */
 static frugal_status reach_peers(const frugal_cuda_server *c, uint32_t g, const placed_rows *p) {
     const serving_gpu *gpu = &c->gpus[g];
     uint64_t asked = UINT64_C(1) << g;
@@ -335,10 +336,11 @@ static frugal_status reach_peers(const frugal_cuda_server *c, uint32_t g, const 
         cudaError_t error = cudaDeviceCanAccessPeer(&can, gpu->ordinal, ordinal);
         if (error != cudaSuccess) return fail_serving(gpu, error, "asking for peer access");
         if (!can)
-            return frugal_fail(FRUGAL_ERR_DEVICE,
-                               "the plan has GPU %d read rows of GPU %d, which it cannot reach; plan with a bandwidth "
-                               "of 0 for that pair",
-                               gpu->ordinal, ordinal);
+            return frugal_fail(
+                FRUGAL_ERR_DEVICE,
+                "the plan makes GPU %d read rows of GPU %d, which it cannot reach; plan with a bandwidth "
+                "of 0 for that pair",
+                gpu->ordinal, ordinal);
         error = (cudaError_t)gpu->enable_peer(c->gpus[source].context, 0);
         if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
             return fail_serving(gpu, error, "peer access");

@@ -18,7 +18,7 @@ static int is_aligned_to(const void *pointer, size_t bytes) {
     return (uintptr_t)pointer % bytes == 0;
 }
 
-/* Can rows, wherever they are, be moved 16 bytes at a time, to there? */
+/* Can rows be moved to `to` 16 bytes at a time, wherever they are read? */
 static int moves_packs(const served_view *v, const float *to, uint64_t stride) {
     return v->dim % 4 == 0 && v->table_stride % 4 == 0 && is_aligned_to(v->table, 16) && is_aligned_to(to, 16) &&
            stride % 4 == 0;
@@ -31,7 +31,7 @@ static uint32_t blocks_for(const serving_gpu *gpu, int pools, int wide, uint64_t
     return (uint32_t)(blocks < most ? blocks : most);
 }
 
-/* What an earlier lookup has found: once. */
+/* Reports a mistake of an earlier lookup, once. */
 static frugal_status check_mistakes(const serving_gpu *gpu, const char *call) {
     if (__atomic_load_n(gpu->bad, __ATOMIC_RELAXED) == 0) return FRUGAL_OK;
     uint64_t bad = __atomic_exchange_n(gpu->bad, 0, __ATOMIC_RELAXED); /* a message */
@@ -39,10 +39,11 @@ static frugal_status check_mistakes(const serving_gpu *gpu, const char *call) {
         return frugal_fail(FRUGAL_ERR_KEY, "%s: an earlier lookup on GPU %d had a key that is out of range", call,
                            gpu->ordinal);
     if (bad == BAD_BAGS)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "%s: an earlier lookup on GPU %d had bags whose offsets fall, or do not go from 0 to the "
-                           "number of keys",
-                           call, gpu->ordinal);
+        return frugal_fail(
+            FRUGAL_ERR_ARGUMENT,
+            "%s: an earlier lookup on GPU %d had bags whose offsets decrease, or do not go from 0 to the "
+            "number of keys",
+            call, gpu->ordinal);
     return FRUGAL_OK;
 }
 
@@ -91,7 +92,7 @@ static uint32_t find_ended(serving_gpu *gpu, cudaError_t *error) {
     return ended;
 }
 
-/* Room for as many uses again. */
+/* Makes room for twice as many uses; at first for 8. */
 static cudaError_t add_uses(serving_gpu *gpu) {
     uint32_t n = gpu->n_uses > 4 ? 2 * gpu->n_uses : 8;
     lookup_use *uses = (lookup_use *)realloc(gpu->uses, n * sizeof *uses);
@@ -108,8 +109,9 @@ static cudaError_t add_uses(serving_gpu *gpu) {
     return cudaSuccess;
 }
 
-/* A use for one more lookup; the caller has the lock. All are asked only when none is free; if most of them are under
- * way then, there are twice as many from now on. So the cost of a lookup does not grow with their number. */
+/* Takes a use for one more lookup; the caller has the lock. Uses are asked whether their lookups have ended only when
+ * none is free; if at least half of them have not, there are twice as many from now on. So the cost of a lookup does
+ * not grow with their number. */
 static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
     cudaError_t error = cudaSuccess;
     if (gpu->n_idle == 0) {
@@ -159,7 +161,7 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
     return error;
 }
 
-/* Enqueues a lookup of the version that there is now, and an event behind it: the version is not freed before. */
+/* Enqueues a lookup in the current version, and an event behind it. Before the event the version is not freed. */
 static cudaError_t enqueue_lookup(frugal_cuda_server *c, uint32_t g, cudaStream_t stream, const frugal_keys *segments,
                                   uint32_t n_segments, uint64_t n, const frugal_bags *bags, float *rows,
                                   uint64_t stride, uint64_t *step) {
@@ -223,8 +225,8 @@ static frugal_status fail_check(const frugal_cuda_server *c, uint32_t g, uint32_
     const char *what = source == c->n ? "host memory" : "its own memory";
     if (source < c->n && source != g)
         return frugal_fail(FRUGAL_ERR_DEVICE,
-                           "GPU %d reads other values than GPU %d has in its memory, although the driver says that it "
-                           "can: plan with a bandwidth of 0 for that pair",
+                           "GPU %d reads other values than GPU %d has in its memory, although the driver grants "
+                           "access: plan with a bandwidth of 0 for that pair",
                            c->gpus[g].ordinal, c->gpus[source].ordinal);
     return frugal_fail(FRUGAL_ERR_CUDA, "GPU %d reads other values than there are in %s", c->gpus[g].ordinal, what);
 }
@@ -247,7 +249,8 @@ static frugal_status read_key(const frugal_cuda_server *c, uint32_t g, const ser
     return fail_serving(gpu, finish_changes(gpu, error), "a first lookup");
 }
 
-/* Reads row 0 of the table in host memory, and the first one that differs from it, as the words for these say. */
+/* Reads row 0 of the table in host memory, and the first row that the version has changed, by the words that name
+ * them. */
 static frugal_status check_host(const frugal_cuda_server *c, uint32_t g, const served_version *v,
                                 first_lookup *memory) {
     served_view view = v->parts[g].view;
@@ -262,9 +265,9 @@ static frugal_status check_host(const frugal_cuda_server *c, uint32_t g, const s
     return FRUGAL_OK;
 }
 
-/* Reads on GPU g a row of each source, which must be the host's; and of caches what tells them apart, because rows may
- * be zeros. Peer access is not believed: there are cards whose driver grants it, and which then read something
- * else. */
+/* Reads on GPU g a row of each source, which must equal the host's; and of each cache the slot that tells it from
+ * others, because rows may be zeros. Peer access is tested, because there are cards whose driver grants it, and which
+ * then read something else. */
 static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m,
                                 const served_version *v, first_lookup *memory) {
     const placed_rows *p = v->placed;
@@ -311,7 +314,7 @@ static void take_over(const frugal_cuda_server *c, served_version *v) {
     }
 }
 
-/* Can this thread use all GPUs? Else what is allocated below might come to be on another one. */
+/* Can this thread use all GPUs? If not, memory might be allocated on another one below. */
 static frugal_status reach_all(const frugal_cuda_server *c) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) {
@@ -346,12 +349,12 @@ static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *
 
 /* >>drift */
 
-/* Waits, also for what is enqueued on the stream of changes. */
+/* Clears memory, and waits for all that is enqueued on the stream of changes. */
 static cudaError_t clear_on_gpu(const serving_gpu *gpu, void *memory, size_t bytes) {
     return finish_changes(gpu, cudaMemsetAsync(memory, 0, bytes, gpu->changes));
 }
 
-/* Adds what the GPUs have counted since to what was counted before, which counts half. */
+/* Halves what was counted before, and adds what the GPUs have counted since. */
 static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, double *all) {
     on_gpu on_first(&c->gpus[0]);
     relaxed_capture relaxed;
@@ -362,7 +365,7 @@ static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, do
         size_t bytes = c->rows * sizeof *memory;
         cudaError_t error = cudaMemcpyAsync(memory, gpu->touches, bytes, cudaMemcpyDeviceToHost, gpu->changes);
         if (error == cudaSuccess)
-            error = clear_on_gpu(gpu, gpu->touches, bytes); /* what comes between is not counted */
+            error = clear_on_gpu(gpu, gpu->touches, bytes); /* touches in between are not counted */
         if (error != cudaSuccess) return fail_serving(gpu, error, "reading touches");
         for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] += (float)memory[row];
     }
@@ -380,7 +383,7 @@ static uint32_t level_of(float touches) {
     return (uint32_t)(level < 1 ? 1 : level > 255 ? 255 : level);
 }
 
-/* All rows, hottest level first, and their levels. */
+/* Sorts all rows by level, the hottest first, and lists the levels. Returns their number. */
 static uint32_t sort_by_level(const frugal_cuda_server *c, uint32_t *rows, frugal_place_level *levels) {
     uint64_t counts[256] = {}, at[256];
     double touches[256] = {};
@@ -398,7 +401,7 @@ static uint32_t sort_by_level(const frugal_cuda_server *c, uint32_t *rows, fruga
     return n;
 }
 
-/* The seconds of a step of the server's version as rows are cached now, with what is counted now. */
+/* Predicts the seconds of a step with the server's version, as rows are cached now, by what is counted now. */
 static double predict_now(const frugal_cuda_server *c, const frugal_served_memory *m,
                           const frugal_place_machine *machine, double all) {
     const placed_rows *p = c->gpus[0].now->placed;
@@ -534,7 +537,7 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     return change(c, &desc->placement);
 }
 
-/* What has been opened of them. */
+/* Closes what has been opened of the GPUs. */
 static void close_gpus(frugal_cuda_server *c) {
     on_gpu on_first(&c->gpus[0]);
     relaxed_capture relaxed;

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     }
 }
 
-/* Made by the first call. */
+/* Allocates memory for the squares, at the first call. */
 static frugal_status open_squares(gpu_device *c) {
     void *memory = NULL, *seen = NULL;
     size_t bytes = frugal_settings(c->f)->max_keys * sizeof(float);

@@ -19,7 +19,7 @@ namespace frugal_cuda {
 
 template <typename T> struct same_type { using type = T; }; /* arguments are converted, not deduced */
 
-/* Launches a kernel, not by <<<>>>, because its error is the thread's last error, and that may be the caller's. */
+/* Launches a kernel. Not by <<<>>>, whose error is found only as the thread's last error, which may be an older one. */
 template <typename... P>
 static cudaError_t launch(void (*kernel)(P...), unsigned grid, unsigned block, cudaStream_t stream,
                           typename same_type<P>::type... arguments) {

@@ -209,7 +209,7 @@ __device__ static inline void square_tile(const gpu_view &g, const step_rule &ru
         if (tile + 32 * p >= g.dim) continue;
         pack<V> w = {};
         if (FORM != UPDATE_PLACE || rule.decay != 0.0f)
-            w = load_pack<V>(row.weights + tile + 32 * p); /* in place, over the link */
+            w = load_pack<V>(row.weights + tile + 32 * p); /* in place, it may cross the link */
         for (int v = 0; v < V; v++) {
             float x = taken_gradient(g, rule, sum.pass[p].x[v], w.x[v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
@@ -228,7 +228,7 @@ template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
     return lanes.x[0];
 }
 
-/* The step of row-wise Adagrad's state, a float a row; returns the factor. */
+/* The step of row-wise Adagrad's state, one float per row; returns the factor. */
 template <update_form FORM>
 __device__ static inline float step_state(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                           float squares) {
@@ -330,7 +330,7 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
 }
 
 /* An item whose whole gradient a group has: what it is the sum of. Not active: nothing, or the group's chunk is not the
- * last of its row to come. */
+ * last one of its row to arrive. */
 struct gradient_item {
     uint32_t unique;
     int active;

@@ -24,8 +24,8 @@ struct row_chunk {          /* up to 32 positions of a row that has more */
 struct gpu_step {
     uint64_t step;
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
-    const uint64_t *valid;   /* for rows with a declared stale copy: whether it is to be read */
-    const uint8_t *worth;    /* worth[n_unique]; NULL: all are worth 0. As the next one, for counted caches */
+    const uint64_t *valid;   /* a bit for each unique row: its copy, also a declared stale one, is to be read */
+    const uint8_t *worth;    /* worth[n_unique]; NULL: all are worth 0. This and `lost`: for counted caches */
     const uint32_t *lost;    /* lost[n_lost]: rows whose copies are outdated */
     const uint32_t *kept;    /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
     float *kept_copies;      /* [][copy_stride]: these copies */
@@ -53,8 +53,8 @@ struct gpu_counters {           /* in the GPU's memory */
     uint32_t blocks;            /* of an update that have ended [C4] */
     uint32_t forced;            /* 1: a gate was forced open, and stays so: no more records or host rows are written */
     unsigned long long replays; /* begun */
-    /* Of a device that keeps updates: updates that were kept; copies that have become dirty, and that were written
-     * back. As many as lie between the last two are dirty. */
+    /* Of a device that keeps updates: updates that were kept; copies that became dirty; copies that were written back.
+     * `dirtied` - `cleaned` copies are dirty. */
     unsigned long long kept, dirtied, cleaned;
     unsigned long long cleanings; /* kernels that write back and have ended */
     uint32_t cleaning_blocks;     /* of the one under way that have ended [C7] */
@@ -76,7 +76,7 @@ struct gpu_view {
     uint64_t *alone;  /* the bits of gpu_step.alone, fetched by the last lookup; NULL: no row is updated in place */
     float *partials;  /* partials[max chunks][partial_stride], and enough for the self-test */
     uint32_t partial_stride;
-    uint32_t *arrived; /* arrived[max chunks]: of the chunks of a row, at its first one [C5]; zero between updates */
+    uint32_t *arrived; /* arrived[max chunks]: finished chunks of a row, at its first one [C5]; zero between updates */
     float *unique;     /* unique[max_keys][unique_stride]: rows looked up for pooling; NULL until the first bags */
     uint32_t unique_stride;
     uint32_t *bag_of; /* bag_of[max_keys], as `unique` */

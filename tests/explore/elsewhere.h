@@ -1,4 +1,4 @@
-/* elsewhere.h - moments of two processes: one has opened the instance, the other has joined, and device 1 is its. The
+/* elsewhere.h - moments of two processes: one has opened the instance, the other has joined and has device 1. The
  * threads make only the accesses that meet there. Part of explore_runtime.c. */
 #ifndef ELSEWHERE_H
 #define ELSEWHERE_H
@@ -19,7 +19,7 @@ static void set_up_elsewhere(uint64_t variant) {
     there.word = explore_alloc(2 * sizeof *there.word, 64);
 }
 
-/* Reads a message as its reader does: in words, as it was written. */
+/* Reads a message as its reader does: word by word, as it was written. */
 static int says(const char *text, const char *what) {
     char copy[64];
     memcpy(copy, text, sizeof copy);
@@ -47,7 +47,7 @@ static void attach_or_look(int number) {
         if (r) EXPLORE_EXPECT(r == there.r);
         int attached = is_attached(w.f, JOINED);
         if (attached) EXPLORE_EXPECT(device->state && device->ops.verify);
-        EXPLORE_EXPECT(check_own(w.f, JOINED, "a call") == FRUGAL_ERR_DEVICE); /* whichever it says */
+        EXPLORE_EXPECT(check_own(w.f, JOINED, "a call") == FRUGAL_ERR_DEVICE); /* whatever its message says */
         if (attached) EXPLORE_EXPECT(strstr(last_message, "that of another process"));
     }
 }
@@ -57,7 +57,7 @@ static void set_up_called(uint64_t variant) {
     set_up_elsewhere(variant);
     host_device *own = &w.joined->devices[JOINED];
     own->linked = 0, own->mail = NULL;
-    w.joined->joined->is_over = 1; /* it asks nobody */
+    w.joined->joined->is_over = 1; /* so that it asks no process */
 }
 
 static void claim_answer_or_call(int number) {
@@ -82,7 +82,7 @@ static void set_up_posted(uint64_t variant) {
     announce(JOINED, 0);
 }
 
-/* A batch that was posted is taken: who looks finds it in the mail, or announced. */
+/* A batch that was posted is taken: a thread that looks finds it in the mail, or announced. */
 static void take_or_look(int number) {
     if (number == 0)
         serve_posts(w.f);
@@ -132,8 +132,8 @@ static void open_pass_or_read(int number) {
 
 /* >>ends */
 
-/* Training ends while the device writes rows: who has told so reads them when the device writes no more; it does not
- * begin to write then, and knows why. */
+/* Training ends while the device writes rows. The thread that has ended it reads the rows when the device writes no
+ * more; from then on the device does not begin to write, and knows why. */
 static void set_up_ending(uint64_t variant) {
     set_up_elsewhere(variant / 2);
     there.wanted = variant % 2 ? FRUGAL_STOPPED : FRUGAL_ERR_LOST;
@@ -166,7 +166,7 @@ static void end_write_or_learn(int number) {
     }
 }
 
-/* Of two threads of the other process one learns it from the other. */
+/* Of two threads of the other process, one learns from the other that training has ended. */
 static void set_up_learning(uint64_t variant) {
     set_up_ending(2 * variant); /* a loss */
 }
@@ -202,8 +202,8 @@ static void break_or_serve(int number) {
     if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(says(w.f->lost_message, "broken"));
 }
 
-/* The process is killed while its device writes rows and is called. What it has done happens before its end is
- * noticed: the system says so. */
+/* The process is killed while its device writes rows and is called. What it has done happens before its end is noticed,
+ * because the system orders that. */
 static void set_up_killed(uint64_t variant) {
     set_up_elsewhere(variant);
     there.mail->state = MAIL_WRITING;

@@ -36,7 +36,7 @@ static void frail_close(void *device) {
     (void)device;
 }
 
-/* The device `broken` is; DEVICES: none is. */
+/* The device of number `broken` is broken; DEVICES: none is. */
 static void set_up_frail(uint64_t variant, uint32_t broken, frugal_alone alone) {
     frugal_table table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .high = 1};
     frugal_desc desc = {.tables = &table,
@@ -80,8 +80,8 @@ static void lose(uint32_t d) {
 
 /* >>losses */
 
-/* What the device kept is lost with it. A drain asks the devices in their order, and waits for those that are at work;
- * so it matters whether one comes after the device that is lost. */
+/* What the device kept is lost with it. A drain asks the devices in their order, and waits for those that are at work.
+ * So it matters whether another device comes after the lost one. */
 static uint32_t keeper;
 
 static void set_up_keeper(uint64_t variant) {
@@ -97,7 +97,7 @@ static void find_or_hear(int number) {
     if (number == 0) {
         check_device_lost(w.f, keeper);
     } else if (number == 1) {
-        EXPLORE_EXPECT(!is_drained(w.f)); /* it is kept still, or known to be lost */
+        EXPLORE_EXPECT(!is_drained(w.f)); /* the row is still kept, or known to be lost */
     } else {
         frugal_status status = number == 2 ? frugal_drain(w.f) : frugal_read_rows(w.f, &one, read, NULL);
         if (number == 2) EXPLORE_EXPECT(status == FRUGAL_ERR_LOST);
@@ -109,7 +109,7 @@ static void lose_or_drain(int number) { /* these two alone */
     find_or_hear(2 * number);
 }
 
-/* A row that was written back is read by who finds that nothing is kept. */
+/* A row that was written back is read by a thread that finds that nothing is kept. */
 static void set_up_kept_row(uint64_t variant) {
     set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     frugal_count_kept(w.f, 0, 1, 0, 1);
@@ -125,7 +125,8 @@ static void write_back_or_read(int number) {
     }
 }
 
-/* After the loss of device 0 the other one is still updating a row in place; who reads the table waits for it. */
+/* After the loss of device 0 the other one is still updating a row in place; a thread that reads the table waits for
+ * it. */
 static void set_up_writing(uint64_t variant) {
     set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
     w.f->devices[1].updated = 1;
@@ -207,8 +208,8 @@ static void follow_or_recall(int number) {
     }
 }
 
-/* Both devices have done step 0, and nobody has polled them; then one of them is lost. Who drains finds the step closed
- * and flushed. */
+/* Both devices have done step 0, and no thread has polled them; then one of them is lost. A thread that drains finds
+ * the step closed and flushed. */
 static void set_up_done(uint64_t variant) {
     set_up_frail(variant, (uint32_t)(variant % DEVICES), FRUGAL_ALONE_STAGED);
     for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, 1);
@@ -226,7 +227,7 @@ static void poll_or_drain(int number) {
         expect_ok(frugal_drain(w.f));
 }
 
-/* Or one of them has refused recalls to the last. */
+/* Or one of them has refused its last recall, after which training ends. */
 static void refuse_or_drain(int number) {
     if (number == 1) {
         expect_ok(frugal_drain(w.f));

@@ -1,6 +1,5 @@
-/* serving.h - threads that look up in the version that is served, and one that takes over newer versions. A version is
- * its step alone here: what makes and frees the rest is neither concurrent nor a matter of order. Part of
- * explore_runtime.c. */
+/* serving.h - threads that look up in the version that is served, and one that takes over newer versions. Here a
+ * version is only its step: no other thread takes part in making and freeing the rest. Part of explore_runtime.c. */
 #ifndef SERVING_H
 #define SERVING_H
 

@@ -1,7 +1,7 @@
 /* sharing.h - two instances, each with one device, share one or two workers. Each trainer closes its instance as soon
- * as it has finished, whatever the workers are doing; the second instance may join them only when it begins to train.
- * A stream that waits at gates depends on the workers alone, and may be slow as long as the other instance has work.
- * Part of explore_runtime.c. */
+ * as it has finished, whatever the workers are doing; the second instance joins the workers when it is opened, or only
+ * when it begins to train. A stream that waits at gates depends on the workers alone, and may be slow as long as the
+ * other instance has work. Part of explore_runtime.c. */
 #ifndef SHARING_H
 #define SHARING_H
 

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PEERS_SUMMED = 1000 }; /* ranks that are summed up one by one; beyond, the integral is as good */
+enum { PEERS_SUMMED = 1000 }; /* ranks that are summed up one by one; beyond, the integral is accurate enough */
 
 /* The sum of r ^ -skew over the ranks r from `from` + 1 to `to`. */
 static double peers_mass(double from, double to, double skew) {
     double sum = 0;
     for (; from < to && from < PEERS_SUMMED; from++) sum += pow(from + 1, -skew);
     if (from >= to) return sum;
-    double low = from + .5, high = to + .5; /* each rank from its half before to its half after */
+    double low = from + .5, high = to + .5; /* each rank r from r - 1/2 to r + 1/2 */
     return sum + (fabs(skew - 1) < 1e-9 ? log(high / low) : (pow(high, 1 - skew) - pow(low, 1 - skew)) / (1 - skew));
 }
 
@@ -59,7 +59,7 @@ int peers_read_levels(frugal_place_level *levels, uint32_t *n, const char *path,
         line[strcspn(line, "#")] = 0;
         if (!line[strspn(line, " \t\r\n")]) continue;
         if (*n == PEERS_MOST_LEVELS)
-            status = program_fail(error, "--levels %.200s has more than %d levels; merge rows of like touches", path,
+            status = program_fail(error, "--levels %.200s has more than %d levels; merge rows of similar touches", path,
                                   PEERS_MOST_LEVELS);
         else if (peers_read_line(&levels[*n], line))
             status = program_fail(error, "--levels %.200s, line %" PRIu32 ": '%.*s' must be touches and rows", path, at,

@@ -1,4 +1,4 @@
-/* Reading machines, and those of UGache's evaluation. */
+/* Machines: read from files, and those of UGache's evaluation. */
 #include "tools/peers/machine.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 enum { PEERS_MOST_NUMBERS = FRUGAL_PLACE_MAX_DEVICES + 3, PEERS_LARGEST_FILE = 1 << 20 };
 
-/* The numbers of a line, up to a comment; -1: one is none, or there are too many. */
+/* The numbers of a line, up to a comment; -1: one is not a number of 0 or more, or there are too many. */
 static int peers_numbers(const char *line, size_t length, double *numbers) {
     char text[4096], *at = text, *end;
     int n = 0;
@@ -110,7 +110,7 @@ int peers_read_machine(peers_machine *m, const char *path, program_error *error)
  * x16 reach. */
 const char *const peers_likes[] = {"4xV100", "8xV100", "8xA100", NULL};
 
-/* Figure 3 (b), as `nvidia-smi topo -m` shows a DGX-1: links of a GPU to those before it. */
+/* Figure 3 (b), as `nvidia-smi topo -m` shows a DGX-1: links of a GPU to the GPUs before it. */
 static const char peers_mesh[8][9] = {"", "1", "12", "212", "2---", "-2--1", "--1-12", "---1212"};
 
 static double peers_of_like(int like, uint32_t i, uint32_t j) {

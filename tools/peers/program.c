@@ -68,7 +68,7 @@ static double peers_write_host(const peers_program *p, uint32_t i, int by_root, 
     return writes;
 }
 
-/* Its slowest source, and its cores. */
+/* The time of device i: its slowest source, and its cores. */
 static void peers_write_times(const peers_program *p, uint32_t i) {
     const frugal_place_machine *m = p->m;
     double links = 0, host_share = m->host_share == 0 ? .0625 : m->host_share;

@@ -36,7 +36,7 @@ class Processes:
     Rank 0 alone may drain, save, cancel, view and read rows, and make a state_dict; elsewhere these raise
     frugal.errors.ProcessError. It must wait before them, and before close, until all others have made their last
     backward or have called `finish`: torch.distributed.barrier() does that. Otherwise drain leaves out steps that some
-    device has not updated, or raises BusyError, and close ends training elsewhere with LostError.
+    device has not updated, or raises BusyError, and close ends training elsewhere with Stopped.
 
     `rank`, `world_size`: None: RANK and WORLD_SIZE of the environment, which torchrun sets; 0 and 1 where they are not
     set. One process is as no `processes`. `name`: of the run, at most 48 bytes, by which the others find rank 0; None:

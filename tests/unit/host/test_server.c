@@ -400,7 +400,7 @@ static void test_refusals(void **state) {
     saved_teardown(NULL), saved_setup(NULL);
     open_world(&other, 6, FRUGAL_SGD); /* another dim */
     desc.from = saves_of(&other, 0);
-    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 are served", "and 6");
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 are served", "of dim 6");
     frugal_serve_close(s);
     frugal_serve_close(NULL);
     close_world(&other);

@@ -192,7 +192,7 @@ static void test_rows_are_being_applied(void **state) {
     int named = 0;
     for (const char *at = frugal_message(); (at = strstr(at, "(a thread")); at++) named++;
     assert_int_equal(5, named);
-    snprintf(text, sizeof text, "row %u is being applied by a thread that has not finished", work[0].row);
+    snprintf(text, sizeof text, "an update of row %u is being applied by a thread that has not finished", work[0].row);
     assert_stuck(read_one(&r, work[0].row), "read_rows", text);
     assert_stuck(frugal_drain(r.f), "1 of 1 committed steps are closed", "rows are not flushed");
     flush_taken(r.f, work, n);
