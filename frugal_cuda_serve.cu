@@ -1,5 +1,6 @@
 /* frugal_cuda_serve.cu - tables that are only read, on GPUs (frugal_cuda_serve.h). It is compiled as frugal_cuda.cu is,
- * which it does not need.
+ * which it does not need. It has a copy of frugal_place.h's functions of its own: a program that makes plans defines
+ * FRUGAL_PLACE_IMPLEMENTATION in one of its files.
  *
  * Its parts, src/cuda/, each of which includes only parts above it in this list:
  *

@@ -18,6 +18,7 @@
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
+ *   size_limit.c  files that grow, up to the limit of their size
  *   region.c      memory that several processes share
  *   socket.c      messages between processes
  *   crc32c.c      the checksum of what is written to files
@@ -151,6 +152,7 @@
 #include "src/errors.c"
 #include "src/event.c"
 #include "src/memory.c"
+#include "src/size_limit.c"
 #include "src/region.c"
 #include "src/socket.c"
 #include "src/crc32c.c"

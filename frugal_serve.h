@@ -48,13 +48,13 @@ typedef struct frugal_server frugal_server;
 typedef struct frugal_served { /* where a version comes from: saves, or a file */
     const char *const *saved;  /* saved[n_saved]: a base, then its increments in order */
     uint32_t n_saved;
-    uint32_t part;    /* the instance, of a save of several */
+    uint32_t part;    /* the instance, of a save of several; not used with `file` */
     const char *file; /* a table's file, clean (its trainer has closed it) */
 } frugal_served;
 
 typedef struct frugal_serve_desc {
     frugal_served from;
-    uint32_t threads; /* that read saves, at open and refresh; 0: one for each processor; at most 16 */
+    uint32_t threads; /* that read saves, at open and refresh; 0: one for each processor; more work as 16 */
 } frugal_serve_desc;
 
 /* Opens a server with a first version. *out is NULL on failure. Errors: ARGUMENT (neither saves nor a file, or both),
@@ -72,9 +72,10 @@ FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal
 FRUGAL_API frugal_status frugal_serve_bags(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                            const frugal_bags *bags, float *pooled, uint64_t *step);
 
-/* Takes over a newer version, or an older one. It must have the same layout: number of tables, their rows, dim. Returns
- * when all lookups of the old version have returned. The calling thread does work; give it a low priority where lookups
- * need all processors. Errors: as frugal_serve_open; FILE (another layout). */
+/* Takes over a newer version, or an older one. It must have the same layout: number of tables, their rows, dim. Saves
+ * whose rows are in memory already are not read again. Returns when all lookups of the old version have returned. The
+ * calling thread does work; give it a low priority where lookups need all processors. Errors: as frugal_serve_open;
+ * FILE (another layout). */
 FRUGAL_API frugal_status frugal_serve_refresh(frugal_server *server, const frugal_served *from);
 
 typedef struct frugal_serve_info {
@@ -104,6 +105,7 @@ typedef struct frugal_served_memory {
     uint32_t held; /* the library's */
 } frugal_served_memory;
 FRUGAL_API frugal_status frugal_serve_hold(frugal_server *server, frugal_served_memory *out);
+/* NULL is accepted, and does nothing. */
 FRUGAL_API void frugal_serve_release(frugal_server *server, const frugal_served_memory *memory);
 
 #ifdef __cplusplus

@@ -117,9 +117,11 @@ static double train(frugal_server *s, int width) {
 }
 
 int main(int argc, char **argv) {
+    static const char usage[] = "usage: features [NODES]    NODES: 8 to 4000000000 [100000]\n";
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(usage, stdout) < 0 || fflush(stdout) ? 1 : 0;
     if (argc > 1) nodes = strtoull(argv[1], NULL, 10) / GROUPS * GROUPS;
     if (argc > 2 || nodes < GROUPS || nodes > 4000000000) {
-        fputs("usage: features [NODES]\n", stderr);
+        fputs(usage, stderr);
         return 2;
     }
     if (!(links = malloc(nodes * sizeof *links))) return 1;
@@ -130,5 +132,6 @@ int main(int argc, char **argv) {
            (unsigned long long)nodes, 100 * alone, 100 * together);
     frugal_serve_close(s);
     free(links);
+    if (fflush(stdout)) return perror("features: cannot write the result"), 1;
     return together > alone + .2 ? 0 : 1;
 }

@@ -28,17 +28,21 @@ static uint64_t rows = 1000000, dim = 32, tables = 26, keys = 128, changed = 100
 static uint32_t threads = 1;
 static double seconds = 2, skew = 3;
 static const char *saved, *refreshed, *folder = "/tmp";
+static int made_up; /* an option of what is made up is given */
 static int json, help;
 
 static const options_entry entries[] = {
     {"saved", OPTIONS_TEXT, &saved, .value = "FILES", .help = "serve these: a base and its increments, with commas"},
     {"refresh", OPTIONS_TEXT, &refreshed, .value = "FILES",
      .help = "what is taken over in the middle: increments that continue --saved, or a base"},
-    {"rows", OPTIONS_WHOLE64, &rows, 1, 4e9, .help = "rows of what is made up, in all its tables together"},
-    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .help = "floats a row, of what is made up"},
-    {"tables", OPTIONS_WHOLE64, &tables, 1, MOST_TABLES, .help = "tables of what is made up"},
-    {"changed", OPTIONS_WHOLE64, &changed, 1, 1 << 24, .help = "rows in the increment that is made up"},
-    {"folder", OPTIONS_TEXT, &folder, .value = "DIR", .help = "where the made-up saves are, during the run"},
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4e9, .given = &made_up,
+     .help = "rows of what is made up, in all its tables together"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, .given = &made_up, .help = "floats a row, of what is made up"},
+    {"tables", OPTIONS_WHOLE64, &tables, 1, MOST_TABLES, .given = &made_up, .help = "tables of what is made up"},
+    {"changed", OPTIONS_WHOLE64, &changed, 1, 1 << 24, .given = &made_up,
+     .help = "rows in the increment that is made up"},
+    {"folder", OPTIONS_TEXT, &folder, .value = "DIR", .standard = "/tmp",
+     .help = "where files are during the run: the saves of what is made up; the whole table, for the comparison"},
     {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "keys of each table in a request"},
     {"skew", OPTIONS_REAL, &skew, 1, 100, .help = "of the keys: rank = rows x u ^ skew, of uniform u; 1: uniform"},
     {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "threads that look up"},
@@ -50,6 +54,12 @@ static const options_entry entries[] = {
 
 static void fail(const char *what) {
     fprintf(stderr, "serve: %s\n", what);
+    exit(1);
+}
+/* Ctrl-C: what was made is removed at exit. */
+static void stop_if_signalled(void) {
+    if (!program_signalled) return;
+    fprintf(stderr, "serve: ended by %s\n", program_signal());
     exit(1);
 }
 static void check(frugal_status status) {
@@ -72,11 +82,21 @@ static uint64_t draw_key(uint64_t *state, uint64_t n) {
 
 /* ---- A table that is made up --------------------------------------------------------------------------- */
 
-static char made[2][512]; /* a base, and an increment */
+static char made[2][4096]; /* a base, and an increment */
 
 static void remove_made(void) {
     for (int i = 0; i < 2; i++)
         if (made[i][0]) unlink(made[i]);
+}
+
+/* A name is noted when the file is this program's. */
+static void save_made(frugal *f, int i) {
+    char path[sizeof *made];
+    if (snprintf(path, sizeof path, "%s/frugal_serve.%ld.%d", folder, (long)getpid(), i) >= (int)sizeof path)
+        fail("the path of --folder is too long");
+    check(frugal_save(&f, 1, &(frugal_save_desc){.path = path, .increment = i}));
+    memcpy(made[i], path, sizeof path);
+    stop_if_signalled();
 }
 
 /* One step on `changed` rows lies between the base and the increment. */
@@ -86,7 +106,6 @@ static void make_saves(void) {
     for (uint64_t t = 0; t < tables; t++)
         list[t] = (frugal_table){
             .rows = rows / tables + (t < rows % tables), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
-    if (rows < tables) fail("--rows is below --tables; give more rows");
     frugal_desc desc = {.tables = list,
                         .n_tables = (uint32_t)tables,
                         .dim = (uint32_t)dim,
@@ -96,14 +115,12 @@ static void make_saves(void) {
     uint64_t *some = malloc(changed * sizeof *some), state = 1;
     float *grads = calloc(changed, dim * sizeof *grads);
     if (!some || !grads) fail("out of memory for --changed rows");
-    for (int i = 0; i < 2; i++)
-        snprintf(made[i], sizeof made[i], "%.400s/frugal_serve.%ld.%d", folder, (long)getpid(), i);
     atexit(remove_made);
     fprintf(stderr, "making a table of %" PRIu64 " rows, and saving it\n", rows);
     check(frugal_open(&desc, &f));
     check(frugal_cpu_attach(f, 0, NULL));
     check(frugal_drain(f));
-    check(frugal_save(&f, 1, &(frugal_save_desc){.path = made[0]}));
+    save_made(f, 0);
     for (uint64_t i = 0; i < changed; i++) some[i] = draw_key(&state, list[0].rows);
     for (uint64_t i = 0; i < changed * dim; i++) grads[i] = 0.5f;
     frugal_keys batch = {.table = 0, .keys = some, .n = (uint32_t)changed};
@@ -111,7 +128,7 @@ static void make_saves(void) {
     check(frugal_lookup(f, 0, 0, NULL));
     check(frugal_update(f, 0, 0, &(frugal_gradients){.grads = grads, .lr = 0.1f}));
     check(frugal_drain(f));
-    check(frugal_save(&f, 1, &(frugal_save_desc){.path = made[1], .increment = 1}));
+    save_made(f, 1);
     check(frugal_close(f));
     free(some), free(grads);
 }
@@ -203,14 +220,21 @@ static void open_readers(reader *readers) {
     }
 }
 
+static void fail_plain(const char *name) {
+    fprintf(stderr, "serve: no file for the comparison: %s: %s; give another --folder\n", name, strerror(errno));
+    exit(1);
+}
+
 /* Writes the table, as it is served, to a file that has no name, and maps it. */
 static void map_plain(void) {
-    char name[512];
+    char name[4096];
     uint64_t all = 0, some[4096];
-    snprintf(name, sizeof name, "%.400s/frugal_serve.%ld.plain", folder, (long)getpid());
+    if (snprintf(name, sizeof name, "%s/frugal_serve.%ld.plain", folder, (long)getpid()) >= (int)sizeof name)
+        fail("the path of --folder is too long");
     int file = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0 || unlink(name)) fail_plain(name);
     float *part = malloc(4096 * dim * sizeof *part);
-    if (file < 0 || !part || unlink(name)) fail("no file for the comparison; give another --folder");
+    if (!part) fail("out of memory for the comparison");
     for (uint64_t t = 0; t < tables; t++)
         for (uint64_t at = 0, n; at < table_rows[t]; at += n, all += n) {
             n = table_rows[t] - at < 4096 ? table_rows[t] - at : 4096;
@@ -218,8 +242,9 @@ static void map_plain(void) {
             frugal_keys segment = {.table = (uint32_t)t, .keys = some, .n = (uint32_t)n};
             check(frugal_serve_lookup(server, &segment, 1, part, NULL));
             size_t bytes = n * dim * sizeof *part;
-            if (write(file, part, bytes) != (ssize_t)bytes)
-                fail("the file for the comparison cannot be written; give another --folder");
+            errno = ENOSPC; /* if a part is written */
+            if (write(file, part, bytes) != (ssize_t)bytes) fail_plain(name);
+            stop_if_signalled();
         }
     void *map = mmap(NULL, all * dim * sizeof *part, PROT_READ, MAP_SHARED, file, 0);
     if (map == MAP_FAILED) fail(strerror(errno));
@@ -241,7 +266,7 @@ static uint32_t split(char *text, const char **files, uint32_t n) {
 
 static void rest(double s) {
     struct timespec left = {(time_t)s, (long)((s - floor(s)) * 1e9)};
-    while (nanosleep(&left, &left) && errno == EINTR) continue;
+    while (nanosleep(&left, &left) && errno == EINTR && !program_signalled) continue;
 }
 
 typedef struct results {
@@ -253,7 +278,7 @@ typedef struct results {
 /* Takes over the newer and the older version in turns, for the length of a phase. */
 static void refresh_on(const frugal_served *older, const frugal_served *newer, results *r) {
     double since = clock_us();
-    while (r->refreshes == 0 || clock_us() - since < seconds * 1e6) {
+    while (r->refreshes == 0 || (clock_us() - since < seconds * 1e6 && !program_signalled)) {
         check(frugal_serve_refresh(server, r->refreshes % 2 ? older : newer));
         if (r->refreshes++ == 0) r->first_s = (clock_us() - since) * 1e-6;
     }
@@ -274,9 +299,11 @@ static void run_phases(const frugal_served *older, const frugal_served *newer, r
             refresh_on(older, newer, r);
         else
             rest(seconds);
+        if (program_signalled) break;
     }
     atomic_store(&now, PHASES);
     for (uint32_t i = 0; i < threads; i++) pthread_join(readers[i].thread, NULL), plain_sum += readers[i].sum;
+    stop_if_signalled();
     for (int p = BEFORE; p < PHASES; p++) r->of[p] = percentiles_of(readers, (phase)p);
 }
 
@@ -337,6 +364,29 @@ static void run(void) {
     frugal_serve_close(server);
 }
 
+/* Is a file's name missing in the list? */
+static int has_gap(const char *list) {
+    size_t n = strlen(list);
+    return n == 0 || list[0] == ',' || list[n - 1] == ',' || strstr(list, ",,");
+}
+
+/* What can be seen only from several options together. */
+static int check_options(program_error *error) {
+    if (!saved != !refreshed)
+        return program_fail(error, "--%s is given alone; give --saved and --refresh, or neither",
+                            saved ? "saved" : "refresh");
+    if (saved && made_up)
+        return program_fail(error, "--rows, --dim, --tables and --changed are for a table that is made up, and --saved "
+                                   "has one; leave them out");
+    if (saved && (has_gap(saved) || has_gap(refreshed)))
+        return program_fail(error, "--%s '%s' lacks a file's name", has_gap(saved) ? "saved" : "refresh",
+                            has_gap(saved) ? saved : refreshed);
+    if (rows < tables)
+        return program_fail(error, "--rows %" PRIu64 " is less than --tables %" PRIu64 "; each table needs a row", rows,
+                            tables);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     program_error error;
     options_table table = {.program = "serve",
@@ -349,15 +399,16 @@ int main(int argc, char **argv) {
         fprintf(stderr, "serve: %s\n", error.text);
         return 2;
     }
-    if (!saved != !refreshed) {
-        fprintf(stderr, "serve: --%s is given alone; give --saved and --refresh, or neither\n",
-                saved ? "saved" : "refresh");
+    if (!help && check_options(&error)) {
+        fprintf(stderr, "serve: %s\n", error.text);
         return 2;
     }
-    if (help)
+    if (help) {
         options_help(&table);
-    else
+    } else {
+        program_catch_signals();
         run();
+    }
     if (program_flush(stdout, "the result", &error)) fail(error.text);
     return 0;
 }

@@ -162,38 +162,6 @@ static int share_lock(int file) {
 
 /* >>writing */
 
-typedef struct size_signal { /* the state of SIGXFSZ before */
-    sigset_t mask;
-    int pending;
-} size_signal;
-
-static int is_size_pending(void) {
-    sigset_t pending;
-    sigemptyset(&pending);
-    sigpending(&pending);
-    return sigismember(&pending, SIGXFSZ);
-}
-
-/* From here on, writing beyond the limit of a file's size is an error (EFBIG), not a signal. */
-static size_signal hold_size_signal(void) {
-    size_signal saved;
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGXFSZ);
-    saved.pending = is_size_pending();
-    pthread_sigmask(SIG_BLOCK, &one, &saved.mask);
-    return saved;
-}
-
-static void release_size_signal(const size_signal *saved) {
-    sigset_t one;
-    int taken;
-    sigemptyset(&one);
-    sigaddset(&one, SIGXFSZ);
-    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* our write's: it returned an error as well */
-    pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
-}
-
 /* Writes data[bytes] at `at`, all of it. Returns an errno. */
 static int write_at(int file, const void *data, size_t bytes, uint64_t at) {
     const unsigned char *from = data;

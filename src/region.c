@@ -61,14 +61,6 @@ static void unmap_part(void *memory, uint64_t bytes) {
     if (memory) munmap(memory, whole_pages((size_t)bytes));
 }
 
-/* Gives a part of a file its pages. Returns an errno. On older systems a signal interrupts and undoes it. */
-static int reserve_pages(int file, uint64_t at, size_t bytes) {
-    int error;
-    do error = posix_fallocate(file, (off_t)at, (off_t)bytes);
-    while (error == EINTR);
-    return error;
-}
-
 /* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
  * default, and then a random row costs a page walk, and each process a page fault for each small page that it touches.
  * So each piece of 2 MiB gets one small page, and is then collapsed into a huge one (Linux 6.1 and later). Returns the
@@ -100,7 +92,7 @@ static int make_resident(int file, memory_part part, void *memory) {
 static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     uint64_t unit = is_mapped((size_t)bytes) ? HUGE_PAGE : SMALL_PAGE;
     memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
-    if (bytes > SIZE_MAX / 4 || ftruncate(f->region_file, (off_t)(made.at + whole_pages((size_t)bytes)))) return 0;
+    if (bytes > SIZE_MAX / 4 || set_file_size(f->region_file, made.at + whole_pages((size_t)bytes))) return 0;
     f->region_used = made.at + whole_pages((size_t)bytes), *part = made;
     return 1;
 }

@@ -547,7 +547,8 @@ static frugal_status check_chain(const saved_reader *before, const saved_reader 
         return frugal_fail(FRUGAL_ERR_FILE, "a base comes after the first of `saved`; only increments may: %s",
                            r->name);
     if (r->head.base != before->head.base)
-        return frugal_fail(FRUGAL_ERR_FILE, "the increment belongs to another base: %s", r->name);
+        return frugal_fail(FRUGAL_ERR_FILE, "the increment belongs to another base, which is to be given before it: %s",
+                           r->name);
     if (r->head.parent != before->head.id || r->head.sequence != before->head.sequence + 1 ||
         r->head.parts != before->head.parts)
         return frugal_fail(FRUGAL_ERR_FILE,

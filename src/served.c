@@ -125,6 +125,7 @@ static frugal_status map_served(served *v, const served *before) {
     v->bytes = whole_pages((size_t)(s->rows * s->weights_stride * sizeof(float)));
     v->is_private = before != NULL;
     memory_part whole = {0, v->bytes};
+    int error;
     if (before)
         v->file = fcntl(before->file, F_DUPFD_CLOEXEC, 0);
     else
@@ -135,7 +136,9 @@ static frugal_status map_served(served *v, const served *before) {
         v->map = allocate_memory(&(frugal_desc){0}, v->bytes, SMALL_PAGE); /* a system without such files */
     else if (before)
         v->map = map_private(v->file, v->bytes);
-    else if (!ftruncate(v->file, (off_t)v->bytes))
+    else if ((error = set_file_size(v->file, v->bytes)))
+        return fail_system("make the memory that versions share", error, v->f->desc.saved[0]);
+    else
         v->map = map_part(v->file, whole);
     int has_memory = v->map && (v->file < 0 || before || make_resident(v->file, whole, v->map));
     if (!has_memory) return fail_memory("the table", v->bytes);

@@ -239,6 +239,7 @@ frugal_status frugal_serve_hold(frugal_server *s, frugal_served_memory *out) {
 }
 
 void frugal_serve_release(frugal_server *s, const frugal_served_memory *memory) {
+    if (!s || !memory) return;
     end_serving(s, &s->versions[memory->held]);
 }
 

@@ -87,8 +87,9 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     memcpy(header, page, sizeof *header);
     int ours = has_magic(header);
     if (ours && header->version == SAVED_BLOCK_MAGIC)
-        return frugal_fail(FRUGAL_ERR_FILE, "a mapped table is wanted, and this is a save; choose another name: %s",
-                           name);
+        return frugal_fail(
+            FRUGAL_ERR_FILE,
+            "a mapped table is wanted, and this is a save; give it as `saved`, or choose another name: %s", name);
     if (!ours && bytes == old)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file has no header, and the size of a table of version 0.1 (%llu bytes); if it is one, "

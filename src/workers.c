@@ -192,7 +192,7 @@ static void open_worker_event(frugal_workers *w, int shares) {
     w->event_file = shares ? make_memory_file("frugal event") : -1;
     if (w->event_file < 0) return;
     void *memory = NULL;
-    if (!ftruncate(w->event_file, SMALL_PAGE)) memory = map_part(w->event_file, event_part);
+    if (!set_file_size(w->event_file, SMALL_PAGE)) memory = map_part(w->event_file, event_part);
     if (memory) {
         w->event = memory;
     } else {

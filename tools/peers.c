@@ -120,11 +120,12 @@ static int run(program_error *error) {
         n = peers_zipf(levels, 256, rows, skew, (double)touches); /* as many as a byte has */
     }
     m.machine.row_bytes = dim * sizeof(float), m.machine.writes = writes, m.machine.host_share = host_share;
+    m.machine.capacity = (uint64_t)(caches.values[0] * (double)rows);
+    if (lp_path && write_lp(&m.machine, levels, n, error)) return -1;
     if (!json)
         puts("cache   policy              ms    own %  peers   host   rows, and the share of devices that keep each");
     for (uint32_t c = 0; c < caches.n; c++) {
         m.machine.capacity = (uint64_t)(caches.values[c] * (double)rows);
-        if (c == 0 && lp_path && write_lp(&m.machine, levels, n, error)) return -1;
         for (int policy = 0; policy < 4; policy++) {
             frugal_place_plan plan;
             double since = program_now();
