@@ -73,4 +73,32 @@ static inline uint32_t version_of(const world *w, uint64_t step) {
     return v;
 }
 
+/* Looks up keys of both tables, at random. Returns the version that was seen, or VERSIONS if the rows are not all
+ * those of one version. */
+static inline uint32_t look_up_some(const world *w, frugal_server *s, test_random *r) {
+    uint64_t first[40], step = 0;
+    int32_t second[30];
+    uint32_t n = (uint32_t)test_below(r, 41), m = (uint32_t)test_below(r, 31);
+    float rows[70 * 64];
+    for (uint32_t i = 0; i < n; i++)
+        first[i] = test_below(r, test_chance(r, 50) ? 6 : FIRST_ROWS); /* hot rows change */
+    for (uint32_t i = 0; i < m; i++) second[i] = (int32_t)test_below(r, test_chance(r, 50) ? 6 : SECOND_ROWS);
+    const frugal_keys segments[2] = {{.table = 0, .keys = first, .n = n}, {.table = 1, .keys32 = second, .n = m}};
+    if (frugal_serve_lookup(s, segments, 2, rows, &step) != FRUGAL_OK) return VERSIONS;
+    uint32_t v = version_of(w, step), good = v < VERSIONS;
+    for (uint32_t i = 0; good && i < n + m; i++) {
+        uint64_t row = i < n ? first[i] : FIRST_ROWS + (uint64_t)second[i - n];
+        good = !memcmp(rows + i * w->dim, w->tables[v] + row * w->dim, w->dim * sizeof(float));
+    }
+    return good ? v : VERSIONS;
+}
+
+static inline void expect_version(const world *w, frugal_server *s, uint32_t v) {
+    test_random r = {.seed = v};
+    frugal_serve_info info;
+    for (int i = 0; i < 100; i++) assert_int_equal(look_up_some(w, s, &r), v);
+    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
+    assert_true(info.rows == ROWS && info.step == w->steps[v] && info.n_tables == 2 && info.dim == w->dim);
+}
+
 #endif /* SERVED_WORLD_H */

@@ -1,5 +1,6 @@
 /* test_server.c - frugal_serve.h: lookups have the rows of one version, from saves and from a file; newer versions are
  * taken over while threads look up; what is shared and what is refused. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,38 +9,12 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/host/served_world.h"
 
 enum { READERS = 3 };
-
-/* Looks up keys of both tables, at random. Returns the version that was seen, or VERSIONS if the rows are not all
- * those of one version. */
-static uint32_t look_up(const world *w, frugal_server *s, test_random *r) {
-    uint64_t first[40], step = 0;
-    int32_t second[30];
-    uint32_t n = (uint32_t)test_below(r, 41), m = (uint32_t)test_below(r, 31);
-    float rows[70 * 64];
-    for (uint32_t i = 0; i < n; i++)
-        first[i] = test_below(r, test_chance(r, 50) ? 6 : FIRST_ROWS); /* hot rows change */
-    for (uint32_t i = 0; i < m; i++) second[i] = (int32_t)test_below(r, test_chance(r, 50) ? 6 : SECOND_ROWS);
-    const frugal_keys segments[2] = {{.table = 0, .keys = first, .n = n}, {.table = 1, .keys32 = second, .n = m}};
-    if (frugal_serve_lookup(s, segments, 2, rows, &step) != FRUGAL_OK) return VERSIONS;
-    uint32_t v = version_of(w, step), good = v < VERSIONS;
-    for (uint32_t i = 0; good && i < n + m; i++) {
-        uint64_t row = i < n ? first[i] : FIRST_ROWS + (uint64_t)second[i - n];
-        good = !memcmp(rows + i * w->dim, w->tables[v] + row * w->dim, w->dim * sizeof(float));
-    }
-    return good ? v : VERSIONS;
-}
-
-static void expect_version(const world *w, frugal_server *s, uint32_t v) {
-    test_random r = {.seed = v};
-    frugal_serve_info info;
-    for (int i = 0; i < 100; i++) assert_int_equal(look_up(w, s, &r), v);
-    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
-    assert_true(info.rows == ROWS && info.step == w->steps[v] && info.n_tables == 2 && info.dim == w->dim);
-}
 
 /* >>versions */
 
@@ -138,6 +113,44 @@ static void test_file(void **state) {
     desc.saved = NULL, desc.n_saved = 0; /* it is a trainer's again */
     assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
     frugal_close(f);
+    free(path);
+    close_world(&w);
+}
+
+/* A file that is torn, cut, or whose list of tables is damaged, is refused. */
+static void test_bad_files(void **state) {
+    (void)state;
+    world w;
+    rig r = {.lr = 0.25f};
+    frugal_server *s = NULL;
+    char *path = strdup(saved_path("table"));
+    const frugal_serve_desc desc = {.from = {.file = path}};
+    open_world(&w, 5, FRUGAL_SGD);
+    frugal_desc made = world_desc(5, FRUGAL_SGD);
+    made.file = path;
+    pid_t child = fork();
+    if (child == 0) { /* a trainer that does not close it */
+        rig_open(&r, &made);
+        rig_train(&r, 1);
+        _exit(0);
+    }
+    assert_int_equal(child, waitpid(child, NULL, 0));
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "is torn", path);
+    assert_int_equal(0, unlink(path));
+    rig_open(&r, &made);
+    rig_finish(&r, 0);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    off_t bytes = lseek(file, 0, SEEK_END);
+    assert_int_equal(0, ftruncate(file, bytes - 4096));
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "truncated", path);
+    assert_int_equal(0, ftruncate(file, bytes));
+    unsigned char one;
+    assert_int_equal(1, pread(file, &one, 1, 4096)); /* the list of tables, behind the header */
+    one ^= 1;
+    assert_int_equal(1, pwrite(file, &one, 1, 4096));
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "list of tables", path);
+    assert_null(s);
+    close(file);
     free(path);
     close_world(&w);
 }
@@ -252,7 +265,7 @@ static void *read_on(void *argument) {
     reader *me = argument;
     test_random r = {.seed = me->seed};
     while (!__atomic_load_n(me->stop, __ATOMIC_RELAXED)) {
-        me->seen[look_up(me->w, me->s, &r)]++;
+        me->seen[look_up_some(me->w, me->s, &r)]++;
         atomic_fetch_add(&me->lookups, 1);
     }
     return NULL;
@@ -383,7 +396,8 @@ static void test_refusals(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(NULL, bad, 1, rows, &step), "no server", "");
     const frugal_keys good = {.table = 0, .keys = &key, .n = 1};
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_lookup(s, &good, 1, NULL, &step), "`rows` is NULL", "");
-    const uint32_t falls[] = {0, 1, 0}, misses[] = {0, 2};
+    const uint32_t falls[] = {0, 1, 0}, misses[] = {0, 2}, offsets[] = {0, 1}, behind[] = {1, 1};
+    frugal_serve_info info;
     frugal_bags bags = {.n_bags = 2, .offsets = falls};
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "offset 2 is 0",
                  "one before");
@@ -392,6 +406,23 @@ static void test_refusals(void **state) {
     bags.stride = 4;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "stride of 4", "rows have 5");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, NULL, rows, &step), "no bags", "");
+    bags = (frugal_bags){.n_bags = 1, .offsets = offsets, .pooling = (frugal_pooling)2};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "pooling 2", "1 (mean");
+    bags.pooling = FRUGAL_POOL_MEAN, bags.weights = rows;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "with weights", "");
+    bags = (frugal_bags){.n_bags = 1, .offsets = offsets};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, NULL, &step), "no array", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(NULL, &good, 1, &bags, rows, &step), "no server", "");
+    assert_fails(FRUGAL_ERR_KEY, frugal_serve_bags(s, &bad[1], 1, &bags, rows, &step), "key -1", "");
+    bags.offsets = behind;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "from 1 to 1", "1 keys");
+    bags.offsets = NULL;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "no offsets", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_get_info(NULL, &info), "no server", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_get_info(s, NULL), "`out` is NULL", "");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_hold(s, NULL), "`out` is NULL", "");
+    frugal_serve_release(s, NULL);
+    assert_true(frugal_serve_rows(NULL, 0) == 0 && frugal_serve_rows(s, 2) == 0);
     assert_true(step == 77);
     for (int i = 0; i < 64; i++) assert_memory_equal(&rows[i], "\x55\x55\x55\x55", 4);
     assert_int_equal(FRUGAL_OK, frugal_serve_lookup(s, NULL, 0, NULL, NULL)); /* nothing */
@@ -400,6 +431,19 @@ static void test_refusals(void **state) {
     open_world(&other, 6, FRUGAL_SGD); /* another dim */
     desc.from = saves_of(&other, 0);
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 are served", "of dim 6");
+    rig r = {.lr = 0.25f}; /* and in a table's file */
+    char *path = strdup(saved_path("table"));
+    frugal_desc table = world_desc(6, FRUGAL_SGD);
+    table.file = path;
+    rig_open(&r, &table);
+    rig_finish(&r, 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "dim 5 are served", path);
+    assert_int_equal(0, unlink(path));
+    table.n_tables = 1;
+    rig_open(&r, &table);
+    rig_finish(&r, 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "2 tables", path);
+    free(path);
     frugal_serve_close(s);
     frugal_serve_close(NULL);
     frugal_serve_release(NULL, NULL);
@@ -449,6 +493,7 @@ int main(void) {
         SAVED_CASE("test_saves, dim 32, row-wise state", test_saves, 2),
         SAVED_TEST(test_sharing),
         SAVED_TEST(test_file),
+        SAVED_TEST(test_bad_files),
         SAVED_TEST(test_parts),
         SAVED_TEST(test_held),
         SAVED_TEST(test_refresh_while_threads_look_up),
