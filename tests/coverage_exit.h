@@ -1,5 +1,5 @@
-/* coverage_exit.h - processes that tests fork end by _exit, which does not write what gcov has counted. This does. It is
- * included before everything else where coverage is counted. */
+/* coverage_exit.h - where coverage is counted, this is included before everything else: processes that tests fork end
+ * by _exit, which does not write what was counted. */
 #ifndef COVERAGE_EXIT_H
 #define COVERAGE_EXIT_H
 
