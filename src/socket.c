@@ -57,6 +57,21 @@ static socklen_t name_address(const char *name, struct sockaddr_un *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* The wait of a thread was interrupted, or the system is short of memory or descriptors. The thread tries again
+ * later. */
+static void pause_after_error(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* After a call on a socket: is it to be made again? Memory that is short now may be there soon: so a second is waited,
+ * because the other side would wait for the message much longer. */
+static int is_to_be_repeated(int *attempts) {
+    if (errno == EINTR) return 1;
+    if ((errno != ENOMEM && errno != ENOBUFS) || ++*attempts > 100) return 0;
+    pause_after_error();
+    return 1;
+}
+
 /* Sends a message, and descriptors with it. Returns an errno. A message is sent whole, because the socket keeps the
  * bounds of messages. */
 static int send_message(int socket, message *m, const file_list *files) {
@@ -74,8 +89,9 @@ static int send_message(int socket, message *m, const file_list *files) {
         memcpy(CMSG_DATA(&control.head), files->files, files->n * sizeof(int));
     }
     ssize_t sent;
+    int attempts = 0;
     do sent = sendmsg(socket, &head, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
+    while (sent < 0 && is_to_be_repeated(&attempts));
     return sent < 0 ? errno : 0;
 }
 
@@ -90,8 +106,9 @@ static int receive_message(int socket, message *m, file_list *files) {
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
     if (files) files->n = 0, head.msg_control = control.bytes, head.msg_controllen = sizeof control;
     ssize_t got;
+    int attempts = 0;
     do got = recvmsg(socket, &head, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && is_to_be_repeated(&attempts));
     const struct cmsghdr *c = files && got > 0 ? CMSG_FIRSTHDR(&head) : NULL;
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
         files->n = (uint32_t)LEAST((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), MOST_FILES);
@@ -117,12 +134,6 @@ static int watch_process(pid_t process) {
     (void)process;
     return -1;
 #endif
-}
-
-/* The wait of a thread was interrupted, or the system is short of memory or descriptors. The thread tries again
- * later. */
-static void pause_after_error(void) {
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
 static void close_file(int *file) {

@@ -1,0 +1,109 @@
+/* test_join_failing.c - opening an instance that others can join, joining it, and attaching a device there, while each
+ * call of the system fails in turn: a status says so, no descriptor stays open, and the next attempt works.
+ *
+ * The library is compiled into this program, with calls of the system that fail. Do not link frugal_flush.o. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "tests/unit/host/failing_system.h"
+
+#include "frugal_flush.c"
+
+#undef malloc
+#undef calloc
+#undef mmap
+#undef pthread_create
+#include <dirent.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include "tests/crew.h"
+
+static int open_files(void) {
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+static int is_expected(frugal_status status) {
+    return status == FRUGAL_ERR_MEMORY || status == FRUGAL_ERR_PROCESS || status == FRUGAL_ERR_WORKER ||
+           status == FRUGAL_ERR_FILE;
+}
+
+/* Joins, and attaches device 1, while the nth call fails. After a failure both work at the next attempt. */
+static int join_failing(const crew *c, int at) {
+    int before = open_files(), failed;
+    frugal *f;
+    let_files_fail(CALL_SYSTEM, at, ENOMEM, 0);
+    frugal_status status = frugal_join(c->name, 5, &f);
+    if (status == FRUGAL_OK) status = frugal_cpu_attach(f, 1, &c->cache);
+    failed = atomic_load(&failing_files.failures);
+    let_files_fail(0, 0, 0, 0);
+    if (status != FRUGAL_OK && (!failed || !is_expected(status))) {
+        fprintf(stderr, "# call %d: %d: %s\n", at, (int)status, frugal_message());
+        return CREW_WRONG;
+    }
+    int again = status != FRUGAL_OK;
+    frugal_close(f);
+    if (again) {
+        status = frugal_join(c->name, 5, &f);
+        if (status == FRUGAL_OK) status = frugal_cpu_attach(f, 1, &c->cache);
+        frugal_close(f);
+    }
+    if (status != FRUGAL_OK || open_files() != before) {
+        fprintf(stderr, "# call %d: once more: %d: %s, or descriptors stay open\n", at, (int)status, frugal_message());
+        return CREW_WRONG;
+    }
+    return failed ? CREW_ENDED : CREW_FINE;
+}
+
+static void test_failing_joins(void **state) {
+    (void)state;
+    int how = CREW_ENDED, at = 0;
+    while (how == CREW_ENDED) {
+        crew c;
+        frugal *f;
+        crew_init(&c, 1000 + (uint32_t)++at);
+        c.desc.devices = 2;
+        assert_int_equal(FRUGAL_OK, frugal_open(&c.desc, &f));
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) _exit(join_failing(&c, at));
+        how = crew_wait(child);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+    }
+    assert_int_equal(CREW_FINE, how);
+    assert_true(at > 30);
+}
+
+static void test_failing_opens(void **state) {
+    (void)state;
+    int before = open_files(), failures = 0;
+    for (int at = 1;; at++) {
+        crew c;
+        frugal *f;
+        crew_init(&c, 2 + (uint32_t)at);
+        c.desc.devices = 2;
+        let_files_fail(CALL_SYSTEM, at, ENOMEM, 0);
+        frugal_status status = frugal_open(&c.desc, &f);
+        int failed = atomic_load(&failing_files.failures);
+        let_files_fail(0, 0, 0, 0);
+        if (status != FRUGAL_OK && (!failed || !is_expected(status)))
+            fail_msg("call %d: %d: %s", at, (int)status, frugal_message());
+        frugal_close(f);
+        assert_int_equal(before, open_files());
+        if (!failed) break;
+        failures++;
+    }
+    assert_true(failures > 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failing_opens),
+        cmocka_unit_test(test_failing_joins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
