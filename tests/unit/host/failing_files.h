@@ -22,10 +22,10 @@
 
 static struct {
     atomic_int calls;    /* since it was set to zero */
-    int at;              /* this one fails, from 1 on; 0: none */
-    int error;           /* with this errno */
-    int for_ever;        /* all from then on fail */
-    int only;            /* a call (below), to count no other; 0: all */
+    atomic_int at;       /* this one fails, from 1 on; 0: none */
+    atomic_int error;    /* with this errno */
+    atomic_int for_ever; /* all from then on fail */
+    atomic_int only;     /* a call (below), to count no other; 0: all */
     atomic_int shorter;  /* reads and writes move at most so many bytes; 0: as many as there are */
     atomic_int failures; /* calls that failed */
     char log[64]; /* calls since it was emptied, a letter of CALL_LETTERS each; what comes behind 63 is left out */
@@ -49,11 +49,14 @@ enum {
 
 /* The nth of these calls (0: of all) from now fails with `error`; with `for_ever` all from then on. */
 static inline void let_files_fail(int call, int at, int error, int for_ever) {
-    failing_files.only = call, failing_files.at = at, failing_files.error = error;
-    failing_files.for_ever = for_ever;
+    atomic_store(&failing_files.at, 0); /* none, while the others are set */
+    atomic_store(&failing_files.error, error);
+    atomic_store(&failing_files.for_ever, for_ever);
     atomic_store(&failing_files.calls, 0);
     atomic_store(&failing_files.failures, 0);
     atomic_store(&failing_files.shorter, 0);
+    atomic_store(&failing_files.only, call);
+    atomic_store(&failing_files.at, at);
 }
 /* Empties the log of calls. */
 static inline void log_file_calls(void) {
