@@ -17,6 +17,23 @@ static frugal_status fail_key_array(const frugal_keys *keys, const char *whose) 
     return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys are given: %u keys, and no array", whose, keys->n);
 }
 
+/* Is segment i of a table that there is, and has it one array of keys? */
+static frugal_status check_segment(const frugal *f, uint32_t i, const frugal_keys *keys) {
+    if (keys->table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, keys->table,
+                           f->desc.n_tables);
+    if (has_key_array(keys)) return FRUGAL_OK;
+    char whose[32];
+    snprintf(whose, sizeof whose, "segment %u", i);
+    return fail_key_array(keys, whose);
+}
+
+/* The key at k of segment i is not below `rows`. */
+static frugal_status fail_segment_key(uint32_t i, const frugal_keys *keys, uint32_t k, uint64_t rows) {
+    return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
+                       (long long)key_at(keys, k), k, i, keys->table, (unsigned long long)rows);
+}
+
 /* Checks all keys and writes row << 32 | position into the device's `sorted`. */
 static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = 0;
@@ -29,21 +46,12 @@ static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch,
     uint64_t position = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) {
         const frugal_keys *s = &batch->segments[i];
-        if (s->table >= f->desc.n_tables)
-            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table,
-                               f->desc.n_tables);
-        if (!has_key_array(s)) {
-            char whose[32];
-            snprintf(whose, sizeof whose, "segment %u", i);
-            return fail_key_array(s, whose);
-        }
+        frugal_status status = check_segment(f, i, s);
+        if (status != FRUGAL_OK) return status;
         uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
         for (uint32_t k = 0; k < s->n; k++) {
             uint64_t key = key_at(s, k);
-            if (key >= rows)
-                return frugal_fail(FRUGAL_ERR_KEY,
-                                   "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
-                                   (long long)key, k, i, s->table, (unsigned long long)rows);
+            if (key >= rows) return fail_segment_key(i, s, k, rows);
             out[position] = (first + key) << 32 | position;
             position++;
         }

@@ -107,20 +107,11 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
     for (uint32_t i = 0; i < n_segments; i++) {
         const frugal_keys *keys = &segments[i];
-        if (keys->table >= f->desc.n_tables)
-            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u: table %u; there are %u", i, keys->table,
-                               f->desc.n_tables);
-        if (!has_key_array(keys)) {
-            char whose[32];
-            snprintf(whose, sizeof whose, "segment %u", i);
-            return fail_key_array(keys, whose);
-        }
+        frugal_status status = check_segment(f, i, keys);
+        if (status != FRUGAL_OK) return status;
         uint64_t rows = f->desc.tables[keys->table].rows;
         for (uint32_t k = 0; k < keys->n; k++)
-            if (key_at(keys, k) >= rows)
-                return frugal_fail(FRUGAL_ERR_KEY,
-                                   "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
-                                   (long long)key_at(keys, k), k, i, keys->table, (unsigned long long)rows);
+            if (key_at(keys, k) >= rows) return fail_segment_key(i, keys, k, rows);
         *n += keys->n;
     }
     return FRUGAL_OK;
@@ -155,12 +146,8 @@ frugal_status frugal_serve_lookup(frugal_server *s, const frugal_keys *segments,
 }
 
 static frugal_status check_served_bags(const frugal *f, const frugal_bags *bags, uint64_t n, const float *pooled) {
-    if (!bags || !bags->offsets || (bags->n_bags && !pooled))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: no bags, no offsets, or no array for the result");
-    if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "frugal_serve_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
-                           (int)bags->pooling, bags->weights ? " with weights" : "");
+    frugal_status status = check_pooling("frugal_serve_bags", bags, pooled);
+    if (status != FRUGAL_OK) return status;
     if (bags->stride && bags->stride < f->store.dim)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: a stride of %llu floats; rows have %u",
                            (unsigned long long)bags->stride, f->store.dim);

@@ -215,13 +215,20 @@ frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float 
                            rows ? "the stride is 0; it is dim at least" : "`rows` is NULL");
     return lookup_traced(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
 }
-frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
+
+/* All of bags but their offsets. */
+static frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_bags: no bags, no offsets, or no array for the result");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, no offsets, or no array for the result", call);
     if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
-                           (int)bags->pooling, bags->weights ? " with weights" : "");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
+                           call, (int)bags->pooling, bags->weights ? " with weights" : "");
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
+    frugal_status status = check_pooling("lookup_bags", bags, pooled);
+    if (status != FRUGAL_OK) return status;
     return lookup_traced(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
 }
 

@@ -14,18 +14,9 @@
 #undef calloc
 #undef mmap
 #undef pthread_create
-#include <dirent.h>
 #include <stdio.h>
 #include <cmocka.h>
 #include "tests/crew.h"
-
-static int open_files(void) {
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    while (d && readdir(d)) n++;
-    if (d) closedir(d);
-    return n;
-}
 
 static int is_expected(frugal_status status) {
     return status == FRUGAL_ERR_MEMORY || status == FRUGAL_ERR_PROCESS || status == FRUGAL_ERR_WORKER ||

@@ -14,19 +14,9 @@
 #undef malloc
 #undef mmap
 #undef pthread_create
-#include <dirent.h>
 #include <stdio.h>
 #include <cmocka.h>
 #include "tests/unit/host/served_world.h"
-
-static int open_files(void) {
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    assert_non_null(d);
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
 
 /* A table's file that has version 2. */
 static void make_table_file(const world *w, const char *path) {
