@@ -164,15 +164,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
                 else if (e == 0)
                     report_mistake(v, BAD_KEY);
                 if (e == 0) count_touch(v, found, i);
-                float weight = bags.weights ? bags.weights[i] : 1;
-                for (int k = 0; k < V; k++) {
-                    float product = bags.weights ? frugal_mul(weight, x.x[k]) : x.x[k];
-                    float more = bags.weights ? frugal_fma(weight, x.x[k], sum.x[k]) : frugal_add(sum.x[k], x.x[k]);
-                    sum.x[k] = i == begin ? product : more;
-                }
+                pool_row<V>(bags, i, i == begin, x, &sum);
             }
-            for (int k = 0; k < V && bags.pooling == FRUGAL_POOL_MEAN && begin < end; k++)
-                sum.x[k] = frugal_div(sum.x[k], (float)(end - begin));
+            end_pool<V>(bags, begin < end ? end - begin : 0, &sum);
             store_pack<V>(pooled + bag * bags.stride + e, sum);
         }
     }

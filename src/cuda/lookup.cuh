@@ -189,15 +189,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
             FRUGAL_SOME_ROWS
             for (uint32_t i = begin; i < end; i++) {
                 pack<V> x = load_pack<V>(g.unique + (uint64_t)step.record_of[i] * g.unique_stride + e);
-                float weight = bags.weights ? bags.weights[i] : 1;
-                for (int v = 0; v < V; v++) {
-                    float product = bags.weights ? frugal_mul(weight, x.x[v]) : x.x[v];
-                    float more = bags.weights ? frugal_fma(weight, x.x[v], sum.x[v]) : frugal_add(sum.x[v], x.x[v]);
-                    sum.x[v] = i == begin ? product : more;
-                }
+                pool_row<V>(bags, i, i == begin, x, &sum);
             }
-            for (int v = 0; v < V && bags.pooling == FRUGAL_POOL_MEAN && begin < end; v++)
-                sum.x[v] = frugal_div(sum.x[v], (float)(end - begin));
+            end_pool<V>(bags, begin < end ? end - begin : 0, &sum);
             store_pack<V>(pooled + bag * bags.stride + e, sum);
         }
     }

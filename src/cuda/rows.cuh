@@ -41,6 +41,24 @@ template <int V> __device__ static inline void store_pack(float *to, const pack<
         __stwb(to, from.x[0]);
 }
 
+/* Adds the row at position i of a bag to its sum, by the fused multiply-add of frugal_pool. */
+template <int V>
+__device__ static inline void pool_row(const frugal_bags &bags, uint32_t i, int is_first, const pack<V> &x,
+                                       pack<V> *sum) {
+    float weight = bags.weights ? bags.weights[i] : 1;
+    for (int v = 0; v < V; v++) {
+        float product = bags.weights ? frugal_mul(weight, x.x[v]) : x.x[v];
+        float more = bags.weights ? frugal_fma(weight, x.x[v], sum->x[v]) : frugal_add(sum->x[v], x.x[v]);
+        sum->x[v] = is_first ? product : more;
+    }
+}
+
+/* Ends the sum of a bag of n rows. */
+template <int V> __device__ static inline void end_pool(const frugal_bags &bags, uint32_t n, pack<V> *sum) {
+    for (int v = 0; v < V && bags.pooling == FRUGAL_POOL_MEAN && n > 0; v++)
+        sum->x[v] = frugal_div(sum->x[v], (float)n);
+}
+
 /* A thread's place among the groups of its kernel: a warp works on V items at a time. */
 template <int V> struct lane_group {
     static constexpr uint32_t LANES = WARP / V;

@@ -71,6 +71,13 @@ static frugal_cuda_server *open_on(frugal_server *s, uint32_t n, const frugal_cu
     return open_factored(s, n, placement, 0);
 }
 
+static void close_all(frugal_cuda_server *c, frugal_server *s, uint32_t n) {
+    frugal_cuda_serve_close(c);
+    frugal_serve_close(s);
+    close_gpus(n);
+    close_world(&w);
+}
+
 /* Looks up random keys of both tables on a GPU; the rows must be those of version v. */
 static void expect_rows(frugal_cuda_server *c, uint32_t g, uint32_t v) {
     uint64_t first[MOST_KEYS / 2], step = 0, stride = test_chance(&random_, 50) ? 0 : w.dim + test_below(&random_, 4);
@@ -239,10 +246,7 @@ static void test_drift(void **state) {
     c = open_on(s, 1, &desc.placement);
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_serve_adapt(c, &machine, FRUGAL_PLACE_PLANNED, .1, NULL),
                  "not counted", "");
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(2);
-    close_world(&w);
+    close_all(c, s, 2);
 }
 
 /* >>streams: they come and go while lookups are under way; a captured one is refused, and no capture is spoiled */
@@ -275,10 +279,7 @@ static void test_streams_that_end(void **state) {
         gpu_get(gpus[0], rows, gpu_rows(gpus[0]), 3 * sizeof rows[0]);
         for (int other = 0; other < 3; other++) assert_memory_equal(w.tables[v] + key * 5, rows[other], sizeof rows[0]);
     }
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(1);
-    close_world(&w);
+    close_all(c, s, 1);
 }
 
 static void call_in_capture(void *argument) {
@@ -313,10 +314,7 @@ static void test_captures(void **state) {
     gpu_capture(gpus[0], call_in_capture, c); /* which fails if it was spoiled */
     gpu_wait_for(gpus[0], gpu_blocking_stream(gpus[0]));
     expect_rows(c, 0, 0);
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(1);
-    close_world(&w);
+    close_all(c, s, 1);
 }
 
 /* >>pooling */
@@ -356,10 +354,7 @@ static void test_bags(void **state) {
         gpu_get(gpus[0], found, gpu_rows(gpus[0]), sizeof found);
         assert_memory_equal(wanted, found, sizeof found);
     }
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(1);
-    close_world(&w);
+    close_all(c, s, 1);
 }
 
 /* >>what is refused */
@@ -499,10 +494,7 @@ static void test_refresh_while_threads_look_up(void **state) {
         pthread_join(lookers[i].thread, NULL);
         assert_int_equal(0, lookers[i].wrong);
     }
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(LOOKERS);
-    close_world(&w);
+    close_all(c, s, LOOKERS);
 }
 
 #ifdef TEST_CUDA_ON_HOST
@@ -590,10 +582,7 @@ static void test_contexts_and_uses(void **state) {
     }
     assert_true(cuda_on_host_alive() == alive);
     expect_rows(c, 0, 2);
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(1);
-    close_world(&w);
+    close_all(c, s, 1);
 }
 
 /* What reads as zeros is found also where the rows are zeros. */
@@ -677,10 +666,7 @@ static void test_failures(void **state) {
         expect_everywhere(c, 2, now = next);
         alive = cuda_on_host_alive();
     }
-    frugal_cuda_serve_close(c);
-    frugal_serve_close(s);
-    close_gpus(2);
-    close_world(&w);
+    close_all(c, s, 2);
 }
 
 static int set_up(void **state) {
