@@ -596,6 +596,28 @@ static void test_done_before_a_loss(void **state) {
     }
 }
 
+/* The event of a lookup has no hits if the device counts them later. */
+static void test_traced(void **state) {
+    (void)state;
+    puppet p = {0};
+    char *path = scratch_path("trace");
+    int lookups = 0, hits = 0;
+    size_t n;
+    frugal *f = open_puppet(&p, 0);
+    assert_int_equal(FRUGAL_OK, frugal_trace_start(f, 64));
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    assert_int_equal(FRUGAL_OK, frugal_trace_write(f, path));
+    char *text = (char *)scratch_read(path, &n);
+    text[n] = 0; /* there is room */
+    for (const char *at = text; (at = strstr(at, "\"name\":\"lookup\"")); at++) lookups++;
+    for (const char *at = text; (at = strstr(at, "\"hits\":0")); at++) hits++;
+    assert_true(lookups == 2 && hits == 1);
+    free(text);
+    frugal_close(f);
+    scratch_end();
+}
+
 /* A puppet that keeps the update of a row when it has done its step, and is lost before it has written it back: the
  * table is of no single step. So it is not saved, and a table's file is not called clean. */
 typedef struct keeper {
@@ -742,6 +764,7 @@ int main(void) {
         cmocka_unit_test(test_writing_after_a_loss),
         cmocka_unit_test(test_others_after_a_loss),
         cmocka_unit_test(test_done_before_a_loss),
+        cmocka_unit_test(test_traced),
         cmocka_unit_test(test_kept_rows_are_lost),
         cmocka_unit_test(test_loss_found_by_verify),
         cmocka_unit_test(test_close_at_a_gate),

@@ -155,6 +155,49 @@ static void test_more_callers_than_rings(void **state) {
     rig_finish(&r, 2);
 }
 
+/* Events that are overwritten while the file is written are counted as lost; those before them are in the file. */
+enum { RING = 64 };
+static frugal *overwritten;
+
+static void record_many(void) {
+    trace_ring *claimed = trace_claim(overwritten);
+    for (int i = 0; i < RING; i++) trace_call(overwritten, TRACE_DRAIN, clock_now(), NO_COUNT);
+    trace_release(claimed);
+}
+
+static void test_overwritten_while_written(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    int events;
+    rig_open(&r, &d);
+    assert_int_equal(FRUGAL_OK, frugal_trace_start(r.f, RING));
+    overwritten = r.f;
+    record_many();
+    failing_files.before_write = record_many; /* of the first block of text */
+    long lost = lost_events(r.f, &events);
+    assert_null(failing_files.before_write);
+    assert_true(events > 0 && lost > 1);
+    assert_int_equal(RING, events + lost);
+    rig_finish(&r, 2);
+}
+
+/* An event that began before the last start, and was written after it, is left out: as of a thread that has looked at
+ * the time of the start just before it was changed. */
+static void test_written_after_a_start(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    int events;
+    rig_open(&r, &d);
+    assert_int_equal(FRUGAL_OK, frugal_trace_start(r.f, RING));
+    trace_event e = {.kind = TRACE_DRAIN, .d = NO_DEVICE, .other = NO_DEVICE, .step = 0, .a = NO_COUNT};
+    e.begin = frugal_load_relaxed(&r.f->trace->started) - 1, e.end = e.begin + 1, e.b = e.c = NO_COUNT;
+    write_event(r.f->trace, &r.f->trace->rings[0], &e);
+    assert_true(lost_events(r.f, &events) == 0 && events == 0);
+    rig_finish(&r, 2);
+}
+
 static int end(void **state) {
     (void)state;
     scratch_end();
@@ -167,6 +210,8 @@ int main(void) {
         cmocka_unit_test(test_name_taken_meanwhile),
         cmocka_unit_test(test_begun_before_and_ended_after),
         cmocka_unit_test(test_more_callers_than_rings),
+        cmocka_unit_test(test_overwritten_while_written),
+        cmocka_unit_test(test_written_after_a_start),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, end);
