@@ -37,7 +37,7 @@ static void test_every_allocation_failing(void **state) {
         d.optimizer.kind = kinds[variant % 3];
         d.workers = (uint32_t)variant % 3;
         if (variant >= 3) d.weights = matrix;
-        if (variant >= 6) d.alone = FRUGAL_ALONE_KEPT;
+        if (variant >= 6) d.alone = FRUGAL_ALONE_KEPT, d.increments = 1;
         uint64_t n = 1;
         while (!open_with_failure(d, variant % 2 ? &cache : NULL, n)) n++;
         assert_in_range(n, 8, 40); /* it did count */

@@ -645,20 +645,13 @@ static void test_attaching(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_between_steps),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_shared_workers),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_cancel_many),
-        cmocka_unit_test(test_own_devices),
-        cmocka_unit_test(test_traced),
-        cmocka_unit_test(test_leaves_early),
-        cmocka_unit_test(test_taken_name_and_file),
+        cmocka_unit_test(test_bits),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_between_steps), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_settings),      cmocka_unit_test(test_shared_workers),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_cancel_many),
+        cmocka_unit_test(test_own_devices),   cmocka_unit_test(test_traced),
+        cmocka_unit_test(test_leaves_early),  cmocka_unit_test(test_taken_name_and_file),
         cmocka_unit_test(test_attaching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
