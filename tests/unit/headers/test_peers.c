@@ -65,7 +65,7 @@ static void open_switches(world *w, uint32_t n, double within, double across, in
             if (on_first(n, i, mixed) != on_first(n, j, mixed)) w->peer[i * n + j] = across;
 }
 
-/* Groups within groups: a pair has speeds[k] if the smallest group of 2^(k + 1) devices that has both is of this size. */
+/* Groups within groups: a pair has speeds[k] if the smallest group that has both is one of 2^(k + 1) devices. */
 static void open_nested(world *w, uint32_t n, const double *speeds) {
     open_machine(w, n, 0);
     for (uint32_t i = 0; i < n; i++)
