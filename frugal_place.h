@@ -1141,7 +1141,7 @@ typedef struct frugal_priv_place_search {
 } frugal_priv_place_search;
 
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_peer(const frugal_place_machine *m, uint32_t i, uint32_t j) {
-    return m->peer ? m->peer[(size_t)i * m->devices + j] : 0;
+    return m->peer[(size_t)i * m->devices + j];
 }
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_cores_of_host(const frugal_place_machine *m) {
     return m->host_share == 0 ? .0625 : m->host_share;
@@ -1310,8 +1310,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_try(frugal_priv_place_search *
 
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search *s, uint32_t pattern, double room) {
     const double golden = .6180339887498949;
-    if (pattern + 1 >= s->plan.n) { /* the largest groups take what is left */
-        if (pattern < s->plan.n) s->rows[pattern] = room * s->plan.patterns[pattern].size;
+    if (pattern + 1 == s->plan.n) { /* the largest groups take what is left */
+        s->rows[pattern] = room * s->plan.patterns[pattern].size;
         double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
         frugal_priv_place_divide(s, touches);
         double seconds = frugal_priv_place_predict(s, touches, NULL);

@@ -285,14 +285,13 @@ static frugal_status map_served_file(const char *path, served *v) {
 /* Opens a version. If this fails, close_served frees what was made. `before`: what it may continue, or NULL. */
 static frugal_status open_served(const frugal_served *from, uint32_t threads, const served *before, served *v,
                                  const char *call) {
-    frugal_status status;
     *v = (served){.file = -1};
     if (!from || !from->file == !(from->saved && from->n_saved > 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: %s; give saves, or a table's file", call,
                            from && from->file ? "both saves and a file are given" : "nothing to serve is given");
-    status = from->file ? map_served_file(from->file, v) : read_served(from, threads, before, v);
-    if (status == FRUGAL_OK && before && !is_same_layout(before, v))
-        return fail_other_layout(before, v, from->file ? from->file : from->saved[0]);
+    if (!from->file) return read_served(from, threads, before, v);
+    frugal_status status = map_served_file(from->file, v);
+    if (status == FRUGAL_OK && before && !is_same_layout(before, v)) return fail_other_layout(before, v, from->file);
     return status;
 }
 

@@ -100,11 +100,15 @@ frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) 
     return status;
 }
 
-/* Checks all keys, and counts them. */
+/* Counts the keys, and checks all of them. */
 static frugal_status check_served_keys(const frugal *f, const char *call, const frugal_keys *segments,
-                                       uint32_t n_segments, uint64_t *n) {
+                                       uint32_t n_segments, uint64_t most, uint64_t *n) {
     *n = 0;
     if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
+    for (uint32_t i = 0; i < n_segments; i++) *n += segments[i].n;
+    if (*n > most)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %llu keys; the limit is %llu", call, (unsigned long long)*n,
+                           (unsigned long long)most);
     for (uint32_t i = 0; i < n_segments; i++) {
         const frugal_keys *keys = &segments[i];
         frugal_status status = check_segment(f, i, keys);
@@ -112,7 +116,6 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
         uint64_t rows = f->desc.tables[keys->table].rows;
         for (uint32_t k = 0; k < keys->n; k++)
             if (key_at(keys, k) >= rows) return fail_segment_key(i, keys, k, rows);
-        *n += keys->n;
     }
     return FRUGAL_OK;
 }
@@ -136,7 +139,7 @@ frugal_status frugal_serve_lookup(frugal_server *s, const frugal_keys *segments,
     uint64_t n;
     if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: no server");
     served *v = begin_serving(s);
-    frugal_status status = check_served_keys(v->f, "frugal_serve_lookup", segments, n_segments, &n);
+    frugal_status status = check_served_keys(v->f, "frugal_serve_lookup", segments, n_segments, UINT64_MAX, &n);
     if (status == FRUGAL_OK && n > 0 && !rows)
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_lookup: `rows` is NULL");
     for (uint32_t i = 0; status == FRUGAL_OK && i < n_segments; i++) rows = copy_served(v->f, &segments[i], rows);
@@ -165,9 +168,6 @@ static frugal_status check_served_bags(const frugal *f, const frugal_bags *bags,
 static frugal_status pool_served(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t n,
                                  const frugal_bags *bags, float *pooled) {
     uint32_t few[4096], *rows = few, at = 0;
-    if (n > UINT32_MAX)
-        return frugal_fail(FRUGAL_ERR_LIMIT, "frugal_serve_bags: %llu keys; the limit is 2^32 - 1",
-                           (unsigned long long)n);
     if (n > sizeof few / sizeof *few && !(rows = malloc(n * sizeof *rows)))
         return fail_memory("the rows of a lookup", n * sizeof *rows);
     for (uint32_t i = 0; i < n_segments; i++)
@@ -187,7 +187,7 @@ frugal_status frugal_serve_bags(frugal_server *s, const frugal_keys *segments, u
     uint64_t n;
     if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_bags: no server");
     served *v = begin_serving(s);
-    frugal_status status = check_served_keys(v->f, "frugal_serve_bags", segments, n_segments, &n);
+    frugal_status status = check_served_keys(v->f, "frugal_serve_bags", segments, n_segments, UINT32_MAX, &n);
     if (status == FRUGAL_OK) status = check_served_bags(v->f, bags, n, pooled);
     if (status == FRUGAL_OK) status = pool_served(v->f, segments, n_segments, n, bags, pooled);
     if (status == FRUGAL_OK && step) *step = v->step;

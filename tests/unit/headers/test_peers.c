@@ -65,6 +65,17 @@ static void open_switches(world *w, uint32_t n, double within, double across, in
             if (on_first(n, i, mixed) != on_first(n, j, mixed)) w->peer[i * n + j] = across;
 }
 
+/* Groups within groups: a pair has speeds[k] if the smallest group that has both is one of 2^(k + 1) devices. */
+static void open_nested(world *w, uint32_t n, const double *speeds) {
+    open_machine(w, n, 0);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < n; j++) {
+            uint32_t k = 0;
+            while ((i ^ j) >> (k + 1)) k++;
+            if (i != j) w->peer[i * n + j] = speeds[k];
+        }
+}
+
 /* Eight V100 as in UGache's Figure 3 (b): links of 25 GB/s, two of them between some pairs, none between others. */
 static void open_mesh(world *w) {
     static const char links[8][9] = {"-1122---", "1-21-2--", "12-2--1-", "212----1",
@@ -195,6 +206,18 @@ static double sum_up(const world *w, const frugal_place_plan *plan, double *most
     return slowest;
 }
 
+/* The touches of the rows of each pattern, and, last, of the host's. */
+static void divide(const world *w, const frugal_place_plan *plan, double touches[FRUGAL_PLACE_MAX_PATTERNS + 1]) {
+    uint64_t left = plan->patterns[0].rows, p = 0;
+    memset(touches, 0, (FRUGAL_PLACE_MAX_PATTERNS + 1) * sizeof *touches);
+    for (uint32_t l = 0; l < w->n_levels; l++)
+        for (uint64_t rows = w->levels[l].rows, n; rows > 0; rows -= n, left -= n) {
+            for (; left == 0; p++) left = p + 1 < plan->n ? plan->patterns[p + 1].rows : UINT64_MAX;
+            n = rows < left ? rows : left;
+            touches[p] += (double)n * w->levels[l].touches;
+        }
+}
+
 static void test_prediction(void **state) {
     (void)state;
     test_random r = {.seed = test_seed("test_prediction", 23)};
@@ -211,6 +234,9 @@ static void test_prediction(void **state) {
         assert_true(fabs(plan.own_share + plan.peer_share + plan.host_share - 1) < 1e-9);
         assert_true(plan.host_seconds <= plan.seconds && plan.peer_seconds <= plan.seconds);
         assert_true(plan.own_seconds <= plan.seconds);
+        double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
+        divide(&w, &plan, touches);
+        assert_true(fabs(frugal_place_predict(&w.machine, &plan, touches) - plan.seconds) <= 1e-9 * plan.seconds);
     }
     assert_true(sharp > 150 / SHORTER);
 }
@@ -285,6 +311,36 @@ static void test_groups(void **state) {
             if (plan.patterns[1].group[i] == plan.patterns[1].group[j]) assert_true(w.peer[i * 8 + j] == 50e9);
             if (plan.patterns[2].group[i] == plan.patterns[2].group[j]) assert_true(w.peer[i * 8 + j] > 0);
         }
+}
+
+/* Of more sizes than there may be, the largest are tried, and the single devices. */
+static void test_many_sizes(void **state) {
+    (void)state;
+    static const double speeds[] = {200e9, 100e9, 50e9, 25e9, 12e9};
+    static const uint32_t sizes[] = {1, 4, 8, 16, 32};
+    static world w;
+    open_nested(&w, 32, speeds);
+    fill_levels(&w, 1000, .9, 8, 50);
+    frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED);
+    assert_int_equal(plan.n, FRUGAL_PLACE_MAX_PATTERNS);
+    for (uint32_t i = 0; i < plan.n; i++) assert_int_equal(plan.patterns[i].size, sizes[i]);
+    for (uint32_t d = 0; d < 32; d++) assert_true(frugal_place_slots(&plan, d) <= 50);
+    for (int i = 1; i < 4; i++) assert_true(plan.seconds <= make_plan(&w, policies[i]).seconds * (1 + 1e-3));
+}
+
+/* The best shares of three sizes are no whole rows, and all of them are rounded up: no device gets more rows than it
+ * can keep. */
+static void test_rounded_up(void **state) {
+    (void)state;
+    const double speeds[] = {28e9 * 1.39 * 2.85, 28e9 * 1.39, 28e9};
+    static world w;
+    open_nested(&w, 8, speeds);
+    for (uint64_t capacity = 38; capacity < 41; capacity++) {
+        fill_levels(&w, 276, .3, 4, capacity);
+        frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED);
+        assert_int_equal(plan.n, 4);
+        for (uint32_t d = 0; d < 8; d++) assert_true(frugal_place_slots(&plan, d) <= capacity);
+    }
 }
 
 static void test_ends(void **state) {
@@ -444,13 +500,9 @@ static void test_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_prediction),
-        cmocka_unit_test(test_planned_is_fastest),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_host),
-        cmocka_unit_test(test_linear_program),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_prediction), cmocka_unit_test(test_planned_is_fastest),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_many_sizes), cmocka_unit_test(test_rounded_up),
+        cmocka_unit_test(test_ends),   cmocka_unit_test(test_host),       cmocka_unit_test(test_linear_program),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

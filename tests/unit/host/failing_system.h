@@ -24,6 +24,10 @@ static inline int open_files(void) {
     return n;
 }
 
+/* What the system has not at all; a mask. */
+enum { MEMORY_FILES = 1, COUNT_OF_PROCESSORS = 2 };
+static atomic_int system_lacks;
+
 static inline int system_fails(void) {
     return failing_files.only == CALL_SYSTEM && file_call_fails(CALL_SYSTEM);
 }
@@ -40,7 +44,15 @@ static inline void *failing_any_mmap(void *at, size_t bytes, int protection, int
     return system_fails() ? MAP_FAILED : failing_mmap(at, bytes, protection, flags, file, offset);
 }
 static inline int failing_memfd_create(const char *name, unsigned flags) {
+    if (atomic_load(&system_lacks) & MEMORY_FILES) {
+        errno = ENOSYS;
+        return -1;
+    }
     return system_fails() ? -1 : memfd_create(name, flags);
+}
+static inline long failing_sysconf(int name) {
+    if (name == _SC_NPROCESSORS_ONLN && atomic_load(&system_lacks) & COUNT_OF_PROCESSORS) return -1;
+    return sysconf(name);
 }
 static inline int failing_fcntl(int file, int what, int argument) {
     return what == F_DUPFD_CLOEXEC && system_fails() ? -1 : fcntl(file, what, argument);
@@ -80,6 +92,7 @@ static inline int failing_pthread_create(pthread_t *thread, const pthread_attr_t
 #define calloc                      failing_calloc
 #define mmap                        failing_any_mmap
 #define memfd_create                failing_memfd_create
+#define sysconf                     failing_sysconf
 #define fcntl(file, what, argument) failing_fcntl(file, what, argument)
 #define socket(a, b, c)             failing_socket(a, b, c)
 #define connect                     failing_connect

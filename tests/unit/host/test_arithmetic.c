@@ -50,6 +50,12 @@ static void test_wrong_arithmetic_is_refused(void **state) {
     int kind = (int)(intptr_t)*state;
     assert_int_equal(FRUGAL_ERR_ARITHMETIC, open_with(kind));
     assert_non_null(strstr(frugal_message(), "arithmetic"));
+    frugal_server *server = NULL; /* which pools, and so is refused before it looks at what to serve */
+    defect = kind;
+    frugal_status status = frugal_serve_open(&(frugal_serve_desc){.threads = 1}, &server);
+    defect = RIGHT;
+    assert_int_equal(FRUGAL_ERR_ARITHMETIC, status);
+    assert_null(server);
     assert_int_equal(FRUGAL_OK, open_with(RIGHT));
 }
 

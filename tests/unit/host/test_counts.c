@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "frugal_serve.h"
 #include "src/format.h"
 #include "tests/case.h"
 #include "tests/unit/host/saved.h"
@@ -534,8 +535,24 @@ static void check_restored(const frugal_desc *d, const char *const *files, uint3
     frugal_close(f);
 }
 
+/* Serves the files: the rows are those of the table that is restored from them. */
+static void check_served(const frugal_desc *desc, const char *const *files, uint32_t n, const frugal_keys *all) {
+    float served[ROWS * 5], restored[ROWS * 5];
+    frugal_desc d = *desc;
+    frugal_server *s;
+    const frugal_served from = {.saved = files, .n_saved = n};
+    assert_int_equal(FRUGAL_OK, frugal_serve_open(&(frugal_serve_desc){.from = from, .threads = 1}, &s));
+    assert_int_equal(FRUGAL_OK, frugal_serve_lookup(s, all, 1, served, NULL));
+    frugal_serve_close(s);
+    d.saved = files, d.n_saved = n;
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, all, restored, NULL));
+    frugal_close(f);
+    assert_memory_equal(restored, served, sizeof served);
+}
+
 /* Counts are saved and restored: those of the last file, of a base or of an increment. A file whose counts are damaged
- * is refused, wherever it is. */
+ * is refused, wherever it is. A server passes over counts. */
 static void test_saved_counts(void **state) {
     (void)state;
     uint64_t keys[ROWS], counts[3][ROWS] = {{0}};
@@ -574,10 +591,14 @@ static void test_saved_counts(void **state) {
             frugal_status status = frugal_open(&d, &refused);
             assert_fails(FRUGAL_ERR_FILE, status, "the save cannot be used", files[0]);
             frugal_close(refused);
+            frugal_server *server;
+            const frugal_serve_desc served = {.from = {.saved = files, .n_saved = 2}, .threads = 1};
+            assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&served, &server), "the save cannot be used", files[0]);
         }
     }
     fclose(file);
     check_restored(&d, files, 2, counts[1]);
+    check_served(&d, files, 2, &all);
 }
 
 static off_t bytes_of(const char *path) {

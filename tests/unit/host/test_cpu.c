@@ -85,6 +85,25 @@ static void test_preloaded_rows_hit(void **state) {
     rig_finish(&r, 8);
 }
 
+/* More keys than a device is given at a time. */
+static void test_preloading_many_keys(void **state) {
+    (void)state;
+    enum { MANY = 2500 };
+    rig r = {.cache = {.cache_rows = 4000, .policy = FRUGAL_CACHE_STATIC}};
+    frugal_desc d = rig_desc();
+    uint64_t keys[MANY], served[40];
+    for (uint64_t i = 0; i < MANY; i++) keys[i] = i % 10;
+    for (uint64_t i = 0; i < 40; i++) served[i] = i;
+    keys[MANY - 1] = 39;
+    d.max_keys = SERVED;
+    rig_open(&r, &d);
+    const frugal_keys many = {.table = 0, .keys = keys, .n = MANY};
+    assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &many));
+    frugal_stats s = serve(&r, served, 40);
+    assert_true(s.hits == 11 && s.misses == 29 + 40);
+    rig_finish(&r, 1);
+}
+
 /* Where there is no cache, preloading is allowed, and nothing comes of it. */
 static void test_preloading_without_a_cache(void **state) {
     (void)state;
@@ -190,6 +209,7 @@ int main(void) {
         CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_CACHE_LRU),
         CASE("test_serving_after_training, counted", test_serving_after_training, FRUGAL_CACHE_COUNTED),
         cmocka_unit_test(test_preloaded_rows_hit),
+        cmocka_unit_test(test_preloading_many_keys),
         cmocka_unit_test(test_preloading_without_a_cache),
         cmocka_unit_test(test_preloading_more_than_there_is_room_for),
         cmocka_unit_test(test_verify_finds_what_differs),

@@ -164,6 +164,50 @@ static void test_recalls(void **state) {
     rig_free(&r);
 }
 
+/* A device that updates rows in place and cannot keep updates: there is nothing to write back when its rows are
+ * recalled, and the others' lookups go on. */
+static frugal_status plain_lookup(void *device, const frugal_step *step, float *rows) {
+    frugal_gather(frugal_get_store(device), &step->records, rows, step->stride);
+    return FRUGAL_OK;
+}
+static frugal_status plain_update(void *device, const frugal_step *step, const float *grads) {
+    frugal_update_rows(frugal_get_store(device), step, NULL, grads, 0, step->records.n_unique);
+    return FRUGAL_OK;
+}
+static int plain_updates_in_place(void *device) {
+    (void)device;
+    return 1;
+}
+static void plain_close(void *device) {
+    (void)device;
+}
+
+static void test_recalled_from_one_that_keeps_none(void **state) {
+    (void)state;
+    static const frugal_device_ops ops = {.lookup = plain_lookup,
+                                          .update = plain_update,
+                                          .updates_in_place = plain_updates_in_place,
+                                          .close = plain_close};
+    const small_batch none = {{0}, 0, 0}, both = {{3, 7}, 2, 0}, one = {{3}, 1, 0};
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
+    rig r = {0};
+    float first, now;
+    d.optimizer.kind = FRUGAL_SGD;
+    r.f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_attach(r.f, 0, &ops, r.f));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(r.f, 1, &(frugal_cpu_desc){64, FRUGAL_CACHE_LRU}));
+    step_small(&r, 0, (small_batch[]){both, none}, &first);
+    assert_int_equal(0, stats_of(&r).kept);
+    step_small(&r, 1, (small_batch[]){none, one}, &now);
+    assert_true(now == first - 0.5f && stats_of(&r).kept_now == 1);
+    step_small(&r, 2, (small_batch[]){one, none}, &now);
+    assert_true(now == first - 1 && stats_of(&r).kept_now == 0);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    frugal_stats s = stats_of(&r);
+    assert_true(s.in_place == 4 && s.kept == 1 && s.written_back == 1);
+    assert_int_equal(FRUGAL_OK, frugal_close(r.f));
+}
+
 /* Reading has the rows written back that are read, and no others. */
 static void test_reading(void **state) {
     (void)state;
@@ -334,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_evictions),
         CASE("recalls", test_recalls, 0),
         CASE("recalls (workers)", test_recalls, 2),
+        cmocka_unit_test(test_recalled_from_one_that_keeps_none),
         cmocka_unit_test(test_reading),
         CASE("a stop between steps", test_stop, 0),
         CASE("a stop in the middle of a step", test_stop, 1),

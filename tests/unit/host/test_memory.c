@@ -32,11 +32,12 @@ static void test_every_allocation_failing(void **state) {
     static float matrix[60 * 5];
     frugal_cpu_desc cache = {.cache_rows = 30};
     frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
-    for (int variant = 0; variant < 6; variant++) {
+    for (int variant = 0; variant < 8; variant++) {
         frugal_desc d = rig_desc();
         d.optimizer.kind = kinds[variant % 3];
         d.workers = (uint32_t)variant % 3;
         if (variant >= 3) d.weights = matrix;
+        if (variant >= 6) d.alone = FRUGAL_ALONE_KEPT, d.increments = 1;
         uint64_t n = 1;
         while (!open_with_failure(d, variant % 2 ? &cache : NULL, n)) n++;
         assert_in_range(n, 8, 40); /* it did count */

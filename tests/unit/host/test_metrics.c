@@ -93,6 +93,10 @@ static void test_names(void **state) {
     assert_non_null(label);
     size_t bytes = strcspn(label + 7, "\"");
     assert_true(bytes > 300 && bytes % 2 == 0);
+    char no_character[500]; /* bytes that belong to none: nothing of a name that is too long is left */
+    memset(no_character, 0xa9, sizeof no_character - 1), no_character[sizeof no_character - 1] = 0;
+    write_all(both, (const char *const[]){no_character, "b"}, 2);
+    assert_true(value("frugal_steps_total{store=\"\"}") == 2 && value("frugal_steps_total{store=\"b\"}") == 3);
     rig_finish(&a, 2), rig_finish(&b, 2);
 }
 

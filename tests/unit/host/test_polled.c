@@ -8,7 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "frugal_save.h"
 #include "tests/fleet.h"
+#include "tests/scratch.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TRIALS = 24, LOSSES = 10 };
@@ -594,6 +596,113 @@ static void test_done_before_a_loss(void **state) {
     }
 }
 
+/* The event of a lookup has no hits if the device counts them later. */
+static void test_traced(void **state) {
+    (void)state;
+    puppet p = {0};
+    char *path = scratch_path("trace");
+    int lookups = 0, hits = 0;
+    size_t n;
+    frugal *f = open_puppet(&p, 0);
+    assert_int_equal(FRUGAL_OK, frugal_trace_start(f, 64));
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    assert_int_equal(FRUGAL_OK, frugal_trace_write(f, path));
+    char *text = (char *)scratch_read(path, &n);
+    text[n] = 0; /* there is room */
+    for (const char *at = text; (at = strstr(at, "\"name\":\"lookup\"")); at++) lookups++;
+    for (const char *at = text; (at = strstr(at, "\"hits\":0")); at++) hits++;
+    assert_true(lookups == 2 && hits == 1);
+    free(text);
+    frugal_close(f);
+    scratch_end();
+}
+
+/* A puppet that keeps the update of a row when it has done its step, and is lost before it has written it back: the
+ * table is of no single step. So it is not saved, and a table's file is not called clean. */
+typedef struct keeper {
+    puppet p;
+    frugal *f;
+} keeper;
+
+static frugal_status keeper_poll(void *device, uint64_t *steps) {
+    keeper *k = device;
+    if (k->p.done > 0) frugal_count_kept(k->f, 0, 1, 0, 1);
+    return puppet_poll(&k->p, steps);
+}
+static frugal_status keeper_write_back(void *device, const uint32_t *rows, uint32_t n) {
+    (void)device, (void)rows, (void)n;
+    return frugal_fail(FRUGAL_ERR_CUDA, "the puppet writes nothing back");
+}
+static frugal_status keeper_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    (void)step, (void)done;
+    return keeper_write_back(device, rows, n);
+}
+static int keeper_recalled(void *device, uint64_t step) {
+    (void)device, (void)step;
+    return 0;
+}
+
+static void test_kept_rows_are_lost(void **state) {
+    (void)state;
+    static const frugal_device_ops ops = {.lookup = puppet_lookup,
+                                          .update = puppet_update,
+                                          .poll = keeper_poll,
+                                          .close = puppet_close,
+                                          .updates_in_place = puppet_in_place,
+                                          .write_back = keeper_write_back,
+                                          .recall = keeper_recall,
+                                          .recalled = keeper_recalled};
+    char *table = scratch_path("table"), *save = scratch_path("save");
+    keeper k = {.p = {0}};
+    frugal *f;
+    frugal_desc desc = rig_desc();
+    desc.stuck_seconds = 0.02, desc.alone = FRUGAL_ALONE_KEPT, desc.workers = 0, desc.file = table;
+    k.f = f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &k));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1, NULL));
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    k.p.done = 1, k.p.is_lost = 1;
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_drain(f));
+    assert_non_null(strstr(frugal_message(), "the last updates of 1 rows"));
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_save(&f, 1, &(frugal_save_desc){.path = save}));
+    assert_non_null(strstr(frugal_message(), "save: device 0 was lost"));
+    assert_int_equal(-1, access(save, F_OK));
+    frugal_close(f);
+    assert_int_equal(FRUGAL_ERR_FILE, frugal_open(&desc, &f));
+    assert_non_null(strstr(frugal_message(), "the table is torn"));
+    frugal_close(f);
+    scratch_end();
+}
+
+/* A comparison of copies finds out that a device is lost, or that it is not, and a copy differs. */
+static int puppet_verify(void *device) {
+    (void)device;
+    return 0;
+}
+
+static void test_loss_found_by_verify(void **state) {
+    (void)state;
+    static const frugal_device_ops ops = {.lookup = puppet_lookup,
+                                          .update = puppet_update,
+                                          .poll = puppet_poll,
+                                          .close = puppet_close,
+                                          .verify = puppet_verify};
+    puppet p = {0};
+    frugal_desc desc = rig_desc();
+    desc.stuck_seconds = 0.02;
+    frugal *f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &p));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1, NULL));
+    assert_int_equal(FRUGAL_ERR_COPY, frugal_verify(f));
+    assert_non_null(strstr(frugal_message(), "one that device 0 may read differs"));
+    p.is_lost = 1;
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_verify(f));
+    assert_non_null(strstr(frugal_message(), "verify: device 0 was lost"));
+    frugal_close(f);
+}
+
 /* >>what a device may pin */
 
 static void test_memory(void **state) {
@@ -655,6 +764,9 @@ int main(void) {
         cmocka_unit_test(test_writing_after_a_loss),
         cmocka_unit_test(test_others_after_a_loss),
         cmocka_unit_test(test_done_before_a_loss),
+        cmocka_unit_test(test_traced),
+        cmocka_unit_test(test_kept_rows_are_lost),
+        cmocka_unit_test(test_loss_found_by_verify),
         cmocka_unit_test(test_close_at_a_gate),
         cmocka_unit_test(test_stop_at_a_gate),
     };

@@ -1,4 +1,5 @@
 /* test_processes.c - an instance that several processes train. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -500,6 +501,52 @@ static void test_own_devices(void **state) {
     for (int p = 0; p < 4; p++) close(pipes[p / 2][p % 2]);
 }
 
+static int count_texts(const char *in, const char *what) {
+    int n = 0;
+    for (; (in = strstr(in, what)); in++) n++;
+    return n;
+}
+
+/* What a process that has joined does is in a trace of its own. An announcement is only posted: its rows are not known
+ * yet. */
+static int trace_training(const crew *c) {
+    static char text[1 << 16];
+    char path[] = "/tmp/frugal_traced_XXXXXX";
+    int file = mkstemp(path), wrong = 0;
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    crew_reference(c, f, &ref);
+    EXPECT(file >= 0 && frugal_trace_start(f, 64) == FRUGAL_OK);
+    EXPECT(crew_train(c, f, 1, &ref, &step, &announced, c->steps, &wrong) == FRUGAL_OK && !wrong);
+    EXPECT(frugal_trace_write(f, path) == FRUGAL_OK);
+    close(file), file = open(path, O_RDONLY | O_CLOEXEC);
+    EXPECT(file >= 0 && read(file, text, sizeof text - 1) > 0 && !close(file) && !unlink(path));
+    EXPECT(count_texts(text, "\"name\":\"announce\"") == (int)c->steps);
+    EXPECT(count_texts(text, "\"name\":\"lookup\"") == (int)c->steps);
+    EXPECT(count_texts(text, "\"name\":\"update\"") == (int)c->steps);
+    EXPECT(count_texts(text, "\"keys\":") == 2 * (int)c->steps);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_traced(void **state) {
+    (void)state;
+    crew c;
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    crew_init(&c, 815);
+    c.steps = 6;
+    pid_t child = fork_to(trace_training, &c);
+    frugal *f = open_world(&c);
+    crew_reference(&c, f, &ref);
+    assert_int_equal(FRUGAL_OK, crew_train(&c, f, 0, &ref, &step, &announced, c.steps, &wrong));
+    assert_int_equal(CREW_FINE, crew_wait(child));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    reference_close(&ref);
+}
+
 /* A process that leaves while it has announced more is a loss to the others, but no row of it is lost. */
 static int leave_early(const crew *c) {
     frugal *f = join_or_exit(c, 1);
@@ -598,19 +645,13 @@ static void test_attaching(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_between_steps),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_shared_workers),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_cancel_many),
-        cmocka_unit_test(test_own_devices),
-        cmocka_unit_test(test_leaves_early),
-        cmocka_unit_test(test_taken_name_and_file),
+        cmocka_unit_test(test_bits),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_between_steps), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_settings),      cmocka_unit_test(test_shared_workers),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_cancel_many),
+        cmocka_unit_test(test_own_devices),   cmocka_unit_test(test_traced),
+        cmocka_unit_test(test_leaves_early),  cmocka_unit_test(test_taken_name_and_file),
         cmocka_unit_test(test_attaching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,6 +175,37 @@ static void check_bags(const brought *b, uint32_t dim) {
     }
 }
 
+/* Squares of the gradients, of records that are written, of positions, and of bags that bring what positions do. */
+static void check_squares(const brought *b, uint32_t dim) {
+    static const uint32_t offsets[BAGS + 1] = {0, 0, 1, 40, 41, 199, POSITIONS};
+    static float spread[POSITIONS * WIDEST];
+    float known_block[ROWS * WIDEST];
+    uint32_t bag_of[POSITIONS];
+    const frugal_bags bags = {.n_bags = BAGS, .offsets = offsets};
+    const reference_bags ref = {BAGS, offsets, NULL, 0};
+    frugal_table_group group = {0, {.kind = FRUGAL_SGD}};
+    frugal_store store = {.rows = ROWS, .dim = dim, .n_groups = 1, .groups = &group};
+    frugal_step step = {.records = b->records, .stride = dim};
+    double known = 0, known_by_bag = 0;
+    for (uint32_t bag = 0; bag < BAGS; bag++)
+        for (uint32_t p = offsets[bag]; p < offsets[bag + 1]; p++) bag_of[p] = bag;
+    reference_spread(&ref, b->grads, dim, spread);
+    frugal_sum_gradients(&b->records, b->grads, dim, dim);
+    for (uint32_t u = 0; u < b->records.n_unique; u++)
+        known += (double)reference_squares(b->block + (size_t)u * dim, dim);
+    assert_true(frugal_sum_row_squares(&store, &step, NULL, NULL) == known);
+    assert_true(frugal_sum_row_squares(&store, &step, NULL, b->grads) == known);
+    frugal_records records = b->records;
+    records.block = known_block;
+    frugal_sum_gradients(&records, spread, dim, dim);
+    for (uint32_t u = 0; u < records.n_unique; u++)
+        known_by_bag += (double)reference_squares(known_block + (size_t)u * dim, dim);
+    step.bags = &bags;
+    assert_true(frugal_sum_row_squares(&store, &step, bag_of, b->grads) == known_by_bag);
+    group.optimizer.frozen = 1;
+    assert_true(frugal_sum_row_squares(&store, &step, bag_of, b->grads) == 0);
+}
+
 static void test_row_functions_on_a_processor_without(void **state) {
     static const uint32_t dims[] = {1, 3, 16, 31, 32, 33, 64, 100, 256, 257, WIDEST};
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -199,6 +230,7 @@ static void test_row_functions_on_a_processor_without(void **state) {
         }
         check_gather(&all[0], dims[i]);
         check_bags(&all[0], dims[i]);
+        check_squares(&all[0], dims[i]);
     }
 #if defined(__x86_64__) && defined(__GNUC__)
     lacking = "";

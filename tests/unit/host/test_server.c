@@ -364,6 +364,10 @@ static void test_refusals(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "both saves and a file", "");
     desc.from = (frugal_served){.file = saved_path("nothing")};
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "No such file", "nothing");
+    desc.from = (frugal_served){.file = saved_path("no/table")};
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "No such file", "no/table");
+    desc.from = (frugal_served){.saved = w.names};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_open(&desc, &s), "nothing to serve is given", "");
     const char *empty = saved_path("empty");
     fclose(fopen(empty, "w"));
     desc.from = (frugal_served){.file = empty};
@@ -416,6 +420,8 @@ static void test_refusals(void **state) {
     assert_fails(FRUGAL_ERR_KEY, frugal_serve_bags(s, &bad[1], 1, &bags, rows, &step), "key -1", "");
     bags.offsets = behind;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "from 1 to 1", "1 keys");
+    const frugal_keys many[] = {{.table = 0, .keys = &key, .n = UINT32_MAX}, good}; /* they are counted first */
+    assert_fails(FRUGAL_ERR_LIMIT, frugal_serve_bags(s, many, 2, &bags, rows, &step), "4294967296 keys", "4294967295");
     bags.offsets = NULL;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_bags(s, &good, 1, &bags, rows, &step), "no offsets", "");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_serve_get_info(NULL, &info), "no server", "");
@@ -439,10 +445,16 @@ static void test_refusals(void **state) {
     rig_finish(&r, 0);
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "dim 5 are served", path);
     assert_int_equal(0, unlink(path));
-    table.n_tables = 1;
+    table.n_tables = 1, table.dim = 5;
     rig_open(&r, &table);
     rig_finish(&r, 0);
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "2 tables", path);
+    assert_int_equal(0, unlink(path));
+    frugal_table turned[2] = {big_tables[1], big_tables[0]}; /* as many rows, in other tables */
+    table.tables = turned, table.n_tables = 2;
+    rig_open(&r, &table);
+    rig_finish(&r, 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "other rows by table", path);
     free(path);
     frugal_serve_close(s);
     frugal_serve_close(NULL);

@@ -1,5 +1,6 @@
 /* test_server_failing.c - opening a server, and refreshing, while each allocation and each call on files fails in turn:
- * a status says so, what was served is served on, and no descriptor stays open.
+ * a status says so, what was served is served on, and no descriptor stays open. A system without files in memory. Files
+ * whose header is no table's, and whose checksum is right.
  *
  * The library is compiled into this program, with calls of the system that fail. Do not link frugal_flush.o. */
 #include <pthread.h>
@@ -94,10 +95,122 @@ static void test_failing_bags(void **state) {
     close_world(&w);
 }
 
+/* >>a system that lacks something */
+
+static void expect_own_memory(frugal_server *s, uint32_t dim) {
+    frugal_serve_info info;
+    frugal_served_memory memory;
+    assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
+    assert_true(info.own_bytes >= (uint64_t)ROWS * dim * sizeof(float));
+    assert_int_equal(FRUGAL_OK, frugal_serve_hold(s, &memory));
+    assert_true(memory.file == -1 && !memory.changed && memory.file_number == info.versions);
+    frugal_serve_release(s, &memory);
+}
+
+/* Without files in memory each version has memory of its own, and is read from all its saves. */
+static void test_no_files_in_memory(void **state) {
+    (void)state;
+    static const uint32_t order[] = {0, 2, 3, 1, 4, 4, 0};
+    world w;
+    open_world(&w, 5, FRUGAL_SGD);
+    int before = open_files();
+    frugal_served from = saves_of(&w, order[0]);
+    atomic_store(&system_lacks, MEMORY_FILES);
+    frugal_server *s = open_server(&from);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        from = saves_of(&w, order[i]);
+        if (i > 0) refresh(s, &from);
+        expect_version(&w, s, order[i]);
+        expect_own_memory(s, w.dim);
+    }
+    atomic_store(&system_lacks, 0);
+    frugal_serve_close(s);
+    assert_int_equal(before, open_files());
+    close_world(&w);
+}
+
+/* Where the system does not say how many processors it has, one thread reads. */
+static void test_unknown_number_of_processors(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 5, FRUGAL_SGD);
+    const frugal_served from = saves_of(&w, 3);
+    atomic_store(&system_lacks, COUNT_OF_PROCESSORS);
+    frugal_server *s = open_server(&from);
+    atomic_store(&system_lacks, 0);
+    assert_int_equal(1, s->threads);
+    expect_version(&w, s, 3);
+    frugal_serve_close(s);
+    close_world(&w);
+}
+
+/* >>headers that are no table's, though their checksums are right */
+
+/* Writes the header, and the list of tables, with checksums. */
+static void forge(const char *path, table_header h, const saved_table list[2]) {
+    unsigned char page[TABLE_PAGE];
+    int file = (open)(path, O_WRONLY | O_CLOEXEC);
+    h.list_checksum = crc32c(0, list, 2 * sizeof *list);
+    make_page(&h, page);
+    assert_int_equal(sizeof page, (pwrite)(file, page, sizeof page, 0));
+    assert_int_equal(2 * sizeof *list, (pwrite)(file, list, 2 * sizeof *list, TABLE_PAGE));
+    close(file);
+}
+
+static void test_forged_headers(void **state) {
+    (void)state;
+    world w;
+    char *path = strdup(saved_path("table"));
+    table_header right;
+    saved_table list[2], other[2];
+    frugal_server *s = NULL;
+    const frugal_serve_desc desc = {.from = {.file = path}};
+    open_world(&w, 5, FRUGAL_SGD);
+    make_table_file(&w, path);
+    int file = (open)(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(sizeof right, (pread)(file, &right, sizeof right, 0));
+    assert_int_equal(sizeof list, (pread)(file, list, sizeof list, TABLE_PAGE));
+    close(file);
+    for (int i = 0; i < 12; i++) {
+        table_header h = right;
+        if (i == 0) h.file_bytes += TABLE_PAGE;
+        if (i == 1) h.n_tables = 0;
+        if (i == 2) h.n_tables = SAVED_MOST_TABLES + 1;
+        if (i == 3) h.dim = 0;
+        if (i == 4) h.weights_stride = h.dim - 1;
+        if (i == 5) h.rows = 0;
+        if (i == 6) h.rows = UINT64_C(1) << 40, h.weights_stride = h.dim;
+        if (i == 7) h.weights_at += 4;
+        if (i == 8) h.weights_at = TABLE_PAGE;
+        if (i == 9) h.weights_at = (h.file_bytes / SMALL_PAGE + 1) * SMALL_PAGE;
+        if (i == 10) h.weights_stride = UINT64_MAX / sizeof(float);
+        if (i == 11) h.rows = h.file_bytes;
+        forge(path, h, list);
+        assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "its header says", path);
+        assert_null(s);
+    }
+    for (int i = 0; i < 2; i++) { /* the tables have other rows than the header says */
+        memcpy(other, list, sizeof list);
+        other[1].rows = i ? UINT64_MAX : other[1].rows - 1;
+        forge(path, right, other);
+        assert_fails(FRUGAL_ERR_FILE, frugal_serve_open(&desc, &s), "the list of tables", path);
+        assert_null(s);
+    }
+    forge(path, right, list);
+    s = open_server(&desc.from);
+    expect_version(&w, s, 2);
+    frugal_serve_close(s);
+    free(path);
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         SAVED_TEST(test_failing),
         SAVED_TEST(test_failing_bags),
+        SAVED_TEST(test_no_files_in_memory),
+        SAVED_TEST(test_unknown_number_of_processors),
+        SAVED_TEST(test_forged_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,6 +265,30 @@ static void test_gate_that_never_opens(void **state) {
     rig_finish(&r, 3);
 }
 
+/* Calls that are refused leave no event, and those after them are recorded. */
+static void test_refused_calls(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    float grads[RIG_KEYS * 5] = {0};
+    const frugal_gradients g = {.grads = grads, .lr = 0.5f};
+    rig_open(&r, &d);
+    start(r.f, 64);
+    for (uint32_t device = 0; device < 2; device++) rig_announce(&r, device);
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_lookup(r.f, 2, 0, grads));
+    assert_int_equal(FRUGAL_ERR_DEVICE, frugal_update(r.f, UINT32_MAX, 0, &g));
+    assert_int_equal(FRUGAL_ERR_ORDER, frugal_lookup(r.f, 0, 1, grads));
+    assert_int_equal(FRUGAL_ERR_ORDER, frugal_update(r.f, 0, 0, &g)); /* not looked up */
+    assert_int_equal(FRUGAL_ERR_ORDER, frugal_update(r.f, 0, 1, &g));
+    look(r.f);
+    assert_true(count("lookup", NULL) == 0 && count("update", NULL) == 0 && count("announce", NULL) == 2);
+    rig_train(&r, 3);
+    assert_int_equal(FRUGAL_ERR_ORDER, frugal_update(r.f, 0, 1, &g)); /* updated already */
+    look(r.f);
+    assert_true(count("lookup", NULL) == 6 && count("update", NULL) == 6 && t.lost == 0);
+    rig_finish(&r, 2);
+}
+
 static void test_recalls_and_saves(void **state) {
     (void)state;
     rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
@@ -463,6 +487,7 @@ int main(void) {
         CASE("test_announcements_that_wait, for another device", test_announcements_that_wait, 0),
         CASE("test_announcements_that_wait, for a step", test_announcements_that_wait, 1),
         cmocka_unit_test(test_gate_that_never_opens),
+        cmocka_unit_test(test_refused_calls),
         cmocka_unit_test(test_recalls_and_saves),
         cmocka_unit_test(test_full_rings_keep_the_last_events),
         cmocka_unit_test(test_start_stop_start),
