@@ -215,7 +215,7 @@ static void end_writing(frugal *f, uint32_t d) {
 static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     uint64_t done = 0;
-    while (device->ops.poll && done <= step) {
+    while (device->ops.poll) {
         frugal_status status = device->ops.poll(device->state, &done);
         if (done > step) break; /* it has done the step, even if it was lost since */
         if (status != FRUGAL_OK) return status;
