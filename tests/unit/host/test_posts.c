@@ -495,6 +495,33 @@ static void test_writing_at_a_loss(void **state) {
     close_world(f);
 }
 
+/* Training is stopped between two calls, and the next one may not write any more: a lookup again, an update. */
+static int call_after_stop(void) {
+    frugal *f = join();
+    EXPECT(announce(f, 1, 0, 1) == FRUGAL_OK);
+    EXPECT(look_up(f, 1, 0) == FRUGAL_OK);
+    meet();
+    if (which == 0) EXPECT_FAILS(FRUGAL_STOPPED, look_up(f, 1, 0), "lookup: the instance was stopped");
+    EXPECT_FAILS(FRUGAL_STOPPED, update(f, 1, 0), "update: the instance was stopped");
+    frugal_close(f);
+    return 0;
+}
+
+static void test_stop_between_calls(void **state) {
+    (void)state;
+    for (which = 0; which < 2; which++) {
+        frugal *f = open_world(call_after_stop, FRUGAL_ALONE_PLACE, 1, NULL);
+        assert_int_equal(FRUGAL_OK, announce(f, 0, 0, 0));
+        await(here);
+        frugal_stop(f);
+        tell(there);
+        end_other();
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_true(weights_of(f, 1)[0] == 0);
+        close_world(f);
+    }
+}
+
 /* A device that works on when its update has returned, as a GPU does: update waits for it. */
 enum { DONE, BROKEN, STOPPED, OTHER_LOST };
 
@@ -760,6 +787,7 @@ int main(void) {
         cmocka_unit_test(test_refused_by_file),
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_writing_at_a_loss),
+        cmocka_unit_test(test_stop_between_calls),
         CASE("an update that is done", test_ends_of_an_update, DONE),
         CASE("an update of a device that breaks", test_ends_of_an_update, BROKEN),
         CASE("an update while training is stopped", test_ends_of_an_update, STOPPED),
