@@ -58,7 +58,7 @@ static int own_ready(frugal *f, const condition *what) {
  * for others' updates. After a stop or a loss nobody waits at gates. */
 static frugal_status settle_devices(frugal *f, const char *call) {
     frugal_status status = FRUGAL_OK;
-    for (uint32_t d = 0; d < f->desc.devices && is_polled(f) && status == FRUGAL_OK; d++) {
+    for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++) {
         const host_device *device = &f->devices[d];
         /* relaxed, both: the caller comes after lookup and update */
         uint64_t updated = frugal_load_relaxed(&device->updated), looked_up = frugal_load_relaxed(&device->looked_up);

@@ -52,14 +52,16 @@ static void learn_end(frugal *f) {
     if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
 }
 
-/* May the device go on? A post that was refused is reported here, by a later call. */
+/* May the device go on? A post that was refused is reported here, by a later call; with its own status, though training
+ * has ended because of it. */
 static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
     const mailbox *mail = f->devices[d].mail;
     learn_end(f);
     if (frugal_load_acquire(&f->stopped)) return fail_stopped(call);              /* [F3] pairs with [F4] */
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call);                 /* [F10] pairs with [F9] */
     uint32_t failed = frugal_load_acquire(&((mailbox *)(uintptr_t)mail)->failed); /* [F35] pairs with [F34] */
-    return failed ? frugal_fail((frugal_status)(int32_t)failed, "%s: %s", call, mail->failed_text) : FRUGAL_OK;
+    if (failed) return frugal_fail((frugal_status)(int32_t)failed, "%s: %s", call, mail->failed_text);
+    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
+    return FRUGAL_OK;
 }
 
 /* What a call waits for in the mailbox. */
@@ -213,7 +215,7 @@ static void end_writing(frugal *f, uint32_t d) {
 static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     uint64_t done = 0;
-    while (device->ops.poll && done <= step) {
+    while (device->ops.poll) {
         frugal_status status = device->ops.poll(device->state, &done);
         if (done > step) break; /* it has done the step, even if it was lost since */
         if (status != FRUGAL_OK) return status;

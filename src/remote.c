@@ -89,7 +89,7 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
     int is_recall = call == CALL_WRITE_BACK && r->f->devices[r->d].is_recalled;
     pthread_mutex_lock(&r->calling);
     if (await_answer(r, r->calls, is_recall, &status)) {
-        if (rows && n) memcpy(mail->call_rows, rows, n * sizeof *rows);
+        if (rows) memcpy(mail->call_rows, rows, n * sizeof *rows);
         m.number = ++r->calls;
         pthread_mutex_lock(&r->member->sending);
         if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, the process's end is noticed */

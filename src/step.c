@@ -159,9 +159,9 @@ typedef struct row_array {   /* where a lookup writes */
     const frugal_bags *bags; /* NULL: by position */
 } row_array;
 
+/* The caller has checked that the device is attached. */
 static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
-    frugal_status status = check_device(f, d, "lookup");
-    if (status != FRUGAL_OK) return status;
+    frugal_status status;
     host_device *device = &f->devices[d];
     uint64_t next =
         frugal_load_acquire(&device->updated); /* [F6] pairs with [F5]: others commit once it has finished */
@@ -232,10 +232,8 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
     return lookup_traced(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
 }
 
-/* Has `step` been looked up, and not been updated yet? */
+/* Has `step` been looked up, and not been updated yet? As lookup_step, for an attached device. */
 static frugal_status check_looked_up(frugal *f, uint32_t d, uint64_t step, const char *call) {
-    frugal_status status = check_device(f, d, call);
-    if (status != FRUGAL_OK) return status;
     uint64_t updated = frugal_load_relaxed(&f->devices[d].updated); /* relaxed, both: this thread's own */
     if (step != updated) return fail_order(call, d, step, "update", updated);
     uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up);

@@ -11,6 +11,7 @@
 #include "frugal_save.h"
 #include "tests/fleet.h"
 #include "tests/scratch.h"
+#include "tests/unit/host/puppet.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TRIALS = 24, LOSSES = 10 };
@@ -321,80 +322,7 @@ static void test_refused(void **state) {
             }
 }
 
-/* >>a device that a test moves on: it is through with the steps that the test says, or lost */
-
-typedef struct puppet {
-    uint64_t done;
-    int is_lost, waits; /* waits: at gates, itself */
-    frugal *f;          /* device 0 is looked up while it is being told of its batch; NULL: not */
-    frugal_status early;
-} puppet;
-
-static frugal_status puppet_lookup(void *device, const frugal_step *step, float *rows) {
-    (void)device, (void)step, (void)rows;
-    return FRUGAL_OK;
-}
-static frugal_status puppet_update(void *device, const frugal_step *step, const float *grads) {
-    (void)device, (void)step, (void)grads;
-    return FRUGAL_OK;
-}
-static frugal_status puppet_poll(void *device, uint64_t *steps) {
-    const puppet *p = device;
-    *steps = p->done;
-    return p->is_lost ? frugal_fail(FRUGAL_ERR_CUDA, "the test took the puppet away") : FRUGAL_OK;
-}
-static void puppet_announced(void *device, const frugal_step *step) {
-    puppet *p = device;
-    if (!p->f) return;
-    while (frugal_help(p->f)) {
-    }
-    p->early = frugal_try_lookup(p->f, 0, step->step, NULL);
-}
-static void puppet_close(void *device) {
-    (void)device;
-}
-static int puppet_waits(void *device) {
-    return ((const puppet *)device)->waits;
-}
-
-/* Device `d` of two is the puppet, the other one of the host; all batches are empty. */
-static frugal *open_puppet(puppet *p, uint32_t d) {
-    static const frugal_device_ops ops = {.lookup = puppet_lookup,
-                                          .update = puppet_update,
-                                          .poll = puppet_poll,
-                                          .announced = puppet_announced,
-                                          .close = puppet_close,
-                                          .waits_for_gate = puppet_waits};
-    frugal_desc desc = rig_desc();
-    desc.stuck_seconds = 0.02;
-    frugal *f = open_or_fail(&desc);
-    assert_int_equal(FRUGAL_OK, frugal_attach(f, d, &ops, p));
-    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1 - d, NULL));
-    return f;
-}
-
-static void announce_none(frugal *f, uint32_t d, uint64_t step) {
-    const frugal_batch none = {NULL, 0, 0};
-    assert_int_equal(FRUGAL_OK, frugal_announce(f, d, step, &none));
-}
-
-static void step_of_none(frugal *f, uint32_t d, uint64_t step) {
-    assert_int_equal(FRUGAL_OK, frugal_lookup(f, d, step, NULL));
-    assert_int_equal(FRUGAL_OK, frugal_update(f, d, step, NULL));
-}
-
-static void assert_stuck(frugal_status status, const char *text) {
-    if (status != FRUGAL_ERR_STUCK || !strstr(frugal_message(), text))
-        fail_msg("status %d, message: %s; not: %s", (int)status, frugal_message(), text);
-}
-
-/* And both have been given step 0. */
-static frugal *open_stepped_puppet(puppet *p, uint32_t d) {
-    frugal *f = open_puppet(p, d);
-    for (uint32_t i = 0; i < 2; i++) announce_none(f, i, 0);
-    for (uint32_t i = 0; i < 2; i++) step_of_none(f, i, 0);
-    return f;
-}
+/* >>a device that a test moves on (puppet.h) */
 
 /* Both wait for the device that is not through, and name it. */
 static void test_not_finished(void **state) {
@@ -434,7 +362,9 @@ static void test_being_told(void **state) {
         frugal *f = p.f = open_puppet(&p, 0);
         announce_none(f, 1, 0);
         announce_none(f, 0, 0);
-        assert_int_equal(FRUGAL_AGAIN, p.early);
+        assert_int_equal(FRUGAL_AGAIN, p.early[0]);
+        assert_int_equal(FRUGAL_ERR_STUCK, p.early[1]);
+        assert_non_null(strstr(p.said, "lookup, step 0: nothing has moved for 0.02 s: device 0 has not announced"));
         assert_int_equal(FRUGAL_OK, frugal_try_lookup(f, 0, 0, NULL));
         frugal_close(f);
     }
@@ -498,11 +428,6 @@ static void test_loss_of_the_other(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1));
     assert_true(*frugal_gates(f) == forced);
     frugal_close(f);
-}
-
-static int puppet_in_place(void *device) {
-    (void)device;
-    return 1;
 }
 
 /* Two devices update rows in place, and one is lost: until the other has done its update, or is lost, too, the table is

@@ -201,6 +201,26 @@ static void test_rows_are_being_applied(void **state) {
     rig_finish(&r, 5);
 }
 
+/* The histogram's last bucket has no bound. */
+static void test_longest_waits(void **state) {
+    (void)state;
+    rig r = {0};
+    gate_watch watch = {0};
+    open_waiting(&r, 120);
+    host_device *device = &r.f->devices[0];
+    uint64_t before = frugal_load_relaxed(&device->waits.buckets[WAIT_BUCKETS - 1]);
+    watch.cause_ns[CAUSE_FLUSH] = 5;
+    count_wait(device, 9, UINT64_C(4194304000), &watch); /* 4^11 us: the bound of the last but one */
+    assert_int_equal(before, frugal_load_relaxed(&device->waits.buckets[WAIT_BUCKETS - 1]));
+    count_wait(device, 9, UINT64_C(4194304001), &watch);
+    count_wait(device, 8, UINT64_MAX, &watch);
+    assert_int_equal(before + 2, frugal_load_relaxed(&device->waits.buckets[WAIT_BUCKETS - 1]));
+    assert_true(device->waits.worst_step == 8 && device->waits.worst_cause == CAUSE_FLUSH);
+    rig_update(&r, 1);
+    rig_judge(&r, 0);
+    rig_finish(&r, 5);
+}
+
 static frugal_p2f_work held[FRUGAL_P2F_WORKS]; /* taken by a thread that was descheduled, and comes back */
 static uint32_t n_held;
 
@@ -386,6 +406,7 @@ int main(void) {
         cmocka_unit_test(test_closed_between_a_workers_looks),
         cmocka_unit_test(test_a_piece_is_being_closed),
         cmocka_unit_test(test_rows_are_being_applied),
+        cmocka_unit_test(test_longest_waits),
         cmocka_unit_test(test_reading_a_row_that_is_being_applied),
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),

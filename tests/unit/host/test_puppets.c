@@ -1,0 +1,298 @@
+/* test_puppets.c - what calls wait for, say and do where a device that works on when a call has returned has not come
+ * far enough, refuses a call, is lost, or is stopped in the middle. The devices are those of puppet.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/case.h"
+#include "tests/unit/host/puppet.h"
+#include "tests/unit/host/refused.h"
+
+/* Two puppets, of which the first one may wait at gates itself. */
+static frugal *open_two(puppet p[2], frugal_alone alone) {
+    const frugal_device_ops *ops = alone == FRUGAL_ALONE_KEPT ? &keeping_puppet_ops : &puppet_ops;
+    frugal *f = open_for_puppets(alone);
+    for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_attach(f, d, ops, &p[d]));
+    return f;
+}
+
+static uint64_t steps_of(frugal *f) {
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    return stats.steps;
+}
+
+static void announce_row_3(frugal *f, uint32_t d, uint64_t step) {
+    const uint64_t key = 3;
+    const frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, d, step, &(frugal_batch){&keys, 1, 0}));
+}
+
+/* >>what a lookup of a device that waits at gates itself waits for */
+
+/* A device that is not there has not announced the step before; of the first step, if updates are kept, this one. */
+static void test_not_attached(void **state) {
+    (void)state;
+    for (int keeps = 0; keeps < 2; keeps++) {
+        puppet p = {.waits = 1};
+        frugal *f = open_for_puppets(keeps ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_STAGED);
+        assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, keeps ? &keeping_puppet_ops : &puppet_ops, &p));
+        announce_none(f, 0, 0);
+        if (!keeps) step_of_none(f, 0, 0);
+        assert_stuck(frugal_lookup(f, 0, keeps ? 0 : 1, NULL), "device 1 has not announced step 0");
+        frugal_close(f);
+    }
+}
+
+/* The other device shares its queue, perhaps: it must have been given its update first. */
+static void test_not_updated(void **state) {
+    (void)state;
+    puppet p[2] = {{.waits = 1}, {0}};
+    frugal *f = open_two(p, FRUGAL_ALONE_STAGED);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    announce_none(f, 0, 1);
+    step_of_none(f, 0, 0);
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 1 has not updated step 0; update it on every device first");
+    step_of_none(f, 1, 0);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* A row that the other device keeps is recalled, and that device must have begun with it. */
+static void test_not_begun_to_recall(void **state) {
+    (void)state;
+    puppet p[2] = {{.waits = 1}, {.asks_again = 1}};
+    const float grads[5] = {1, 1, 1, 1, 1};
+    frugal *f = open_for_puppets(FRUGAL_ALONE_KEPT);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &puppet_ops, &p[0])); /* it keeps nothing */
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &keeping_puppet_ops, &p[1]));
+    announce_none(f, 0, 0);
+    announce_row_3(f, 1, 0);
+    step_of_none(f, 0, 0);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 1, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 1, 0, &(frugal_gradients){.grads = grads, .lr = 1}));
+    announce_row_3(f, 0, 1);
+    announce_none(f, 1, 1);
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 1 has not begun to write back what is recalled for step 1");
+    p[1].asks_again = 0;
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* A device whose data has ended is not waited for: its own batch is what is missing. */
+static void test_beside_a_finished_one(void **state) {
+    (void)state;
+    puppet p[2] = {{0}, {.waits = 1}};
+    frugal *f = open_two(p, FRUGAL_ALONE_KEPT);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    assert_int_equal(FRUGAL_OK, frugal_finish(f, 0));
+    assert_stuck(frugal_lookup(f, 1, 1, NULL), "device 1 has not announced step 1");
+    announce_none(f, 1, 1);
+    p[0].done = p[1].done = 1; /* nothing of step 1 is asked of the first one */
+    step_of_none(f, 1, 1);
+    assert_stuck(frugal_drain(f), "step 1 is not committed: device 1 has not finished it");
+    p[1].done = 2;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(2, steps_of(f));
+    frugal_close(f);
+}
+
+/* The same where the host waits for the gate. */
+static void test_at_a_gate_beside_a_finished_one(void **state) {
+    (void)state;
+    puppet p = {0};
+    frugal *f = open_stepped_puppet(&p, 1);
+    p.done = 1;
+    assert_int_equal(FRUGAL_OK, frugal_finish(f, 0));
+    assert_stuck(frugal_lookup(f, 1, 1, NULL), "step 1 is not sealed: device 1 has announced 1 steps");
+    announce_none(f, 1, 1);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 1, 1, NULL));
+    frugal_close(f);
+}
+
+static void finish_0(void *f) {
+    assert_int_equal(FRUGAL_OK, frugal_finish(f, 0));
+}
+
+/* The batch that is waited for will not come: by a device that waits at gates itself, or by the host. */
+static void test_finished_meanwhile(void **state) {
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        puppet p[2] = {{.waits = waits}, {0}};
+        frugal *f = open_two(p, FRUGAL_ALONE_STAGED);
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+        for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+        p[1].in_poll = finish_0, p[1].argument = f; /* while this thread helps */
+        assert_fails(FRUGAL_FINISHED, frugal_lookup(f, 0, 1, NULL), "its data has ended before step 1",
+                     "frugal_finish");
+        frugal_close(f);
+    }
+}
+
+/* >>draining where devices keep updates: they are asked when they have done what they were given */
+
+/* One device has been given step 0, the other one has not, so the drain does not wait for the step. */
+static frugal *open_half(puppet p[2], uint32_t given) {
+    frugal *f = open_two(p, FRUGAL_ALONE_KEPT);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    step_of_none(f, given, 0);
+    return f;
+}
+
+static void test_drain_waits(void **state) {
+    (void)state;
+    for (uint32_t given = 0; given < 2; given++) {
+        puppet p[2] = {{0}, {0}};
+        frugal *f = open_half(p, given);
+        assert_stuck(frugal_drain(f), "drain, step 1: nothing has moved for 0.02 s");
+        assert_true(p[0].written == 0 && p[1].written == 0);
+        p[given].done = 1;
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_true(p[0].written == 1 && p[1].written == 1);
+        assert_int_equal(FRUGAL_OK, frugal_lookup(f, 1 - given, 0, NULL));
+        assert_int_equal(FRUGAL_OK, frugal_drain(f)); /* in the middle of its step: its gate is open */
+        assert_true(p[0].written == 2 && p[1].written == 2);
+        frugal_close(f);
+    }
+}
+
+static void stop_it(void *f) {
+    frugal_stop(f);
+}
+
+/* After a stop, before the drain or in the middle of it, they are asked all the same. */
+static void test_drain_and_stop(void **state) {
+    (void)state;
+    for (int before = 0; before < 2; before++) {
+        puppet p[2] = {{0}, {0}};
+        frugal *f = open_half(p, 1);
+        if (before)
+            frugal_stop(f);
+        else
+            p[1].in_poll = stop_it, p[1].argument = f, p[1].polls = 1; /* while its step is waited for */
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_null(p[1].in_poll);
+        assert_true(p[0].written == 1 && p[1].written == 1);
+        assert_fails(FRUGAL_STOPPED, frugal_lookup(f, 0, 0, NULL), "lookup", "stopped");
+        frugal_close(f);
+    }
+}
+
+static void lose_it(void *device) {
+    puppet *p = device;
+    p->is_lost = 1;
+}
+static int verify_unless_lost(void *device) {
+    return !((const puppet *)device)->is_lost;
+}
+
+/* One is lost in the middle of the drain: the other one is asked. All that is known is drained, but it cannot be
+ * compared with the copies of the lost one. */
+static void test_drain_and_loss(void **state) {
+    (void)state;
+    puppet p[2] = {{0}, {0}};
+    frugal_device_ops ops = keeping_puppet_ops;
+    ops.verify = verify_unless_lost;
+    frugal *f = open_for_puppets(FRUGAL_ALONE_KEPT);
+    for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_attach(f, d, &ops, &p[d]));
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    step_of_none(f, 1, 0);
+    p[1].in_poll = lose_it, p[1].argument = &p[1], p[1].polls = 1;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_true(p[1].in_poll == NULL && p[0].written == 1 && p[1].written == 0);
+    assert_fails(FRUGAL_ERR_LOST, frugal_verify(f), "verify: device 1 was lost", "the test took the puppet away");
+    assert_fails(FRUGAL_ERR_LOST, frugal_lookup(f, 0, 0, NULL), "lookup: device 1 was lost", "");
+    frugal_close(f);
+}
+
+/* A device that is not attached yet is not asked. */
+static void test_drain_without_one(void **state) {
+    (void)state;
+    puppet p = {0};
+    frugal *f = open_for_puppets(FRUGAL_ALONE_KEPT);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &keeping_puppet_ops, &p));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(1, p.written);
+    frugal_close(f);
+}
+
+/* Steps that are taken back after a stop do not close gates that were forced open. */
+static void test_cancel_after_stop(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal *f = open_puppet(&p, 1);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    frugal_stop(f);
+    uint64_t forced = *frugal_gates(f);
+    assert_true(forced > FRUGAL_GATES_FORCED);
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 0));
+    assert_true(*frugal_gates(f) == forced);
+    frugal_close(f);
+}
+
+/* >>calls that are refused */
+
+/* An argument that a device refuses says nothing about the device, so it is not asked whether it is lost. */
+static void test_refused_argument(void **state) {
+    (void)state;
+    puppet p = {.refuses = FRUGAL_ERR_ARGUMENT, .is_lost = 1};
+    frugal *f = open_puppet(&p, 0);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup(f, 0, 0, NULL), "the puppet does not do that", "");
+    p.refuses = FRUGAL_ERR_MEMORY;
+    assert_fails(FRUGAL_ERR_LOST, frugal_lookup(f, 0, 0, NULL), "lookup: device 0 was lost", "took the puppet away");
+    frugal_close(f);
+}
+
+/* Sums of squares: a kind of device that has none; a device that fails; the end of training. */
+static void test_sums(void **state) {
+    (void)state;
+    const float grads[5] = {0};
+    const frugal_gradients g = {.grads = grads, .lr = 1};
+    for (int stops = 0; stops < 2; stops++) {
+        puppet p = {0};
+        double squares = 0;
+        frugal_records records;
+        frugal_device_ops ops = puppet_ops;
+        ops.squares = puppet_squares;
+        frugal *f = open_for_puppets(FRUGAL_ALONE_STAGED);
+        assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &p));
+        assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &puppet_ops, &p));
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+        for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, d, 0, NULL));
+        assert_fails(FRUGAL_ERR_DEVICE, frugal_sum_squares(f, 1, 0, &g, &squares), "sum_squares: device 1", "no such");
+        assert_int_equal(FRUGAL_OK, frugal_sum_squares(f, 0, 0, &g, &squares));
+        assert_true(squares == 7);
+        p.refuses = FRUGAL_ERR_MEMORY;
+        assert_fails(FRUGAL_ERR_MEMORY, frugal_sum_squares(f, 0, 0, &g, &squares), "the puppet does not do that", "");
+        frugal_status end = stops ? FRUGAL_STOPPED : FRUGAL_ERR_LOST;
+        if (stops) frugal_stop(f);
+        p.is_lost = !stops;
+        if (!stops) assert_fails(end, frugal_sum_squares(f, 0, 0, &g, &squares), "sum_squares: device 0 was lost", "");
+        assert_fails(end, frugal_sum_squares(f, 0, 0, &g, &squares), "sum_squares: ", stops ? "stopped" : "was lost");
+        assert_fails(end, frugal_get_records(f, 0, 0, &records), "get_records: ", stops ? "stopped" : "was lost");
+        frugal_close(f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_not_attached),
+        cmocka_unit_test(test_not_updated),
+        cmocka_unit_test(test_not_begun_to_recall),
+        cmocka_unit_test(test_beside_a_finished_one),
+        cmocka_unit_test(test_at_a_gate_beside_a_finished_one),
+        cmocka_unit_test(test_finished_meanwhile),
+        cmocka_unit_test(test_drain_waits),
+        cmocka_unit_test(test_drain_and_stop),
+        cmocka_unit_test(test_drain_and_loss),
+        cmocka_unit_test(test_drain_without_one),
+        cmocka_unit_test(test_cancel_after_stop),
+        cmocka_unit_test(test_refused_argument),
+        cmocka_unit_test(test_sums),
+    };
+    alarm(100);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
