@@ -390,7 +390,11 @@ static void test_messages_that_fail(void **state) {
 /* Joins, attaches and counts while the nth call of the system fails, on whichever side; what has failed works at the
  * next attempt, with the same instance if it had been joined. Returns whether a call failed. */
 static int try_failing(int call, int at, int error) {
-    begin();
+    crew_init(&c, 7);
+    c.cache.cache_rows = 16;
+    c.desc.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD; /* its state is a part of its own */
+    files_before = open_files();
+    open_crew();
     let_files_fail(call, at, error, 0);
     frugal_status status[3] = {frugal_join(c.name, 30, &joiner)};
     if (status[0] == FRUGAL_OK) status[1] = frugal_cpu_attach(joiner, 1, &c.cache);
@@ -640,6 +644,31 @@ static void test_calls_for_others(void **state) {
     leave(), end();
 }
 
+/* A process leaves after another one has ended training: that loss is the one that is reported. */
+static void test_leaves_after_a_loss(void **state) {
+    (void)state;
+    crew_init(&c, 7);
+    c.desc.devices = 3;
+    files_before = open_files();
+    open_crew();
+    frugal *other;
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(opener, 0, &c.cache));
+    join(), attach();
+    assert_int_equal(FRUGAL_OK, frugal_join(c.name, 30, &other));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(other, 2, &c.cache));
+    assert_int_equal(FRUGAL_OK, frugal_announce(joiner, 1, 0, &(frugal_batch){.n_segments = 0}));
+    leave(); /* in the middle of a step */
+    assert_fails(FRUGAL_ERR_LOST, frugal_announce(other, 2, 0, &(frugal_batch){.n_segments = 0}), "device 1 was lost",
+                 "has left before the end of its data");
+    assert_int_equal(FRUGAL_OK, frugal_close(other));
+    frugal_stats stats;
+    frugal_get_stats(opener, &stats);
+    assert_int_equal(0, stats.steps);
+    assert_int_equal(FRUGAL_OK, frugal_announce(opener, 0, 0, &(frugal_batch){.n_segments = 0}));
+    assert_fails(FRUGAL_ERR_LOST, frugal_lookup(opener, 0, 0, NULL), "device 1 was lost", "has left");
+    end();
+}
+
 /* Closing waits for a device of another process that is in the middle of an update. */
 static int waited;
 
@@ -675,21 +704,14 @@ static void test_impossible_part(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_version),
-        cmocka_unit_test(test_strange_messages),
-        cmocka_unit_test(test_most_members),
-        cmocka_unit_test(test_users),
-        cmocka_unit_test(test_waits_that_fail),
-        cmocka_unit_test(test_messages_that_fail),
-        cmocka_unit_test(test_every_call_failing),
-        cmocka_unit_test(test_table_file_that_fails),
-        cmocka_unit_test(test_late_answer),
-        cmocka_unit_test(test_long_waits),
-        cmocka_unit_test(test_impostors),
-        cmocka_unit_test(test_attached_meanwhile),
-        cmocka_unit_test(test_answers_of_devices),
-        cmocka_unit_test(test_calls_for_others),
-        cmocka_unit_test(test_close_during_an_update),
+        cmocka_unit_test(test_other_version),       cmocka_unit_test(test_strange_messages),
+        cmocka_unit_test(test_most_members),        cmocka_unit_test(test_users),
+        cmocka_unit_test(test_waits_that_fail),     cmocka_unit_test(test_messages_that_fail),
+        cmocka_unit_test(test_every_call_failing),  cmocka_unit_test(test_table_file_that_fails),
+        cmocka_unit_test(test_late_answer),         cmocka_unit_test(test_long_waits),
+        cmocka_unit_test(test_impostors),           cmocka_unit_test(test_attached_meanwhile),
+        cmocka_unit_test(test_answers_of_devices),  cmocka_unit_test(test_calls_for_others),
+        cmocka_unit_test(test_leaves_after_a_loss), cmocka_unit_test(test_close_during_an_update),
         cmocka_unit_test(test_impossible_part),
     };
     struct rlimit files; /* three for each process that has joined */
