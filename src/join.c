@@ -101,8 +101,8 @@ static void *attendant_main(void *argument) {
                 answer_call(f, &m);
             else
                 take_answer(c, &m);
-        } else if (watched[1].revents) {
-            break;
+        } else {
+            break; /* the process has ended */
         }
     }
     lose_controller(f);
