@@ -555,8 +555,8 @@ static void test_attached_meanwhile(void **state) {
 }
 
 /* A device of which the test says what its operations return. */
-static frugal_status returned;
-static int calls;
+static _Atomic(frugal_status) returned; /* these two also by the attendant */
+static atomic_int calls;
 static char long_text[400];
 
 static frugal_status say_lookup(void *device, const frugal_step *step, float *rows) {
@@ -607,7 +607,8 @@ static void test_answers_of_devices(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_attach(joiner, 1, &ops, NULL));
     remote *r = remote_of(opener, 1);
     for (int i = 0; i < 2; i++) {
-        returned = i ? FRUGAL_ERR_CUDA : FRUGAL_OK, calls = 0;
+        returned = i ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+        atomic_store(&calls, 0);
         assert_int_equal(returned, frugal_preload(opener, 1, &keys));
         if (i) assert_int_equal(sizeof r->mail->reply_text - 1, strlen(r->mail->reply_text));
         if (i) assert_non_null(strstr(frugal_message(), "FRUGAL_ERR_CUDA: xxx"));
