@@ -1,4 +1,5 @@
-/* test_arithmetic.c - frugal_open and frugal_join refuse to run where arithmetic differs from the one that the results depend on.
+/* test_arithmetic.c - frugal_open and frugal_join refuse to run where arithmetic differs from the one that the results
+ * depend on.
  *
  * The library is compiled into this program, with an fmaf and a sqrtf that can be broken at run time. Do not link
  * frugal_flush.o. */

@@ -1,5 +1,5 @@
-/* test_attach.c - attaching devices: which are refused, one that fails when told to, one that is tried again; the memory
- * that devices are told of where it is the caller's. */
+/* test_attach.c - attaching devices: which are refused, one that fails when told to, one that is tried again; the
+ * memory that devices are told of where it is the caller's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-/* test_door.c - processes that knock at an instance, and the process that opened it, when one of them misbehaves, or the
- * system does: another version, messages that make no sense, users that have no business here, calls that fail or are
- * interrupted, answers that do not come.
+/* test_door.c - processes that knock at an instance, and the process that opened it, when one of them misbehaves, or
+ * the system does: another version, messages that make no sense, users that have no business here, calls that fail or
+ * are interrupted, answers that do not come.
  *
  * Both sides are in this process, which joins its own instance, so that calls of both can be made to fail. The library
  * is compiled into it, with calls of the system that a test can get hold of. Do not link frugal_flush.o. */
