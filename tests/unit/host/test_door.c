@@ -124,11 +124,11 @@ static void look_at_syscall(long number, ...) {
 #undef bind
 #undef listen
 #undef connect
-#undef poll
 #undef pthread_create
 #undef pthread_mutex_lock
 #include <stdio.h>
 #include <cmocka.h>
+#include "tests/case.h"
 #include "tests/crew.h"
 #include "tests/scratch.h"
 #include "tests/unit/host/refused.h"
@@ -585,18 +585,44 @@ static int say_yes(void *device) {
     return 1;
 }
 
+static void say_cancelled(void *device) {
+    (void)device;
+    calls++;
+}
+static frugal_status say_recount(void *device) {
+    (void)device;
+    calls++;
+    return returned;
+}
+static frugal_status say_poll(void *device, uint64_t *done) {
+    (void)device;
+    *done = 0;
+    calls++;
+    return returned;
+}
+static frugal_status say_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    (void)device, (void)step, (void)done, (void)rows, (void)n;
+    return FRUGAL_OK;
+}
+static int say_recalled(void *device, uint64_t step) {
+    (void)device, (void)step;
+    return 1;
+}
+
 /* What a device of another process returns is what the process that opened is told; a message that is too long for the
  * mailbox is cut. Operations that the device does not have are none of its failures. */
 static void test_answers_of_devices(void **state) {
-    (void)state;
-    static const frugal_device_ops ops = {.lookup = say_lookup,
-                                          .update = say_update,
-                                          .preload = say_rows,
-                                          .verify = say_verify,
-                                          .empty = say_nothing,
-                                          .close = say_nothing,
-                                          .updates_in_place = say_yes,
-                                          .write_back = say_rows};
+    int has_all = (int)(intptr_t)*state;
+    frugal_device_ops ops = {.lookup = say_lookup,
+                             .update = say_update,
+                             .preload = say_rows,
+                             .verify = say_verify,
+                             .empty = say_nothing,
+                             .close = say_nothing,
+                             .updates_in_place = say_yes,
+                             .write_back = say_rows};
+    if (has_all) ops.cancelled = say_cancelled, ops.recount = say_recount, ops.poll = say_poll;
+    if (has_all) ops.recall = say_recall, ops.recalled = say_recalled; /* wanted with `poll` */
     uint64_t key = 3;
     const frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     memset(long_text, 'x', sizeof long_text - 1);
@@ -606,24 +632,27 @@ static void test_answers_of_devices(void **state) {
     open_crew(), join();
     assert_int_equal(FRUGAL_OK, frugal_attach(joiner, 1, &ops, NULL));
     remote *r = remote_of(opener, 1);
-    for (int i = 0; i < 2; i++) {
-        returned = i ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+    for (int fails = 0; fails < 2; fails++) {
+        atomic_store(&returned, fails ? FRUGAL_ERR_CUDA : FRUGAL_OK);
         atomic_store(&calls, 0);
         assert_int_equal(returned, frugal_preload(opener, 1, &keys));
-        if (i) assert_int_equal(sizeof r->mail->reply_text - 1, strlen(r->mail->reply_text));
-        if (i) assert_non_null(strstr(frugal_message(), "FRUGAL_ERR_CUDA: xxx"));
-        assert_int_equal(i ? FRUGAL_ERR_COPY : FRUGAL_OK, frugal_verify(opener));
+        if (fails) assert_int_equal(sizeof r->mail->reply_text - 1, strlen(r->mail->reply_text));
+        if (fails) assert_non_null(strstr(frugal_message(), "FRUGAL_ERR_CUDA: xxx"));
+        assert_int_equal(fails ? FRUGAL_ERR_COPY : FRUGAL_OK, frugal_verify(opener));
         hold_copies(&opener->devices[1]);
         assert_int_equal(returned, remote_write_back(r, NULL, 0));
         release_copies(&opener->devices[1]);
-        assert_int_equal(3, calls);
+        assert_int_equal(has_all && !fails ? 4 : 3, calls); /* it is polled after it has written back */
     }
+    atomic_store(&returned, FRUGAL_OK);
+    atomic_store(&calls, 0);
     assert_int_equal(FRUGAL_OK, frugal_begin_counting(opener));
     assert_int_equal(FRUGAL_OK, frugal_age_counts(opener)); /* recount */
     assert_int_equal(FRUGAL_OK, frugal_announce(joiner, 1, 0, &(frugal_batch){.n_segments = 0}));
     assert_int_equal(FRUGAL_OK, frugal_cancel(opener, 0)); /* cancelled */
     assert_int_equal(FRUGAL_OK, frugal_finish(joiner, 1));
     assert_int_equal(FRUGAL_OK, frugal_cancel(opener, 0)); /* its end stays */
+    assert_int_equal(has_all ? 3 : 0, calls);
     assert_true(has_finished(joiner, 1, 0) && has_finished(opener, 1, 0));
     leave(), end();
 }
@@ -706,14 +735,23 @@ static void test_impossible_part(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_version),       cmocka_unit_test(test_strange_messages),
-        cmocka_unit_test(test_most_members),        cmocka_unit_test(test_users),
-        cmocka_unit_test(test_waits_that_fail),     cmocka_unit_test(test_messages_that_fail),
-        cmocka_unit_test(test_every_call_failing),  cmocka_unit_test(test_table_file_that_fails),
-        cmocka_unit_test(test_late_answer),         cmocka_unit_test(test_long_waits),
-        cmocka_unit_test(test_impostors),           cmocka_unit_test(test_attached_meanwhile),
-        cmocka_unit_test(test_answers_of_devices),  cmocka_unit_test(test_calls_for_others),
-        cmocka_unit_test(test_leaves_after_a_loss), cmocka_unit_test(test_close_during_an_update),
+        cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_strange_messages),
+        cmocka_unit_test(test_most_members),
+        cmocka_unit_test(test_users),
+        cmocka_unit_test(test_waits_that_fail),
+        cmocka_unit_test(test_messages_that_fail),
+        cmocka_unit_test(test_every_call_failing),
+        cmocka_unit_test(test_table_file_that_fails),
+        cmocka_unit_test(test_late_answer),
+        cmocka_unit_test(test_long_waits),
+        cmocka_unit_test(test_impostors),
+        cmocka_unit_test(test_attached_meanwhile),
+        CASE("test_answers_of_devices", test_answers_of_devices, 0),
+        CASE("test_answers_of_devices, which have all operations", test_answers_of_devices, 1),
+        cmocka_unit_test(test_calls_for_others),
+        cmocka_unit_test(test_leaves_after_a_loss),
+        cmocka_unit_test(test_close_during_an_update),
         cmocka_unit_test(test_impossible_part),
     };
     struct rlimit files; /* three for each process that has joined */
