@@ -20,7 +20,7 @@ enum { READERS = 3 };
 
 static void test_saves(void **state) {
     static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD};
-    static const uint32_t dims[] = {5, 32, 32, MOST_DIM};
+    static const uint32_t dims[] = {5, 32, 32, WORLD_DIM};
     world w;
     open_world(&w, dims[(intptr_t)*state], kinds[(intptr_t)*state % 3]);
     for (uint32_t v = 0; v < VERSIONS; v++) { /* opened at each */
