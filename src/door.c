@@ -69,6 +69,10 @@ static void say_hello(door *door, member *m, const message *hello) {
     if (files.n == 3) close(files.files[2]);
 }
 
+static frugal_status check_welcomed(const member *m) {
+    return m->welcomed ? FRUGAL_OK : frugal_fail(FRUGAL_ERR_PROCESS, "process %u has not been welcomed", m->process);
+}
+
 /* In attach.c, which is included later, because it also asks the door of another process (join.c). */
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote);
 
@@ -76,12 +80,13 @@ static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_op
 static frugal_status attach_remote(door *door, member *m, const message *asked) {
     frugal *f = door->f;
     uint32_t d = asked->d;
-    frugal_status status = m->welcomed ? frugal_may_attach(f, d) : FRUGAL_ERR_PROCESS;
+    frugal_status status = check_welcomed(m);
+    if (status == FRUGAL_OK) status = frugal_may_attach(f, d);
     if (status != FRUGAL_OK) return status;
     remote *r = calloc(1, sizeof *r);
     if (!r) return fail_memory("a device of another process", sizeof *r);
     host_device *device = &f->devices[d];
-    if (!device->inbox && !(device->inbox = map_part(f->region_file, f->parts[d].inbox))) {
+    if (!(device->inbox = map_part(f->region_file, f->parts[d].inbox))) {
         free(r);
         return fail_memory("batches on their way", f->parts[d].inbox.bytes);
     }
@@ -137,10 +142,9 @@ static void spare(frugal *f, remote *r) {
     finish_device(f, r->d);
 }
 
-/* A process has left, or has ended. */
+/* A process has left, or has ended. Called once for each, because its descriptors are not watched any more. */
 static void dismiss(door *door, member *m, int left) {
     frugal *f = door->f;
-    if (frugal_load_relaxed(&m->gone)) return; /* relaxed: only this thread sets it */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r || r->member != m) continue;
@@ -180,6 +184,7 @@ static void forget_members(door *door) {
 
 static void answer_member(door *door, member *m) {
     message asked, answer = {.kind = MESSAGE_ANSWER};
+    frugal_status status;
     if (!receive_message(m->socket, &asked, NULL)) {
         dismiss(door, m, 0);
         return;
@@ -193,7 +198,8 @@ static void answer_member(door *door, member *m) {
         fail_answer(&answer, attach_remote(door, m, &asked));
         break;
     case MESSAGE_COUNT:
-        fail_answer(&answer, m->welcomed ? frugal_begin_counting(door->f) : FRUGAL_ERR_PROCESS);
+        status = check_welcomed(m);
+        fail_answer(&answer, status == FRUGAL_OK ? frugal_begin_counting(door->f) : status);
         break;
     case MESSAGE_LEAVE:
         dismiss(door, m, 1);
@@ -346,9 +352,9 @@ static frugal_status open_to_others(frugal *f) {
  * doorman still notices processes that end instead. */
 static void close_door(frugal *f) {
     door *door = f->door;
-    if (!door || !f->mail) return;
+    if (!door) return; /* opened after mail and devices */
     tell_end(f, END_STOPPED, "");
-    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
+    for (uint32_t d = 0; d < f->desc.devices; d++)
         while (is_posting(f, d)) {
             uint32_t seen = event_prepare(f->event);
             if (is_posting(f, d)) event_sleep(f->event, seen, 1);

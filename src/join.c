@@ -101,8 +101,8 @@ static void *attendant_main(void *argument) {
                 answer_call(f, &m);
             else
                 take_answer(c, &m);
-        } else if (watched[1].revents) {
-            break;
+        } else {
+            break; /* the process has ended */
         }
     }
     lose_controller(f);
@@ -145,7 +145,7 @@ static frugal_status map_device(frugal *f, uint32_t d) {
     if (!device->inbox) device->inbox = map_part(f->region_file, parts->inbox);
     if (!device->batch_memory || !device->blocks || !device->inbox)
         return fail_memory("mapping what a device shares", f->batch_bytes + f->block_bytes + parts->inbox.bytes);
-    frugal_status status = device->batches ? FRUGAL_OK : open_own(f, device);
+    frugal_status status = open_own(f, device);
     if (status == FRUGAL_OK) device->mail = &f->mail[d];
     return status;
 }

@@ -177,8 +177,10 @@ static frugal_status open_device_list(frugal *f) {
 /* What a device's own process needs, and no other: memory for sorting, and the list of its batches. */
 static frugal_status open_own(frugal *f, host_device *device) {
     size_t bytes = (f->desc.lookahead + 1) * sizeof(host_batch);
-    if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);
-    lay_batches(f, device);
+    if (!device->batches) { /* else an earlier attempt has failed after this */
+        if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);
+        lay_batches(f, device);
+    }
     if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
         return fail_memory("sorting", f->scratch_bytes);
     device->scratch = device->sorted + f->desc.max_keys;

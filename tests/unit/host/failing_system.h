@@ -43,6 +43,9 @@ static inline void *failing_calloc(size_t n, size_t bytes) {
 static inline void *failing_any_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
     return system_fails() ? MAP_FAILED : failing_mmap(at, bytes, protection, flags, file, offset);
 }
+static inline int failing_madvise(void *at, size_t bytes, int advice) {
+    return system_fails() ? -1 : madvise(at, bytes, advice);
+}
 static inline int failing_memfd_create(const char *name, unsigned flags) {
     if (atomic_load(&system_lacks) & MEMORY_FILES) {
         errno = ENOSYS;
@@ -91,6 +94,7 @@ static inline int failing_pthread_create(pthread_t *thread, const pthread_attr_t
 #define malloc                      failing_malloc
 #define calloc                      failing_calloc
 #define mmap                        failing_any_mmap
+#define madvise                     failing_madvise
 #define memfd_create                failing_memfd_create
 #define sysconf                     failing_sysconf
 #define fcntl(file, what, argument) failing_fcntl(file, what, argument)

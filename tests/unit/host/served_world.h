@@ -6,7 +6,7 @@
 #include "tests/seed.h"
 #include "tests/unit/host/saved.h"
 
-enum { FIRST_ROWS = 3000, SECOND_ROWS = 500, ROWS = FIRST_ROWS + SECOND_ROWS, VERSIONS = 5 };
+enum { FIRST_ROWS = 3000, SECOND_ROWS = 500, ROWS = FIRST_ROWS + SECOND_ROWS, VERSIONS = 5, WORLD_DIM = 80 };
 
 static frugal_table big_tables[2] = {{.rows = FIRST_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                                      {.rows = SECOND_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
@@ -79,7 +79,7 @@ static inline uint32_t look_up_some(const world *w, frugal_server *s, test_rando
     uint64_t first[40], step = 0;
     int32_t second[30];
     uint32_t n = (uint32_t)test_below(r, 41), m = (uint32_t)test_below(r, 31);
-    float rows[70 * 64];
+    float rows[70 * WORLD_DIM];
     for (uint32_t i = 0; i < n; i++)
         first[i] = test_below(r, test_chance(r, 50) ? 6 : FIRST_ROWS); /* hot rows change */
     for (uint32_t i = 0; i < m; i++) second[i] = (int32_t)test_below(r, test_chance(r, 50) ? 6 : SECOND_ROWS);

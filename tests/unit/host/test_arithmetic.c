@@ -1,4 +1,5 @@
-/* test_arithmetic.c - frugal_open refuses to run where arithmetic differs from the one that the results depend on.
+/* test_arithmetic.c - frugal_open and frugal_join refuse to run where arithmetic differs from the one that the results
+ * depend on.
  *
  * The library is compiled into this program, with an fmaf and a sqrtf that can be broken at run time. Do not link
  * frugal_flush.o. */
@@ -41,14 +42,27 @@ static frugal_status open_with(int kind) {
     return status;
 }
 
+/* Nobody has the name: right arithmetic comes that far. */
+static frugal_status join_with(int kind) {
+    frugal *f;
+    defect = kind;
+    frugal_status status = frugal_join("test_arithmetic", 0, &f);
+    frugal_close(f);
+    defect = RIGHT;
+    return status;
+}
+
 static void test_right_arithmetic_is_accepted(void **state) {
     (void)state;
     assert_int_equal(FRUGAL_OK, open_with(RIGHT));
+    assert_int_equal(FRUGAL_ERR_PROCESS, join_with(RIGHT));
 }
 
 static void test_wrong_arithmetic_is_refused(void **state) {
     int kind = (int)(intptr_t)*state;
     assert_int_equal(FRUGAL_ERR_ARITHMETIC, open_with(kind));
+    assert_non_null(strstr(frugal_message(), "arithmetic"));
+    assert_int_equal(FRUGAL_ERR_ARITHMETIC, join_with(kind));
     assert_non_null(strstr(frugal_message(), "arithmetic"));
     frugal_server *server = NULL; /* which pools, and so is refused before it looks at what to serve */
     defect = kind;

@@ -1,4 +1,5 @@
-/* test_attach.c - attaching devices: which are refused, one that fails when told to, one that is tried again. */
+/* test_attach.c - attaching devices: which are refused, one that fails when told to, one that is tried again; the
+ * memory that devices are told of where it is the caller's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -132,11 +133,34 @@ static void test_failed_attach_can_be_repeated(void **state) {
     assert_int_equal(0, (int)counter.bytes_out);
 }
 
+/* Where the table is the caller's, a device is told of the caller's matrices, from their first float to their last. */
+static void test_memory_of_the_caller(void **state) {
+    (void)state;
+    enum { ROWS = 60, DIM = 5, WIDE = 7, WIDER = 9 };
+    static float weights[ROWS * WIDE], states[ROWS * WIDER];
+    for (int with_state = 0; with_state < 2; with_state++) {
+        frugal *f;
+        frugal_desc d = rig_desc();
+        d.dim = DIM, d.weights = weights, d.weights_stride = WIDE;
+        d.optimizer.kind = with_state ? FRUGAL_ADAGRAD : FRUGAL_SGD;
+        if (with_state) d.state = states, d.state_stride = WIDER;
+        assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+        frugal_memory table = frugal_get_memory(f, 0, FRUGAL_MEMORY_TABLE);
+        frugal_memory state_memory = frugal_get_memory(f, 0, FRUGAL_MEMORY_STATE);
+        assert_ptr_equal(weights, table.start);
+        assert_int_equal(((ROWS - 1) * WIDE + DIM) * sizeof(float), table.bytes);
+        assert_ptr_equal(with_state ? states : NULL, state_memory.start);
+        assert_int_equal(with_state ? ((ROWS - 1) * WIDER + DIM) * sizeof(float) : 0, state_memory.bytes);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failed_attach_can_be_repeated),
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_failing_device),
+        cmocka_unit_test(test_memory_of_the_caller),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

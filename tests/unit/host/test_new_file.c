@@ -461,6 +461,7 @@ static void test_left(void **state) {
     assert_int_equal(0, symlink(in_folder(stay[1]), in_folder(stay[STAY - 1])));
     write_text(in_folder(".table.frugal-0a0a0a"), "");
     write_text(in_folder(".table.frugal-0a0a0b"), SAVED_MAGIC "rows");
+    write_text(in_folder(".table.frugal-0a0a0c"), TRACE_BEGIN "{");
     write_text(in_folder(".table.frugal-1l0c9d"), "");
     int locked = open(in_folder(".table.frugal-1l0c9d"), O_RDONLY);
     assert_int_equal(0, lock_file(locked));

@@ -287,6 +287,7 @@ static void test_stop(void **state) {
         uint64_t step = 0, announced = 0;
         int wrong = 0;
         crew_init(&c, 300 + i);
+        c.desc.alone = ways[i / 2], c.cache.cache_rows = 24;
         pid_t child = fork_to(train_until_stopped, &c);
         frugal *f = open_world(&c);
         crew_reference(&c, f, &ref);
@@ -604,6 +605,96 @@ static void test_taken_name_and_file(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
+/* A process that ends while a child that it has forked against the rules still holds its sockets is noticed all the
+ * same. The child ends when nobody has the other end of a pipe. */
+static void fork_holder(void) {
+    char byte;
+    close(pipes[1][1]);
+    if (fork() != 0) return;
+    if (read(pipes[1][0], &byte, 1) != 0) abort();
+    _exit(0);
+}
+
+static int end_with_a_holder(const crew *c) {
+    join_or_exit(c, 1);
+    fork_holder();
+    return CREW_FINE; /* without closing */
+}
+
+static int open_and_end_with_a_holder(const crew *c) {
+    frugal *f;
+    EXPECT(frugal_open(&c->desc, &f) == FRUGAL_OK);
+    await(0); /* the other has its device */
+    fork_holder();
+    return CREW_FINE;
+}
+
+static void test_held_sockets(void **state) {
+    (void)state;
+    for (int opens = 0; opens < 2; opens++) {
+        crew c;
+        frugal *f;
+        reference ref;
+        uint64_t step = 0, announced = 0;
+        int wrong = 0;
+        crew_init(&c, 860);
+        if (pipe(pipes[0]) || pipe(pipes[1])) fail_msg("no pipe");
+        pid_t child = fork_to(opens ? open_and_end_with_a_holder : end_with_a_holder, &c);
+        if (opens)
+            f = join_or_exit(&c, 1), tell(0);
+        else
+            f = open_world(&c);
+        crew_reference(&c, f, &ref);
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        frugal_status status = crew_train(&c, f, opens ? 1 : 0, &ref, &step, &announced, c.steps, &wrong);
+        if (status != FRUGAL_ERR_LOST) fail_msg("opens: %d: %d: %s", opens, (int)status, frugal_message());
+        assert_non_null(strstr(frugal_message(), "has ended"));
+        assert_true(step == 0 && !wrong);
+        close(pipes[1][1]);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+        for (int p = 0; p < 3; p++) close(pipes[p / 2][p % 2]);
+    }
+}
+
+/* Of a process that dies after the end of its data nothing is missed: the other trains on. If it has announced nothing,
+ * and nothing has ended, it is. */
+static int die(const crew *c) {
+    frugal *f = join_or_exit(c, 1);
+    reference ref;
+    uint64_t step = 0, announced = 0;
+    int wrong = 0;
+    crew_reference(c, f, &ref);
+    if (c->ends[1]) EXPECT(crew_train(c, f, 1, &ref, &step, &announced, c->ends[1], &wrong) == FRUGAL_OK && !wrong);
+    kill(getpid(), SIGKILL);
+    return CREW_WRONG;
+}
+
+static void test_deaths_between_steps(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        crew c;
+        reference ref;
+        uint64_t step = 0, announced = 0;
+        int wrong = 0;
+        crew_init(&c, 870 + i);
+        c.desc.alone = i % 2 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE;
+        c.ends[1] = i / 2 * 5; /* 0: not there */
+        pid_t child = fork_to(die, &c);
+        frugal *f = open_world(&c);
+        crew_reference(&c, f, &ref);
+        frugal_status status = crew_train(&c, f, 0, &ref, &step, &announced, c.steps, &wrong);
+        assert_int_equal(-1, crew_wait(child));
+        assert_int_equal(c.ends[1] ? FRUGAL_OK : FRUGAL_ERR_LOST, status);
+        assert_true(step == (c.ends[1] ? c.steps : 0) && !wrong);
+        if (!c.ends[1]) assert_non_null(strstr(frugal_message(), "has ended"));
+        if (frugal_drain(f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+        assert_table(f, &ref);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+    }
+}
+
 /* Calls that ask each device are made while another process attaches its. */
 static int attach_and_wait(const crew *c) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever ends the test */
@@ -652,6 +743,7 @@ int main(void) {
         cmocka_unit_test(test_file),          cmocka_unit_test(test_cancel_many),
         cmocka_unit_test(test_own_devices),   cmocka_unit_test(test_traced),
         cmocka_unit_test(test_leaves_early),  cmocka_unit_test(test_taken_name_and_file),
+        cmocka_unit_test(test_held_sockets),  cmocka_unit_test(test_deaths_between_steps),
         cmocka_unit_test(test_attaching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,6 +74,7 @@ static void check_getters(frugal *f) {
     for (int kind = FRUGAL_MEMORY_TABLE; kind <= FRUGAL_MEMORY_GATES; kind++)
         assert_int_equal(0, frugal_get_memory(f, 0, (frugal_memory_kind)kind).bytes);
     frugal_count_hits(f, 0, 1, 1);
+    frugal_count_kept(f, 0, 1, 1, 1);
     frugal_count_table_hits(f, 0, 0, 1, 1);
     frugal_count_link(f, 0, 0, 1, 1);
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_trace_start(f, 0));
@@ -116,6 +117,7 @@ static void test_getters_of_what_is_not_there(void **state) {
     assert_int_equal(0, frugal_is_current(r.f, d.devices, 0));
     assert_int_equal(0, frugal_is_current(r.f, 0, 60));
     frugal_count_hits(r.f, d.devices, 1, 1);
+    frugal_count_kept(r.f, d.devices, 1, 1, 1);
     frugal_get_stats(r.f, &now);
     assert_memory_equal(&before, &now, sizeof now);
     rig_finish(&r, 3);

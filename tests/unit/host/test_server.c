@@ -20,8 +20,9 @@ enum { READERS = 3 };
 
 static void test_saves(void **state) {
     static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD};
+    static const uint32_t dims[] = {5, 32, 32, WORLD_DIM};
     world w;
-    open_world(&w, *state ? 32 : 5, kinds[(intptr_t)*state % 3]);
+    open_world(&w, dims[(intptr_t)*state], kinds[(intptr_t)*state % 3]);
     for (uint32_t v = 0; v < VERSIONS; v++) { /* opened at each */
         frugal_served from = saves_of(&w, v);
         frugal_server *s = open_server(&from);
@@ -503,6 +504,7 @@ int main(void) {
         SAVED_CASE("test_saves, dim 5", test_saves, 0),
         SAVED_CASE("test_saves, dim 32", test_saves, 1),
         SAVED_CASE("test_saves, dim 32, row-wise state", test_saves, 2),
+        SAVED_CASE("test_saves, dim 80: large enough for huge pages", test_saves, 3),
         SAVED_TEST(test_sharing),
         SAVED_TEST(test_file),
         SAVED_TEST(test_bad_files),

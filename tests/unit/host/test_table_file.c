@@ -693,6 +693,27 @@ static void test_failing_opens(void **state) {
     assert_true(failures >= 8);
 }
 
+/* The same for the memory of an open that makes the file: nothing of it is there afterwards. */
+static void test_failing_allocations(void **state) {
+    (void)state;
+    for (uint64_t at = 1;; at++) {
+        frugal_desc d = file_desc();
+        test_counter counter = {.fail_at = at};
+        frugal *f;
+        d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+        frugal_status status = frugal_open(&d, &f);
+        if (counter.failures) assert_fails(FRUGAL_ERR_MEMORY, status, "bytes", "available");
+        assert_int_equal(counter.failures ? 0 : 1, scratch_count());
+        frugal_close(f);
+        assert_int_equal(0, (int)counter.bytes_out);
+        scratch_end();
+        if (counter.failures) continue;
+        assert_int_equal(FRUGAL_OK, status);
+        assert_in_range(at, 8, 40);
+        break;
+    }
+}
+
 /* While it is closed the disk fails: closing says so, all memory is given back, and the file stays in use: it is torn
  * for whoever opens it. */
 static void test_failing_closes(void **state) {
@@ -849,6 +870,7 @@ int main(void) {
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
         CASE("test_failing_opens, a table with holes", test_failing_opens, 3),
+        cmocka_unit_test(test_failing_allocations),
         CASE("test_failing_closes, one call", test_failing_closes, 0),
         CASE("test_failing_closes, all calls from one on", test_failing_closes, 1),
         cmocka_unit_test(test_closes_without_a_write),
