@@ -30,8 +30,8 @@ static struct {
     atomic_int failures; /* calls that failed */
     char log[64]; /* calls since it was emptied, a letter of CALL_LETTERS each; what comes behind 63 is left out */
     atomic_int logged;
-    void (*before_lock)(void);  /* what somebody else does just before the next lock; NULL: nothing */
-    void (*before_write)(void); /* ... just before the next write */
+    void (*before_lock)(void);          /* what somebody else does just before the next lock; NULL: nothing */
+    void (*_Atomic before_write)(void); /* ... just before the next write, of whichever thread */
 } failing_files;
 #define CALL_LETTERS " osrwgSlnmk" /* in the order of these: open stat read write grow Sync link name map lock */
 enum {
@@ -105,8 +105,7 @@ static inline ssize_t failing_pread(int file, void *data, size_t bytes, off_t at
     return file_call_fails(CALL_READ) ? -1 : pread(file, data, file_bytes_moved(bytes), at);
 }
 static inline ssize_t failing_pwrite(int file, const void *data, size_t bytes, off_t at) {
-    void (*meanwhile)(void) = failing_files.before_write;
-    failing_files.before_write = NULL;
+    void (*meanwhile)(void) = atomic_exchange(&failing_files.before_write, NULL);
     if (meanwhile) meanwhile();
     if (!file_call_fails(CALL_WRITE)) return pwrite(file, data, file_bytes_moved(bytes), at);
     return failing_files.error ? -1 : 0; /* without an error: nothing is written */
