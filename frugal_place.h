@@ -356,7 +356,7 @@ typedef struct frugal_place_plan {
 } frugal_place_plan;
 
 /* Makes a plan by a policy, for rows in `n` levels of falling touches. Rows are then known by their positions in this
- * order, from 0. Errors: MACHINE, LEVELS; *plan is not changed. Costs 50,000 visits of all levels at most. */
+ * order, from 0. Errors: MACHINE, LEVELS; *plan is not changed. Costs 75,000 visits of all levels at most. */
 FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan);
@@ -1340,6 +1340,61 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_least(frugal_priv_place_search
     return at_high < least ? at_high : least;
 }
 
+/* Gives the patterns whole rows, `used` of each device's room, but none more than there are. Returns the seconds. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_give(frugal_priv_place_search *s, const uint64_t *used, uint64_t all,
+                                                       frugal_place_plan *out) {
+    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
+    for (uint32_t p = 0; p < s->plan.n; p++) {
+        uint64_t size = s->plan.patterns[p].size, rows = used[p] > all / size ? all : used[p] * size;
+        all -= rows;
+        s->plan.patterns[p].rows = rows;
+        s->rows[p] = (double)rows;
+    }
+    frugal_priv_place_divide(s, touches);
+    return frugal_priv_place_predict(s, touches, out);
+}
+
+/* Moves some of each device's room from pattern to pattern, less and less, as long as that is faster. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_improve(frugal_priv_place_search *s, uint64_t *used, uint64_t all) {
+    double least = frugal_priv_place_give(s, used, all, NULL);
+    uint32_t n = s->plan.n;
+    for (uint64_t move = 64; move > 0; move /= 2) {
+        for (uint32_t pair = 0, since = 0, tries = 0; since < n * n && tries < 200; pair = (pair + 1) % (n * n)) {
+            uint32_t from = pair / n, to = pair % n;
+            since++, tries++;
+            if (from == to || used[from] < move) continue;
+            used[from] -= move, used[to] += move;
+            double seconds = frugal_priv_place_give(s, used, all, NULL);
+            if (seconds < least)
+                least = seconds, since = 0;
+            else
+                used[from] += move, used[to] -= move;
+        }
+    }
+    return least;
+}
+
+/* Whole rows near s->best_rows. Of a row that is touched more than thousands of others, a part is another plan than all
+ * or nothing of it: so each pattern is rounded down and up, and each such plan is improved. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_round(frugal_priv_place_search *s, uint64_t room, uint64_t all) {
+    uint64_t used[FRUGAL_PLACE_MAX_PATTERNS], best[FRUGAL_PLACE_MAX_PATTERNS] = {0};
+    double least = -1;
+    for (uint32_t up = 0; up < (uint32_t)1 << (s->plan.n - 1); up++) {
+        uint64_t left = room;
+        for (uint32_t p = s->plan.n; p-- > 1;) {
+            used[p] = (uint64_t)(s->best_rows[p] / s->plan.patterns[p].size) + (up >> (p - 1) & 1);
+            if (used[p] > left) used[p] = left;
+            left -= used[p];
+        }
+        used[0] = left;
+        double seconds = frugal_priv_place_improve(s, used, all);
+        if (least >= 0 && seconds >= least) continue;
+        least = seconds;
+        memcpy(best, used, sizeof best);
+    }
+    frugal_priv_place_give(s, best, all, &s->plan);
+}
+
 FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_machine *machine,
                                                             const frugal_place_level *levels, uint32_t n,
                                                             frugal_place_policy policy, frugal_place_plan *plan) {
@@ -1358,31 +1413,15 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
         s.plan.n = 2;
     }
     if (policy == FRUGAL_PLACE_REPLICATED) s.plan.n = 1;
-    s.turns = s.plan.n < 2 ? 0 : s.plan.n < 4 ? 40 : s.plan.n == 4 ? 32 : 11; /* nested: 50,000 trials at most */
+    s.turns = s.plan.n < 2 ? 0 : s.plan.n < 4 ? 40 : s.plan.n == 4 ? 32 : 11; /* nested: 51,000 trials at most */
     frugal_priv_place_share_cores(&s);
-    if (policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1)
-        s.best_rows[1] = (double)room * s.plan.patterns[1].size;
-    else
+    if (policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1) {
+        const uint64_t used[2] = {0, room};
+        frugal_priv_place_give(&s, used, all, &s.plan);
+    } else {
         frugal_priv_place_least(&s, 0, (double)room);
-    /* Whole rows: room of each device for the larger groups is rounded to the nearest, and the first pattern takes what
-     * is left; no pattern has more rows than there are. */
-    uint64_t rows[FRUGAL_PLACE_MAX_PATTERNS], left = room;
-    for (uint32_t p = s.plan.n; p-- > 1;) {
-        uint64_t used = (uint64_t)(s.best_rows[p] / s.plan.patterns[p].size + .5);
-        if (used > left) used = left;
-        rows[p] = used;
-        left -= used;
+        frugal_priv_place_round(&s, room, all);
     }
-    rows[0] = policy == FRUGAL_PLACE_PARTITIONED && s.plan.n > 1 ? 0 : left;
-    for (uint32_t p = 0; p < s.plan.n; p++) {
-        uint64_t most = rows[p] > all / s.plan.patterns[p].size ? all : rows[p] * s.plan.patterns[p].size;
-        s.plan.patterns[p].rows = most < all ? most : all;
-        all -= s.plan.patterns[p].rows;
-        s.rows[p] = (double)s.plan.patterns[p].rows;
-    }
-    double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
-    frugal_priv_place_divide(&s, touches);
-    frugal_priv_place_predict(&s, touches, &s.plan);
     *plan = s.plan;
     return FRUGAL_PLACE_OK;
 }

@@ -88,6 +88,14 @@ static void open_mesh(world *w) {
         }
 }
 
+/* Draws a skew, of `steps` from `least` on, and a capacity. (Arguments that draw would do so in an order of the
+ * compiler's.) */
+static void draw_levels(world *w, test_random *r, uint64_t rows, double least, uint32_t steps, uint32_t n, uint64_t low,
+                        uint64_t high) {
+    double skew = least + .1 * (double)test_below(r, steps);
+    fill_levels(w, rows, skew, n, test_between(r, low, high));
+}
+
 static void random_world(world *w, test_random *r) {
     uint32_t n = (uint32_t)test_between(r, 1, 12);
     open_machine(w, n, 40e9);
@@ -98,8 +106,9 @@ static void random_world(world *w, test_random *r) {
         for (uint32_t i = 0; i < n; i++) w->roots[i] = i / 2;
         w->machine.roots = w->roots, w->machine.root = w->root;
     }
-    fill_levels(w, test_between(r, 1, 3000), .3 + .1 * (double)test_below(r, 12), (uint32_t)test_between(r, 1, 40),
-                test_below(r, 800));
+    uint64_t rows = test_between(r, 1, 3000);
+    uint32_t levels = (uint32_t)test_between(r, 1, 40);
+    draw_levels(w, r, rows, .3, 12, levels, 0, 799);
     w->machine.writes = test_chance(r, 20) ? .5 : 0;
 }
 
@@ -249,12 +258,13 @@ static void test_planned_is_fastest(void **state) {
     for (int round = 0; round < 60 / SHORTER; round++) {
         if (round % 3 == 0)
             open_switches(&w, 8, 40e9, 4e9 * (double)test_between(&r, 1, 9), round % 2);
-        else if (round % 3 == 1)
-            open_machine(&w, (uint32_t)test_between(&r, 2, 8), 1e9 * (double)test_between(&r, 10, 200));
-        else
+        else if (round % 3 == 1) {
+            uint32_t n = (uint32_t)test_between(&r, 2, 8);
+            open_machine(&w, n, 1e9 * (double)test_between(&r, 10, 200));
+        } else
             open_mesh(&w);
         uint64_t rows = test_between(&r, 2000, 100000);
-        fill_levels(&w, rows, .2 + .1 * (double)test_below(&r, 14), 64, test_between(&r, rows / 100, rows / 2));
+        draw_levels(&w, &r, rows, .2, 14, 64, rows / 100, rows / 2);
         frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED), drawn = plan;
         double most, unused, seconds = sum_up(&w, &plan, &most);
         for (int i = 1; i < 4; i++)
@@ -343,6 +353,33 @@ static void test_rounded_up(void **state) {
     }
 }
 
+/* Few rows, the first of which are touched more than many others together: no division by whole rows is faster. */
+static void test_whole_rows(void **state) {
+    (void)state;
+    test_random r = {.seed = test_seed("test_whole_rows", 26)};
+    static world w;
+    for (int round = 0; round < 100 / SHORTER; round++) {
+        open_switches(&w, 4, 40e9, 1e9 * (double)test_between(&r, 5, 38), 0);
+        draw_levels(&w, &r, 250, .5, 16, 250, 3, 70);
+        frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED), tried = plan;
+        assert_int_equal(plan.n, 3);
+        double least = plan.seconds;
+        for (uint64_t alone = 0; alone <= w.machine.capacity; alone++)
+            for (uint64_t twos = 0; alone + twos <= w.machine.capacity; twos++) {
+                uint64_t left = 250 - alone, fours = 4 * (w.machine.capacity - alone - twos);
+                tried.patterns[0].rows = alone;
+                tried.patterns[1].rows = 2 * twos < left ? 2 * twos : left;
+                left -= tried.patterns[1].rows;
+                tried.patterns[2].rows = fours < left ? fours : left;
+                double touches[FRUGAL_PLACE_MAX_PATTERNS + 1];
+                divide(&w, &tried, touches);
+                double seconds = frugal_place_predict(&w.machine, &tried, touches);
+                if (seconds < least) least = seconds;
+            }
+        if (plan.seconds > least * (1 + 1e-3)) fail_msg("round %d: %.9g s, but %.9g s", round, plan.seconds, least);
+    }
+}
+
 static void test_ends(void **state) {
     (void)state;
     static world w;
@@ -426,7 +463,7 @@ static void test_linear_program(void **state) {
             open_switches(&w, 8, 40e9, 1e9 * (double)test_between(&r, 5, 30), round % 8 == 2);
         else
             open_switches(&w, 4, 40e9, 1e9 * (double)test_between(&r, 5, 30), 0);
-        fill_levels(&w, 1000000, .3 + .1 * (double)test_below(&r, 11), levels, test_between(&r, 5000, 300000));
+        draw_levels(&w, &r, 1000000, .3, 11, levels, 5000, 300000);
         if (test_chance(&r, 30)) { /* pairs below a root, which is no faster than one of them */
             for (uint32_t i = 0; i < w.machine.devices; i++) w.roots[i] = i / 2;
             w.machine.roots = w.roots, w.machine.root = w.root;
@@ -500,9 +537,16 @@ static void test_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places), cmocka_unit_test(test_prediction), cmocka_unit_test(test_planned_is_fastest),
-        cmocka_unit_test(test_groups), cmocka_unit_test(test_many_sizes), cmocka_unit_test(test_rounded_up),
-        cmocka_unit_test(test_ends),   cmocka_unit_test(test_host),       cmocka_unit_test(test_linear_program),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_planned_is_fastest),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_many_sizes),
+        cmocka_unit_test(test_rounded_up),
+        cmocka_unit_test(test_whole_rows),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_linear_program),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
