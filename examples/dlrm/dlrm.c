@@ -122,10 +122,15 @@ static void dlrm_set_evaluations(dlrm_program *program) {
     outputs->eval_every = program->course.evaluates ? (steps + 5) / 6 : 0;
 }
 
+/* A file that is missing counts as one: opening it says so. */
+static int dlrm_is_pipe(const char *path) {
+    struct stat is;
+    return path && !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
 /* A pipe can be read once: by the loader, in one pass. */
 static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
-    struct stat is;
-    if (!options->data.path || stat(options->data.path, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
+    if (!dlrm_is_pipe(options->data.path)) return 0;
     const char *twice = options->data.guess                             ? "--format auto"
                         : options->data.test_share > 0                  ? "a share as --test"
                         : options->data.clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
@@ -137,6 +142,22 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
                         options->data.path, twice);
+}
+
+/* How many ids a sample has at most, of bags, in all files. */
+static int dlrm_measure(dlrm_program *program, program_error *error) {
+    const clicks_options *data = &program->options.data;
+    const char *const files[] = {data->path, data->test};
+    if (clicks_is_measured(program->log)) return 0;
+    for (int i = 0; i < 2 && files[i]; i++) {
+        if (dlrm_is_pipe(files[i]))
+            return program_fail(error,
+                                "%.200s is no file that can be read twice, and how many ids a sample has is not known "
+                                "before; give --most-ids (libffm: --fields, too), or write it to one",
+                                files[i]);
+        if (clicks_measure(program->log, files[i], error)) return -1;
+    }
+    return 0;
 }
 
 /* Parts, and rows with stale copies. With parts the number of samples is known, too. */
@@ -162,7 +183,8 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_model *model = &options->train.model;
     if (dlrm_check_pipe(options, error)) return -1;
     if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
-    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_split(program, error)) return -1;
+    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_measure(program, error)) return -1;
+    if (dlrm_split(program, error)) return -1;
     if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
     if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;
     if (dlrm_place_log(program, error)) return -1;
@@ -171,6 +193,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     double rows = 0;
     for (uint32_t i = 0; i < model->features; i++) rows += (double)clicks_rows(program->log, i);
     fprintf(stderr, "%u numbers, %u features of %.0f rows in all", model->numbers, model->features, rows);
+    if (clicks_has_bags(program->log)) fprintf(stderr, ", up to %u ids a sample", clicks_most_ids(program->log));
     if (program->source.end != UINT64_MAX) fprintf(stderr, ", %" PRIu64 " samples to train on", program->source.end);
     if (program->course.evaluates && program->held_out.end != UINT64_MAX)
         fprintf(stderr, ", %" PRIu64 " held out", program->held_out.end - program->held_out.first);
@@ -184,10 +207,9 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
  * checked: others may be readable only once. */
 static int dlrm_check_test(dlrm_program *program, program_error *error) {
     const char *path = program->options.data.test;
-    struct stat is;
     clicks_reader *reader = NULL;
     clicks_batch sample;
-    if (!path || (!stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode))) return 0;
+    if (!path || dlrm_is_pipe(path)) return 0;
     if (clicks_batch_open(&sample, program->log, 1, error)) return -1;
     int status = clicks_reader_open(&reader, program->log, path, 0, 1, error);
     if (!status) status = clicks_reader_read(reader, 1, &sample, error);

@@ -1,7 +1,10 @@
 /* Evaluation: a reader, threads that score, and scores added in the order of the samples. */
 #include "examples/dlrm/eval.h"
 #include "examples/clicks/auc.h"
+#include "examples/clicks/bags.h"
 #include "examples/common/training.h"
+#include "examples/common/vector.h"
+#include "src/arithmetic.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -9,6 +12,7 @@
 #include <string.h>
 
 #define DLRM_BLOCK 1024 /* samples a turn */
+#define DLRM_PIECE 1024 /* rows of bags that are read at a time */
 
 typedef struct dlrm_scoring {
     dlrm_trainer *trainer;
@@ -26,8 +30,9 @@ typedef struct dlrm_scoring {
 typedef struct dlrm_scorer { /* one thread's */
     dlrm_scoring *scoring;
     clicks_batch batch;
+    clicks_bags bags; /* where the log has any */
     dlrm_workspace *work;
-    float *rows[2], *logits;
+    float *rows[2], *logits, *piece; /* piece[DLRM_PIECE][dim], with bags */
     program_error error;
 } dlrm_scorer;
 
@@ -39,8 +44,11 @@ static int dlrm_scorer_open(dlrm_scorer *scorer, dlrm_scoring *scoring, program_
     scorer->rows[0] = malloc((positions * model->dim + 1) * sizeof(float));
     scorer->rows[1] = malloc((positions + 1) * sizeof(float));
     scorer->logits = malloc(DLRM_BLOCK * sizeof(float));
-    if (!scorer->rows[0] || !scorer->rows[1] || !scorer->logits)
+    scorer->piece = malloc((uint64_t)DLRM_PIECE * model->dim * sizeof(float));
+    if (!scorer->rows[0] || !scorer->rows[1] || !scorer->logits || !scorer->piece)
         return program_fail(error, "out of memory for the evaluation");
+    const clicks *log = scoring->held_out->log;
+    if (clicks_has_bags(log) && clicks_bags_open(&scorer->bags, log, DLRM_BLOCK, error)) return -1;
     return dlrm_workspace_open(&scorer->work, model, DLRM_BLOCK, error);
 }
 
@@ -50,6 +58,8 @@ static void dlrm_scorer_close(dlrm_scorer *scorer) {
     free(scorer->rows[0]);
     free(scorer->rows[1]);
     free(scorer->logits);
+    free(scorer->piece);
+    clicks_bags_close(&scorer->bags);
 }
 
 /* The next block of samples, if there is one, and its number. */
@@ -70,14 +80,47 @@ static int dlrm_take_block(dlrm_scorer *scorer, uint64_t *number) {
     return taken;
 }
 
+/* to[dim] = row * weight if `first`, else to += row * weight: as Frugal pools. */
+VECTOR_CLONES static void dlrm_weigh(float *restrict to, const float *restrict row, float weight, int first,
+                                     uint32_t dim) {
+    if (first)
+        for (uint32_t i = 0; i < dim; i++) to[i] = frugal_mul(row[i], weight);
+    else
+        for (uint32_t i = 0; i < dim; i++) to[i] = frugal_fma(weight, row[i], to[i]);
+}
+
+/* Pools the bags of one feature, of n samples: to[n][dim]. */
+static int dlrm_pool(dlrm_scorer *scorer, frugal *tables, uint32_t feature, float *to) {
+    const clicks_bags *bags = &scorer->bags;
+    uint32_t n = scorer->batch.n, dim = frugal_settings(tables)->dim, bag = 0;
+    const uint32_t *offsets = bags->offsets + (uint64_t)feature * n;
+    memset(to, 0, (uint64_t)n * dim * sizeof *to);
+    for (uint32_t from = offsets[0], end; from < offsets[n]; from = end) {
+        end = offsets[n] - from < DLRM_PIECE ? offsets[n] : from + DLRM_PIECE;
+        frugal_keys keys = {.table = feature, .keys = bags->keys + from, .n = end - from};
+        if (frugal_read_rows(tables, &keys, scorer->piece, NULL))
+            return training_fail("cannot read the embeddings", &scorer->error);
+        for (uint32_t at = from; at < end; at++) {
+            while (at >= offsets[bag + 1]) bag++;
+            dlrm_weigh(to + (uint64_t)bag * dim, scorer->piece + (uint64_t)(at - from) * dim, bags->weights[at],
+                       at == offsets[bag], dim);
+        }
+    }
+    return 0;
+}
+
 static int dlrm_score(dlrm_scorer *scorer) {
     dlrm_trainer *trainer = scorer->scoring->trainer;
     const dlrm_model *model = dlrm_trainer_model(trainer);
     const clicks_batch *batch = &scorer->batch;
+    const clicks *log = scorer->scoring->held_out->log;
+    if (batch->most) clicks_bags_fill(&scorer->bags, log, batch, 0, batch->n);
     for (uint32_t i = 0; i < 2; i++) {
         frugal *tables = dlrm_trainer_tables(trainer, i);
         uint64_t floats = (uint64_t)batch->n * (i == 0 ? model->dim : 1);
         for (uint32_t k = 0; tables && k < model->features; k++) {
+            if (batch->most && dlrm_pool(scorer, tables, k, scorer->rows[i] + k * floats)) return -1;
+            if (batch->most) continue;
             frugal_keys keys = {.table = k, .keys = batch->ids + (uint64_t)k * batch->room, .n = batch->n};
             if (frugal_read_rows(tables, &keys, scorer->rows[i] + k * floats, NULL))
                 return training_fail("cannot read the embeddings", &scorer->error);

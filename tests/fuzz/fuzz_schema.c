@@ -59,6 +59,10 @@ static void put_column(text *t, const clicks_schema *schema, const clicks_column
     put_whole(t, " rows ", c->rows);
     put_whole(t, " last ", c->last);
     if (c->hex) put(t, " hex");
+    if (c->bag) put(t, " bag"), put_word(t, (char[]){c->bag, 0});
+    if (c->weighted) put(t, " weighted");
+    if (c->mean) put(t, " mean");
+    if (c->with) put(t, " with"), put_word(t, schema->columns[c->with - 1].name.at);
     put(t, "\n");
 }
 
@@ -100,6 +104,8 @@ static void check_same(const clicks_schema *a, const clicks_schema *b) {
         assert_true(is_near(x->divide, y->divide) && is_near(x->width, y->width));
         assert_true(x->rows == y->rows && x->last == y->last && x->hex == y->hex);
         assert_true(x->number == y->number && x->feature == y->feature);
+        assert_true(x->several == y->several && x->weighted == y->weighted && x->mean == y->mean);
+        assert_true(x->bag == y->bag && x->with == y->with);
     }
 }
 
@@ -112,7 +118,11 @@ static void check_promises(const clicks_schema *schema) {
         assert_true(c->name.n && c->name.n <= CLICKS_LONGEST_TEXT && strlen(c->name.at) == c->name.n);
         labels += c->kind == CLICKS_LABEL;
         if (c->kind == CLICKS_NUMBER) assert_int_equal(c->number, numbers++);
-        if (c->kind == CLICKS_ID || c->width > 0) {
+        if (c->with) {
+            const clicks_column *other = &schema->columns[c->with - 1];
+            assert_true(other < c && other->kind == CLICKS_ID && other->several && !other->with && !c->mean);
+            assert_int_equal(c->feature, other->feature);
+        } else if (c->kind == CLICKS_ID || c->width > 0) {
             assert_int_equal(schema->feature_columns[features], i);
             assert_int_equal(c->feature, features++);
         }
@@ -125,10 +135,19 @@ static void check_promises(const clicks_schema *schema) {
 
 static void read_line(clicks_schema *schema, int given, const char *log, size_t n) {
     float label = 7, *numbers = malloc((schema->n_numbers + 1) * sizeof *numbers);
-    uint64_t *ids = malloc(schema->n_features * sizeof *ids);
+    size_t most = schema->n_columns + n; /* ids of the line */
+    uint64_t *ids = malloc(most * sizeof *ids);
+    uint32_t *features = malloc(most * sizeof *features), count = 0;
+    float *weights = malloc(most * sizeof *weights);
     char *copy = malloc(n + 1);
     clicks_line line = {.schema = schema, .given = given};
-    clicks_sample sample = {.label = &label, .numbers = numbers, .ids = ids, .stride = 1};
+    clicks_sample sample = {.label = &label,
+                            .numbers = numbers,
+                            .ids = ids,
+                            .stride = 1,
+                            .features = features,
+                            .count = &count,
+                            .weights = weights};
     for (uint32_t i = 0; i < schema->n_columns; i++)
         if (!schema->columns[i].rows) schema->columns[i].rows = 100;
     for (uint32_t k = 0; k < schema->n_features; k++) ids[k] = UINT64_MAX;
@@ -138,12 +157,19 @@ static void read_line(clicks_schema *schema, int given, const char *log, size_t 
     memcpy(copy, log, n);
     assert_int_equal(status, clicks_line_read(&line, copy, n, &sample)); /* a sample is one whoever asks */
     if (!status) assert_true(label == 0 || label == 1);
-    for (uint32_t k = 0; k < schema->n_features && given && !status; k++)
+    assert_true(count <= most);
+    for (uint32_t i = 0; i < count && !status; i++) {
+        const clicks_column *c = &schema->columns[schema->feature_columns[features[i]]];
+        assert_true(features[i] < schema->n_features && fabsf(weights[i]) <= FLT_MAX && (!given || ids[i] < c->rows));
+    }
+    for (uint32_t k = 0; k < schema->n_features && given && !status && !schema->bags; k++)
         assert_true(ids[k] < schema->columns[schema->feature_columns[k]].rows);
     memcpy(copy, log, n);
     clicks_line_header(&line, copy, n);
     free(numbers);
     free(ids);
+    free(features);
+    free(weights);
     free(copy);
 }
 
