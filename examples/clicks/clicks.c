@@ -6,22 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "examples/clicks/file.h"
-#include "examples/clicks/generate.h"
-#include "examples/clicks/ids.h"
 #include "examples/clicks/line.h"
-#include "examples/clicks/schema.h"
+#include "examples/clicks/log.h"
 #include "examples/common/crc32.h"
 
 enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time */
-
-struct clicks {
-    clicks_settings settings;
-    clicks_schema schema;
-    clicks_planted planted;          /* CLICKS_GENERATED */
-    clicks_vocabulary *vocabularies; /* vocabularies[features]; CLICKS_VOCABULARY */
-    uint32_t most_ids;               /* with bags; 0: not known yet */
-    int prepared;
-};
 
 struct clicks_reader {
     const clicks *log;
@@ -137,6 +126,7 @@ int clicks_open(clicks **out, const clicks_settings *settings, program_error *er
     if (!status && settings->format == CLICKS_LIBFFM && settings->fields)
         status = clicks_schema_set_fields(&log->schema, settings->fields, error);
     if (!status && log->schema.bags) log->most_ids = settings->most_ids;
+    if (!status && settings->labels) status = clicks_schema_drop_label(&log->schema, settings->labels, error);
     if (!status) status = clicks_set_tables(log, error);
     if (status)
         clicks_close(log);
@@ -334,8 +324,9 @@ static int clicks_is_malformed(clicks_reader *reader, const char *reason, progra
     return program_fail(
         error,
         "%.150s: %s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
-        "Mend the file, or tolerate more (--malformed)",
-        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
+        "Mend the file%s",
+        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most,
+        reader->log->settings.labels ? "" : ", or tolerate more (--malformed)"); /* when predicting, each line counts */
 }
 
 static int clicks_read_header(clicks_reader *reader, program_error *error) {

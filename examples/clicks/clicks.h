@@ -31,6 +31,9 @@ typedef enum {
     CLICKS_GENERATED   /* planted: generate.h; CLICKS_GIVEN ids are drawn ones, else their decimal texts */
 } clicks_format;
 
+/* Whether samples have labels; where they are not read, all are 0. */
+typedef enum { CLICKS_LABELS_READ, CLICKS_LABELS_IGNORED, CLICKS_LABELS_ABSENT } clicks_labels;
+
 /* Planted click logs: see generate.h. */
 typedef struct clicks_generator {
     uint64_t samples;           /* 1 to 2^48 */
@@ -59,6 +62,7 @@ typedef struct clicks_settings {
     /* With bags: ids of a sample, at most; a line with more is malformed. CLICKS_LIBFFM: fields. 0: as many as
      * clicks_measure finds. */
     uint32_t most_ids, fields;
+    clicks_labels labels;
 } clicks_settings;
 
 /* To which of the built-in formats the first line of a file belongs. */

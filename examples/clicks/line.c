@@ -311,18 +311,21 @@ static int clicks_read_indexed(clicks_line *line, char *text, size_t n, const cl
     char *at = text, *end = text + n;
     if (memchr(text, 0, n)) return clicks_line_fail(line, "a zero byte: is it text?");
     *end = ' ';
-    for (uint32_t words = 0;; words++) {
+    for (int words = 0, unlabelled = line->schema->unlabelled;; words++) {
         while (at < end && clicks_line_blank(*at)) at++;
         if (at == end || *at == '#') return words ? 0 : clicks_line_fail(line, "no label");
         char *stop = clicks_word_end(at);
         clicks_field word = {at, (size_t)(stop - at)};
         at = stop;
-        if (words ? clicks_read_indexed_word(line, &word, out) : clicks_read_label(line, 0, &word, out)) return -1;
+        if (!words && unlabelled && !memchr(word.at, ':', word.n)) continue; /* a label, which is not read */
+        if (words || unlabelled ? clicks_read_indexed_word(line, &word, out) : clicks_read_label(line, 0, &word, out))
+            return -1;
     }
 }
 
 int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out) {
     line->ids = line->fields = 0;
+    if (out && line->schema->unlabelled) *out->label = 0;
     int status = line->schema->form == CLICKS_DENSE ? clicks_each_field(line, text, n, out, clicks_read_column)
                                                     : clicks_read_indexed(line, text, n, out);
     if (!status && out && line->schema->bags) *out->count = line->ids;

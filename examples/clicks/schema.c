@@ -69,6 +69,22 @@ void clicks_schema_free(clicks_schema *schema) {
     *schema = (clicks_schema){0};
 }
 
+int clicks_schema_drop_label(clicks_schema *schema, clicks_labels labels, program_error *error) {
+    uint32_t at = 0;
+    schema->unlabelled = 1;
+    if (schema->form != CLICKS_DENSE) return 0;
+    while (schema->columns[at].kind != CLICKS_LABEL) at++;
+    schema->columns[at].kind = CLICKS_SKIP;
+    if (labels != CLICKS_LABELS_ABSENT) return 0;
+    schema->n_columns--;
+    memmove(&schema->columns[at], &schema->columns[at + 1], (schema->n_columns - at) * sizeof *schema->columns);
+    for (uint32_t i = at; i < schema->n_columns; i++)
+        if (schema->columns[i].with > at + 1) schema->columns[i].with--;
+    free(schema->feature_columns);
+    schema->n_numbers = schema->n_features = 0;
+    return clicks_schema_finish(schema, error);
+}
+
 /* ---- Known formats -------------------------------------------------------------------------------------- */
 
 static clicks_column *clicks_add_named(clicks_schema *schema, clicks_kind kind, const char *name) {

@@ -33,6 +33,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "examples/clicks/clicks.h"
 
 enum {
@@ -76,6 +77,7 @@ typedef enum { CLICKS_DENSE, CLICKS_INDEXED, CLICKS_FIELDS } clicks_form;
 typedef struct clicks_schema {
     char separator;
     int header, quotes, bags; /* bags: a column at least is a bag */
+    int unlabelled;           /* clicks_schema_drop_label */
     clicks_form form;         /* if it is another than CLICKS_DENSE, the columns are the label, and a bag a field */
     clicks_texts missing, one, zero;
     clicks_column *columns;
@@ -87,12 +89,17 @@ typedef struct clicks_schema {
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error);
 /* CLICKS_LIBFFM: its fields, whose number the log says; instead of those that it has. */
 int clicks_schema_set_fields(clicks_schema *schema, uint32_t fields, program_error *error);
+/* The label's column is skipped, or with CLICKS_LABELS_ABSENT there is none; a label in front of `index:value` may be
+ * there or not. */
+int clicks_schema_drop_label(clicks_schema *schema, clicks_labels labels, program_error *error);
 /* Of generated logs: comma, header, label, numbers I1..., ids C1... */
 int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error);
 int clicks_schema_read(clicks_schema *schema, const char *path, program_error *error);
 /* Of the file's bytes; `path` for messages. */
 int clicks_schema_parse(clicks_schema *schema, const char *path, const char *text, size_t n, program_error *error);
 void clicks_schema_free(clicks_schema *schema);
+/* As a schema file. Logs of the forms of libsvm and libffm have no columns: a comment says so. */
+void clicks_schema_write(const clicks_schema *schema, FILE *stream);
 
 /* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more
  * than CLICKS_MOST_COLUMNS. */

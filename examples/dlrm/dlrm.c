@@ -2,10 +2,12 @@
  *
  *     dlrm --data train.txt.gz --test 0.1           read a Criteo log, train, predict its last tenth
  *     dlrm --generate                               the same on a generated log, whose best AUC is known
+ *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
  * CUDA), train (the loop over Frugal), tables, dense (the optimizer of dense layers), deal (samples to devices by
- * parts), state and describe (for checkpoints), eval (prediction), save (files). In examples/clicks: clicks (logs;
+ * parts), state and describe (for checkpoints), score and eval (how well samples are predicted), save (files), load and
+ * predict (--predict). In examples/clicks: clicks (logs;
  * schema, ids, generate, source and others beside it), auc. In examples/common, what the programs share: course (a
  * program that trains, from its options to its exit status), settings (options that all have), placing (--place; uses
  * partition), secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report,
@@ -16,6 +18,7 @@
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"
+#include "examples/dlrm/predict.h"
 #include "examples/dlrm/save.h"
 #include "examples/common/course.h"
 #include "examples/common/manifest.h"
@@ -34,7 +37,7 @@ typedef struct dlrm_program {
     char linear_file[MANIFEST_LONGEST_PATH]; /* beside the tables' */
     clicks *log;
     dlrm_source source;
-    dlrm_held_out held_out;
+    dlrm_samples held_out;
     placing placing;
     secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
@@ -81,7 +84,7 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
                                 table ? program->linear_file : NULL,
                                 placing_file(options->train.common.place)};
     memcpy(c->kept, kept, sizeof kept);
-    c->saved = dlrm_save_names(&options->train.model, &c->n_saved);
+    c->saved = dlrm_save_names(options, &c->n_saved);
     c->outputs = options->outputs;
     c->settings = &options->train.common;
     return 0;
@@ -103,8 +106,8 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
                                     .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
     program->held_out =
-        (dlrm_held_out){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
-    if (options->data.test) program->held_out = (dlrm_held_out){program->log, options->data.test, 0, UINT64_MAX};
+        (dlrm_samples){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
+    if (options->data.test) program->held_out = (dlrm_samples){program->log, options->data.test, 0, UINT64_MAX};
     program->course.evaluates = options->data.test || held_out;
     return 0;
 }
@@ -300,7 +303,7 @@ static int dlrm_write_tables(void *user, const char *path, program_error *error)
 
 static int dlrm_save_all(course *c, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
-    return dlrm_save(c->set, program->trainer, program->log, error);
+    return dlrm_save(c->set, program->trainer, program->log, &program->options, error);
 }
 
 /* `none` where there is no area. */
@@ -314,7 +317,7 @@ static const char *dlrm_area_text(char text[16], double area, int digits, const 
 /* ---- Prediction ---------------------------------------------------------------------------------------- */
 
 static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metrics, program_error *error) {
-    dlrm_held_out held_out = program->held_out;
+    dlrm_samples held_out = program->held_out;
     double from = program_now();
     if (most && held_out.end - held_out.first > most) held_out.end = held_out.first + most;
     int status =
@@ -480,5 +483,6 @@ static const course_parts dlrm_parts = {.name = "dlrm",
 
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};
+    if (dlrm_predicts(argc, argv)) return dlrm_predict_run(argc, argv);
     return course_run(&program.course, &dlrm_parts, argc, argv);
 }

@@ -7,6 +7,7 @@
 
 static const char dlrm_about[] =
     "usage: dlrm --data FILE | --generate [SPEC]   [options]\n"
+    "       dlrm --predict FILE --load DIR [--out FILE] [--threads N]\n"
     "\n"
     "Trains a recommendation model on a click log with Frugal and says how well it predicts held-out clicks.\n"
     "\n";
@@ -15,6 +16,9 @@ static const char dlrm_notes[] =
     "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
+    "--predict writes the probability of a click for each sample of a log, which need not have labels, by the model "
+    "that\n"
+    "--save has saved to DIR: one a line, to stdout or --out. It takes no other options.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
     "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
     "resumed, unless the clock ends it (--seconds).\n";
@@ -103,9 +107,9 @@ static const options_entry dlrm_results[] = {
     {"eval-samples", OPTIONS_WHOLE64, &given.options.eval_samples, 0, 1e18,
      .help = "on the first N held-out samples; 0: all"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
-     .help =
-         "tables and dense layers as .npy files, model.json, which describes them, and manifest.json, which says what "
-         "belongs together. The set that is there stays until the new one is on disk"},
+     .help = "tables and dense layers as .npy files, model.json, which describes them, what reads a log (options.txt, "
+             "log.schema, vocabulary.npy), and manifest.json, which says what belongs together. The set that is there "
+             "stays until the new one is on disk"},
     {0},
 };
 

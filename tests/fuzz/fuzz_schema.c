@@ -9,77 +9,6 @@
 #include "examples/clicks/number.h"
 #include "fuzz.h"
 
-/* ---- Written out ---------------------------------------------------------------------------------------- */
-
-typedef struct text {
-    char *at;
-    size_t n, room;
-} text;
-
-static void put(text *t, const char *word) {
-    size_t n = strlen(word);
-    assert_true(t->n + n < t->room);
-    memcpy(t->at + t->n, word, n + 1);
-    t->n += n;
-}
-
-/* In quotes wherever it can be: never a keyword, then. */
-static void put_word(text *t, const char *word) {
-    int quoted = !strchr(word, '"');
-    put(t, quoted ? " \"" : " ");
-    put(t, word);
-    if (quoted) put(t, "\"");
-}
-
-static void put_number(text *t, const char *before, double x) {
-    char number[64];
-    snprintf(number, sizeof number, "%s%.17g", before, x);
-    put(t, number);
-}
-
-static void put_whole(text *t, const char *before, uint64_t n) {
-    char number[64];
-    snprintf(number, sizeof number, "%s%" PRIu64, before, n);
-    if (n) put(t, number);
-}
-
-static void put_texts(text *t, const char *before, const clicks_texts *texts) {
-    if (texts->n) put(t, before);
-    for (uint32_t i = 0; i < texts->n; i++) put_word(t, texts->text[i].at);
-}
-
-static void put_column(text *t, const clicks_schema *schema, const clicks_column *c) {
-    static const char *const kinds[] = {"skip", "label", "number", "id"};
-    put(t, kinds[c->kind]);
-    put_word(t, c->name.at);
-    if (c->kind == CLICKS_LABEL) put_texts(t, " one", &schema->one), put_texts(t, " zero", &schema->zero);
-    if (c->transform == CLICKS_LOG) put(t, " log");
-    if (c->transform == CLICKS_SCALE) put_number(t, " scale ", c->subtract), put_number(t, " ", c->divide);
-    if (c->width > 0) put_number(t, c->bucket == CLICKS_LOG ? " logbucket " : " bucket ", c->width);
-    put_whole(t, " rows ", c->rows);
-    put_whole(t, " last ", c->last);
-    if (c->hex) put(t, " hex");
-    if (c->bag) put(t, " bag"), put_word(t, (char[]){c->bag, 0});
-    if (c->weighted) put(t, " weighted");
-    if (c->mean) put(t, " mean");
-    if (c->with) put(t, " with"), put_word(t, schema->columns[c->with - 1].name.at);
-    put(t, "\n");
-}
-
-static text written(const clicks_schema *schema) {
-    text t = {.room = 4096 + 256 * (size_t)schema->n_columns + 4096};
-    char separator[] = {schema->separator, 0};
-    t.at = malloc(t.room);
-    put(&t, "separator");
-    put_word(&t, separator);
-    put(&t, schema->header ? "\nheader yes\n" : "\nheader no\n");
-    put(&t, schema->quotes ? "quotes yes\n" : "quotes no\n");
-    put_texts(&t, "missing", &schema->missing);
-    put(&t, "\n");
-    for (uint32_t i = 0; i < schema->n_columns; i++) put_column(&t, schema, &schema->columns[i]);
-    return t;
-}
-
 /* ---- Compared ------------------------------------------------------------------------------------------- */
 
 static int is_near(double a, double b) {
@@ -207,14 +136,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     check_promises(&schema);
-    text out = written(&schema);
-    if (clicks_schema_parse(&again, "again", out.at, out.n, &error)) fail_msg("%s in:\n%s", error.text, out.at);
+    char *text;
+    size_t written;
+    FILE *out = open_memstream(&text, &written);
+    clicks_schema_write(&schema, out);
+    fclose(out);
+    if (clicks_schema_parse(&again, "again", text, written, &error)) fail_msg("%s in:\n%s", error.text, text);
     check_same(&schema, &again);
     if (log && !memchr(log + 3, '\n', rest)) {
         read_line(&schema, 0, log + 3, rest);
         read_line(&schema, 1, log + 3, rest);
     }
-    free(out.at);
+    free(text);
     clicks_schema_free(&schema);
     clicks_schema_free(&again);
     return 0;

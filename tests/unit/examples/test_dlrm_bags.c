@@ -205,7 +205,7 @@ static void assert_same_rows(const sequence *q, dlrm_trainer *trainer) {
 /* The log loss is a sum of all scores in order; so it has their bits. The samples of an evaluation are one block. */
 static void assert_same_scores(const sequence *q, dlrm_trainer *trainer, const clicks *log) {
     static float pooled[2][FEATURES * BATCH * DIM], logits[BATCH];
-    dlrm_held_out held_out = {.log = log, .path = in_folder("log"), .first = SAMPLES, .end = SAMPLES + BATCH};
+    dlrm_samples held_out = {.log = log, .path = in_folder("log"), .first = SAMPLES, .end = SAMPLES + BATCH};
     dlrm_workspace *work;
     dlrm_metrics metrics;
     auc *scores;
