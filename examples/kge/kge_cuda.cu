@@ -20,9 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in model.c. */
-#define KGE_SMALLEST_SQUARE 1e-10f
-#define KGE_MASKED          (-1e30f)
+#define KGE_MASKED (-1e30f) /* as in model.c */
 
 #define KGE_BLOCK 128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
 #define KGE_TOTAL 256
@@ -40,7 +38,8 @@ typedef struct kge_view {
     uint32_t sides, n_sides;
     uint32_t queries;                   /* of each chunk: chunk * n_sides, all tails' first */
     uint32_t first, chunks, from;       /* of the group; its first triple */
-    float scale, n3;                    /* the weight of a query's loss, of the sum of cubes */
+    float scale, n3, relation_n3;       /* the weight of a query's loss, of the sums of cubes */
+    float correction;                   /* of negatives' scores */
     size_t negative_at, relation_at[2]; /* positions; of the relations for tails, for heads */
     const uint32_t *head, *tail, *negative;
     const float *rows;
@@ -50,7 +49,7 @@ typedef struct kge_view {
     float *score;                  /* [chunks][queries][negatives] */
     float *positive, *query_norm, *weight_sum, *negative_norm;
     /* Of the batch. */
-    float *loss, *cubes; /* by query; by triple */
+    float *loss, *cubes; /* by query; by triple, weighted */
 } kge_view;
 
 /* A query of the group: its chunk, triple and side, and where its rows begin. */
@@ -110,6 +109,10 @@ template <typename A> static __device__ float kge_block_all(float value, int lar
 
 /* ---- Forward --------------------------------------------------------------------------------------------- */
 
+static __device__ float kge_inverse_modulus(float real, float imaginary) {
+    return 1.0f / sqrtf(fmaxf(real * real + imaginary * imaginary, KGE_SMALLEST_SQUARE));
+}
+
 /* Number k of a query, as kge_queries makes it. */
 static __device__ float kge_query_number(const kge_model *model, int tails, uint32_t k, const float *anchor,
                                          const float *relation) {
@@ -123,6 +126,11 @@ static __device__ float kge_query_number(const kge_model *model, int tails, uint
                         : anchor[p] * (sign * relation[k]) + anchor[k] * relation[p];
     case KGE_SIMPLE:
         return 0.5f * relation[tails ? p : k] * anchor[p];
+    case KGE_ROTATE: {
+        float inverse = kge_inverse_modulus(relation[k], relation[p]);
+        return k < half ? anchor[k] * (relation[k] * inverse) - anchor[p] * (sign * relation[p] * inverse)
+                        : anchor[p] * (sign * relation[k] * inverse) + anchor[k] * (relation[p] * inverse);
+    }
     default:
         return anchor[k] + sign * relation[k];
     }
@@ -139,12 +147,12 @@ static __global__ void kge_forward_kernel(kge_view v) {
         float x = kge_query_number(&v.model, tails, k, q.anchor, q.relation), y = q.target[k], d = x - y;
         out[k] = x;
         norm += x * x;
-        score += v.model.kind == KGE_TRANSE ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
+        score += KGE_HAS_L2(v.model.kind) ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
     }
     score = program_warp_sum(score);
     norm = program_warp_sum(norm);
     if (lane) return;
-    if (v.model.kind == KGE_TRANSE) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
+    if (KGE_HAS_L2(v.model.kind)) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
     v.positive[query] = v.model.kind == KGE_TRANSE_L1 ? -score : score;
     v.query_norm[query] = norm;
 }
@@ -278,9 +286,9 @@ static __device__ void kge_finish_scores(const kge_view *v, size_t query, const 
     uint32_t answer = q->heads ? v->head[q->triple] : v->tail[q->triple];
     for (uint32_t j = threadIdx.x; j < v->negatives; j += blockDim.x) {
         float s = score[j];
-        if (v->model.kind == KGE_TRANSE)
+        if (KGE_HAS_L2(v->model.kind))
             s = -sqrtf(fmaxf(v->query_norm[query] + norm[j] - 2.0f * s, KGE_SMALLEST_SQUARE));
-        score[j] = negative[j] == answer ? KGE_MASKED : s;
+        score[j] = negative[j] == answer ? KGE_MASKED : s + v->correction;
     }
 }
 
@@ -305,7 +313,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
     kge_question q = kge_question_at(&v, query);
     float *score = v.score + query * v.negatives, positive = v.positive[query], top = 0, sum = 1, own, sharpness = 1;
     float even = 1.0f / (float)v.negatives, loss = 0, weights = 0, slope;
-    int distances = v.model.kind == KGE_TRANSE, softmax = v.model.loss == KGE_SOFTMAX;
+    int distances = KGE_HAS_L2(v.model.kind), softmax = v.model.loss == KGE_SOFTMAX;
     kge_finish_scores(&v, query, &q, score);
     if (v.model.loss == KGE_SELF_ADVERSARIAL) sharpness = v.model.temperature;
     if (v.model.loss != KGE_LOGISTIC) sum = kge_soft_sum(&v, score, sharpness, softmax ? &positive : NULL, &top, lanes);
@@ -316,7 +324,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
             weight *= 0.5f * slope;
         }
         weight *= v.scale;
-        if (distances) weight /= -s;
+        if (distances) weight /= v.correction - s; /* the distance */
         weights += weight;
         score[j] = weight;
     }
@@ -364,7 +372,7 @@ static __device__ float kge_query_slope(const kge_view *v, size_t query, const f
                                         float *target) {
     size_t at = query * v->model.dim + k;
     float weight = v->positive[query], x = v->query[at], y = target_row[k], slope = v->query_gradient[at];
-    if (v->model.kind == KGE_TRANSE) {
+    if (KGE_HAS_L2(v->model.kind)) {
         *target = weight * (x - y);
         return slope - (v->weight_sum[query] * x + *target);
     }
@@ -380,6 +388,19 @@ typedef struct kge_slopes {
     float anchor, target, relation;
 } kge_slopes;
 
+/* Of rotate, into *out: g and g_partner are the gradients of numbers k and p of the query. */
+static __device__ void kge_turn_back(const kge_model *model, float sign, uint32_t k, float g, float g_partner,
+                                     const float *anchor, const float *relation, kge_slopes *out) {
+    uint32_t p = kge_partner(model->dim, k), re = k < p ? k : p, im = k < p ? p : k;
+    float g_re = k < p ? g : g_partner, g_im = k < p ? g_partner : g;
+    float inverse = kge_inverse_modulus(relation[re], relation[im]);
+    float real = relation[re] * inverse, imaginary = sign * relation[im] * inverse;
+    float to_real = g_re * anchor[re] + g_im * anchor[im], to_imaginary = g_im * anchor[re] - g_re * anchor[im];
+    float along = to_real * real + to_imaginary * imaginary;
+    out->anchor = k < p ? g_re * real + g_im * imaginary : g_im * real - g_re * imaginary;
+    out->relation = k < p ? (to_real - along * real) * inverse : sign * (to_imaginary - along * imaginary) * inverse;
+}
+
 /* Number k of the gradients that one query gives to its rows, as kge_queries_back carries them on. */
 static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question *q, size_t query, uint32_t k) {
     const float *anchor = q->anchor, *relation = q->relation;
@@ -388,8 +409,7 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
     float sign = tails ? 1.0f : -1.0f, unused, g_partner = 0;
     kge_slopes out;
     float g = kge_query_slope(v, query, q->target, k, &out.target);
-    if (v->model.kind == KGE_COMPLEX || v->model.kind == KGE_SIMPLE)
-        g_partner = kge_query_slope(v, query, q->target, p, &unused);
+    if (KGE_HAS_HALVES(v->model.kind)) g_partner = kge_query_slope(v, query, q->target, p, &unused);
     switch (v->model.kind) {
     case KGE_DISTMULT:
         out.anchor = g * relation[k];
@@ -408,6 +428,9 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
         out.anchor = 0.5f * g_partner * relation[tails ? k : p];
         out.relation = tails ? 0.5f * g_partner * anchor[k] : 0.5f * g * anchor[p];
         break;
+    case KGE_ROTATE:
+        kge_turn_back(&v->model, sign, k, g, g_partner, anchor, relation, &out);
+        break;
     default:
         out.anchor = g;
         out.relation = sign * g;
@@ -416,13 +439,13 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
     return out;
 }
 
-/* Number k of the gradient of weight * sum |x|^3, complex numbers by their modulus; adds the cube to *cubes. */
-static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint32_t k, float *cubes) {
-    int complex = v->model.kind == KGE_COMPLEX;
+/* Number k of the gradient of weight * sum |x|^3, complex numbers by their modulus; adds what it weighs to *cubes. */
+static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint32_t k, float weight, float *cubes) {
+    int complex = KGE_IS_COMPLEX(v->model.kind);
     float x = row[k], y = complex ? row[kge_partner(v->model.dim, k)] : 0.0f;
     float modulus = complex ? sqrtf(x * x + y * y) : fabsf(x);
-    if (!complex || k < v->model.dim / 2) *cubes += modulus * modulus * modulus;
-    return 3.0f * v->n3 * modulus * x;
+    if (!complex || k < v->model.dim / 2) *cubes += weight * modulus * modulus * modulus;
+    return 3.0f * weight * modulus * x;
 }
 
 /* A warp a triple of the group: the gradients of its head, its tail and its relations, from both sides. */
@@ -430,7 +453,7 @@ static __global__ void kge_back_kernel(kge_view v) {
     size_t of_group = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32, dim = v.model.dim;
     uint32_t lane = threadIdx.x % 32, triple = v.from + (uint32_t)of_group;
     if (of_group >= (size_t)v.chunks * v.chunk) return; /* a whole warp */
-    int two_relations = v.relation_at[0] != v.relation_at[1], regularized = v.n3 > 0;
+    int two_relations = v.relation_at[0] != v.relation_at[1];
     float cubes = 0;
     for (uint32_t k = lane; k < dim; k += 32) {
         float end[2] = {0, 0}, relation[2] = {0, 0};
@@ -445,7 +468,8 @@ static __global__ void kge_back_kernel(kge_view v) {
         size_t row[4] = {triple, (size_t)v.triples + triple, v.relation_at[0] + triple, v.relation_at[1] + triple};
         float value[4] = {end[0], end[1], relation[0], relation[1]};
         for (int i = 0; i < (two_relations ? 4 : 3); i++) {
-            if (regularized) value[i] += kge_cube_slope(&v, v.rows + row[i] * dim, k, &cubes);
+            float weight = i < 2 ? v.n3 : v.relation_n3;
+            if (weight > 0) value[i] += kge_cube_slope(&v, v.rows + row[i] * dim, k, weight, &cubes);
             v.grads[row[i] * dim + k] = value[i];
         }
     }
@@ -459,7 +483,7 @@ static __global__ void kge_total_kernel(kge_view v, double *total) {
     double losses = 0, cubes = 0;
     for (size_t i = threadIdx.x; i < (size_t)v.n_sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
     for (size_t i = threadIdx.x; i < v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
-    part[threadIdx.x] = losses * v.scale + cubes * v.n3;
+    part[threadIdx.x] = losses * v.scale + cubes;
     __syncthreads();
     for (uint32_t width = KGE_TOTAL / 2; width; width /= 2) {
         double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
@@ -615,6 +639,8 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     v.n_sides = v.sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
     v.scale = 1.0f / (kge_batch_divisor(batch) * (float)v.n_sides);
     v.n3 = v.model.regularization / kge_batch_divisor(batch);
+    v.relation_n3 = v.model.relation_regularization / kge_batch_divisor(batch);
+    v.correction = kge_correction(&v.model, batch->negatives);
     v.negative_at = 2 * n;
     v.relation_at[0] = 2 * n + kge_batch_negatives(batch);
     v.relation_at[1] = v.relation_at[0] + (v.model.reciprocal && v.n_sides == 2 ? n : 0);
@@ -684,7 +710,7 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
     kge_product of_query = {v->score, negatives, v->query_gradient, 0, 0, v->queries, dim, v->negatives};
     kge_product of_negative = {v->score, v->query, v->grads + at, 1, 0, v->negatives, dim, v->queries};
     if (kge_cuda_product(cuda, v, &of_query, error) || kge_cuda_product(cuda, v, &of_negative, error)) return -1;
-    if (v->model.kind == KGE_TRANSE)
+    if (KGE_HAS_L2(v->model.kind))
         FRUGAL_LAUNCH(kge_distances_back_kernel, v->chunks * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->gpu.stream,
                       *v);
     return 0;
@@ -694,7 +720,7 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
 static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     size_t queries = (size_t)v->chunks * v->queries;
     FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->gpu.stream, *v);
-    if (v->model.kind == KGE_TRANSE)
+    if (KGE_HAS_L2(v->model.kind))
         FRUGAL_LAUNCH(kge_norms_kernel, kge_warps((size_t)v->chunks * v->negatives), KGE_BLOCK, cuda->gpu.stream, *v);
     if (kge_cuda_scores(cuda, v, error)) return -1;
     FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->gpu.stream, *v);

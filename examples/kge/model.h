@@ -9,6 +9,8 @@
  *   distmult    q . e           q = given end * relation
  *   complex     q . e           q = head * relation, or tail * conj(relation); [real parts | imaginary parts]
  *   simple      q . e           [as head | as tail] and [relation | inverse]; q holds the two halves crossed
+ *   rotate      -|q - e|        q = head * r, or tail * conj(r), complex numbers as in complex; r is the relation, each
+ *                               of its complex numbers divided by its modulus, so that it turns and does not scale
  *
  * A batch is cut into chunks; the positives of a chunk share one set of negatives (DGL-KE's scheme), so a
  * chunk is three products: scores = Q E', dQ = G E, dE = G' Q.
@@ -18,21 +20,40 @@
 
 #include "examples/kge/data.h"
 
-typedef enum { KGE_TRANSE, KGE_TRANSE_L1, KGE_DISTMULT, KGE_COMPLEX, KGE_SIMPLE, KGE_MODELS } kge_model_kind;
+typedef enum {
+    KGE_TRANSE,
+    KGE_TRANSE_L1,
+    KGE_DISTMULT,
+    KGE_COMPLEX,
+    KGE_SIMPLE,
+    KGE_ROTATE,
+    KGE_MODELS
+} kge_model_kind;
+
+/* Models whose scores are L2 distances; whose rows are complex numbers; whose rows have two halves. */
+#define KGE_HAS_L2(kind)     ((kind) == KGE_TRANSE || (kind) == KGE_ROTATE)
+#define KGE_IS_COMPLEX(kind) ((kind) == KGE_COMPLEX || (kind) == KGE_ROTATE)
+#define KGE_HAS_HALVES(kind) (KGE_IS_COMPLEX(kind) || (kind) == KGE_SIMPLE)
+/* Keeps a distance, and the modulus of a relation of rotate, above 0, where their gradients are not finite. */
+#define KGE_SMALLEST_SQUARE 1e-10f
 
 /* KGE_LOGISTIC: softplus(-(margin + s)) of the positive and softplus(margin + s) of each negative, the mean.
  * KGE_SELF_ADVERSARIAL: the same, negatives weighted by softmax(temperature * s) (RotatE, Sun et al. 2019).
- * KGE_SOFTMAX: cross entropy of the positive among itself and its negatives. */
+ * KGE_SOFTMAX: cross entropy of the positive among itself and its negatives; with stands_for the
+ * sum over the negatives' exponentials is multiplied, so that it estimates that over all other entities. */
 typedef enum { KGE_LOGISTIC, KGE_SELF_ADVERSARIAL, KGE_SOFTMAX, KGE_LOSSES } kge_loss_kind;
 
 typedef struct kge_model {
     kge_model_kind kind;
     kge_loss_kind loss;
-    uint32_t dim;         /* even for complex and simple */
-    float margin;         /* logistic losses */
-    float temperature;    /* of the self-adversarial weights */
-    float regularization; /* weight of the sum of |x|^3 over head, relation, tail (N3), a triple */
-    int reciprocal;       /* heads are predicted with a relation of their own: relation + relations */
+    uint32_t dim;                  /* even where rows have two halves */
+    float margin;                  /* logistic losses */
+    float temperature;             /* of the self-adversarial weights */
+    float regularization;          /* weight of the sum of |x|^3 over head and tail (N3), a triple */
+    int reciprocal;                /* heads are predicted with a relation of their own: relation + relations */
+    float relation_regularization; /* the same over its relations; 0 for rotate, whose relations have modulus 1 */
+    /* softmax: the negatives share this many entities, less the answer, among them; 0: each counts once */
+    uint32_t stands_for;
 } kge_model;
 
 /* A batch's shape and ids. Positions of its rows, in this order: heads[triples], tails[triples],
@@ -55,6 +76,8 @@ typedef struct kge_workspace {
 const char *kge_model_name(kge_model_kind kind);
 const char *kge_loss_name(kge_loss_kind kind);
 
+/* What is added to the scores of `negatives` negatives of a query, because they stand for others. */
+float kge_correction(const kge_model *model, uint32_t negatives);
 /* Of all chunks. */
 uint32_t kge_batch_negatives(const kge_batch *batch);
 float kge_batch_divisor(const kge_batch *batch);
@@ -73,7 +96,7 @@ double kge_gradients(const kge_model *model, const kge_batch *batch, const float
 void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
                  float *query);
 
-/* norm[i] = squared length of rows[i][dim]: what kge_scores needs of queries and candidates (transe only). */
+/* norm[i] = squared length of rows[i][dim]: what kge_scores needs of queries and candidates (L2 distances only). */
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm);
 
 typedef struct kge_rows { /* at[n][dim] */

@@ -22,6 +22,8 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
+    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
+                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
 };
 /* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
@@ -59,8 +61,9 @@ static training_options kge_common;
 
 #define KGE_UNSET UINT64_MAX
 
-static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", NULL};
+static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", "rotate", NULL};
 static const char *const kge_losses[] = {"logistic", "self-adversarial", "softmax", NULL};
+static const char *const kge_softmaxes[] = {"plain", "corrected", NULL};
 static const char *const kge_truths[] = {"no", "yes", NULL};
 static const char *const kge_ends[] = {"both", "alternate", "tails", NULL};
 static const char *const kge_splits[] = {"none", "valid", "test", NULL};
@@ -86,7 +89,7 @@ static const options_entry kge_data[] = {
 #define KGE_MODEL(field) &given.options.train.model.field
 static const options_entry kge_model_entries[] = {
     {"model", OPTIONS_CHOICE, KGE_MODEL(kind), .choices = kge_models,
-     .help = "scores of triples; transe has the L2 distance", .first = 1},
+     .help = "scores of triples; transe and rotate have the L2 distance", .first = 1},
     {"dim", OPTIONS_WHOLE32, KGE_MODEL(dim), 1, 65536, .help = "floats a row"},
     {"loss", OPTIONS_CHOICE, KGE_MODEL(loss), .choices = kge_losses},
     {"margin", OPTIONS_FLOAT, KGE_MODEL(margin), -1000, 1000,
@@ -94,7 +97,9 @@ static const options_entry kge_model_entries[] = {
     {"adversarial-temperature", OPTIONS_FLOAT, KGE_MODEL(temperature), 0, 1000,
      .help = "sharpness of the self-adversarial weights"},
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000,
-     .help = "weight of the sum of the cubes of all |x| of a triple (N3)"},
+     .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities"},
+    {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
+     .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
@@ -105,6 +110,8 @@ static const options_entry kge_training[] = {
      .help = "random entities that the triples of a chunk share as wrong answers"},
     {"chunk", OPTIONS_WHOLE32, &given.options.train.chunk, 1, 1 << 22, .given = &given.chunk_given,
      .help = "triples a chunk; must divide the batch"},
+    {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
+     .help = "of --loss softmax: corrected negatives stand for all other entities"},
     {"corrupt", OPTIONS_CHOICE, &given.ends, .choices = kge_ends, .value = "WHICH",
      .help = "ends that are predicted; alternate is one a step"},
     {0},
@@ -148,6 +155,7 @@ static void kge_set_defaults(kge_model_kind kind, int generate) {
         (kge_options){.train = defaults,
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
                       .eval_sample = 1000};
+    given.options.train.model.relation_regularization = -1; /* not given */
     given.ends = given.chunk_given = 0;
     given.evaluate = 2;
 }
@@ -176,7 +184,7 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     uint32_t batch = train->common.batch, devices = train->common.devices;
     if (batch % train->chunk)
         return program_fail(error, "--batch %u is no multiple of --chunk %u", batch, train->chunk);
-    if ((train->model.kind == KGE_COMPLEX || train->model.kind == KGE_SIMPLE) && train->model.dim % 2)
+    if (KGE_HAS_HALVES(train->model.kind) && train->model.dim % 2)
         return program_fail(error, "--dim is %u, must be even for %s: a row has two halves", train->model.dim,
                             kge_model_name(train->model.kind));
     uint64_t keys = 4 * (uint64_t)batch + (uint64_t)(batch / train->chunk) * train->negatives;
@@ -199,6 +207,22 @@ static void kge_default_chunk(kge_settings *train) {
         train->chunk /= 2;
 }
 
+/* The model and its loss. */
+static int kge_check_model(kge_settings *train, program_error *error) {
+    kge_model *model = &train->model;
+    if (train->corrected && model->loss != KGE_SOFTMAX)
+        return program_fail(error, "--sampled-softmax corrected needs --loss softmax, and the loss is %s",
+                            kge_loss_name(model->loss));
+    if (model->kind == KGE_ROTATE && model->relation_regularization > 0)
+        return program_fail(error,
+                            "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
+                            "leave it out",
+                            (double)model->relation_regularization);
+    if (model->relation_regularization < 0)
+        model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
+    return 0;
+}
+
 /* What can only be seen from several options together. */
 static int kge_options_check(kge_options *options, program_error *error) {
     kge_settings *train = &options->train;
@@ -207,7 +231,7 @@ static int kge_options_check(kge_options *options, program_error *error) {
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
     if (training_options_check(&kge_common, error)) return -1;
     if (!given.chunk_given) kge_default_chunk(train);
-    if (kge_check_batch(train, error)) return -1;
+    if (kge_check_model(train, error) || kge_check_batch(train, error)) return -1;
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
     if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;

@@ -73,11 +73,12 @@ static kge_batch kge_shape(const kge_settings *settings) {
 static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_error *error) {
     const kge_settings *settings = &trainer->settings;
     frugal_table tables[2];
-    for (int i = 0; i < 2; i++)
-        tables[i] = (frugal_table){.rows = trainer->table_rows[i],
-                                   .init = FRUGAL_INIT_UNIFORM,
-                                   .low = -settings->common.init,
-                                   .high = settings->common.init};
+    for (int i = 0; i < 2; i++) {
+        /* Of the relations of rotate, only the phase counts; the longer they are, the less a step turns them. */
+        float most = i == 1 && settings->model.kind == KGE_ROTATE ? 1.0f : settings->common.init;
+        tables[i] =
+            (frugal_table){.rows = trainer->table_rows[i], .init = FRUGAL_INIT_UNIFORM, .low = -most, .high = most};
+    }
     frugal_desc desc = {
         .tables = tables,
         .n_tables = 2,
@@ -245,6 +246,7 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
         return -1;
     }
     trainer->graph = graph;
+    trainer->settings.model.stands_for = settings->corrected ? graph->entities.n : 0;
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
     trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;

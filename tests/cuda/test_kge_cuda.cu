@@ -188,7 +188,10 @@ static void check_model(kge_model_kind kind) {
                 if (((unsigned)(loss + reciprocal) + sides) % LESS) continue;
                 kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
                 kge_batch shape = a_shape(6, 3, 5, sides);
-                if (loss == KGE_SOFTMAX) model.regularization = 0.3f;
+                if (loss == KGE_SOFTMAX) {
+                    model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
+                    model.stands_for = reciprocal ? 100 : 0;
+                }
                 check(&model, &shape);
             }
 }
@@ -256,7 +259,7 @@ static void test_sizes(void **state) {
         kge_batch shape = a_shape(9, 3, 4, KGE_TAILS | KGE_HEADS);
         kge_cuda *cuda = kge_cuda_new(0);
         float rows[(4 * 9 + 3 * 4) * 8];
-        model.regularization = 0.3f;
+        model.regularization = model.relation_regularization = 0.3f;
         assert_int_equal(kge_cuda_open(cuda, &model, &shape, 2, &error), 0);
         for (uint64_t step = 0; step < 5; step++) {
             static const uint32_t sizes[] = {8, 9, 2, 4, 3};
@@ -401,6 +404,7 @@ int main(void) {
         MODEL(KGE_DISTMULT),
         MODEL(KGE_COMPLEX),
         MODEL(KGE_SIMPLE),
+        MODEL(KGE_ROTATE),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_alternate),

@@ -26,6 +26,59 @@ static float noise(uint64_t i) {
     return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
 }
 
+/* Scores by the models' definitions, number by number. */
+static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < model->dim; k++) {
+        double difference = (double)head[k] + (double)relation[k] - (double)tail[k];
+        if (model->kind == KGE_TRANSE)
+            sum -= difference * difference;
+        else if (model->kind == KGE_TRANSE_L1)
+            sum -= fabs(difference);
+        else if (model->kind == KGE_DISTMULT)
+            sum += (double)head[k] * (double)relation[k] * (double)tail[k];
+        else if (model->kind == KGE_SIMPLE) /* the tail's other half: k + half, k - half */
+            sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
+                   (double)tail[k < half ? k + half : k];
+        else if (k < half)
+            sum += ((double)head[k] * (double)relation[k] - (double)head[half + k] * (double)relation[half + k]) *
+                       (double)tail[k] +
+                   ((double)head[k] * (double)relation[half + k] + (double)head[half + k] * (double)relation[k]) *
+                       (double)tail[half + k];
+    }
+    return sum;
+}
+
+/* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
+static double simple_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < half; k++)
+        sum += (double)head[k] * (double)relation[k] * (double)tail[half + k] +
+               (double)tail[k] * (double)relation[half + k] * (double)head[half + k];
+    return sum / 2;
+}
+
+/* rotate: -|head * relation - tail|, squared, each number of the relation by its phase alone. */
+static double rotate_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < half; k++) {
+        double phase = atan2((double)relation[half + k], (double)relation[k]);
+        double real = (double)head[k] * cos(phase) - (double)head[half + k] * sin(phase) - (double)tail[k];
+        double imaginary = (double)head[k] * sin(phase) + (double)head[half + k] * cos(phase) - (double)tail[half + k];
+        sum -= real * real + imaginary * imaginary;
+    }
+    return sum;
+}
+
+static double score_of(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    return model->kind == KGE_SIMPLE   ? simple_score(model, head, relation, tail)
+           : model->kind == KGE_ROTATE ? rotate_score(model, head, relation, tail)
+                                       : plain_score(model, head, relation, tail);
+}
+
 /* A batch over few entities, so that negatives meet answers and rows come twice. */
 static void fill_batch(kge_batch *batch) {
     program_error error;
@@ -94,17 +147,53 @@ static void test_gradients(void **state) {
                                        .dim = 18,
                                        .margin = 2,
                                        .reciprocal = reciprocal,
-                                       .regularization = sides == 3 ? 0.01f : 0};
+                                       .regularization = sides == 3 ? 0.01f : 0,
+                                       .relation_regularization = sides > 1 && kind != KGE_ROTATE ? 0.03f : 0,
+                                       .stands_for = sides == 2 ? 100 : 0};
                     check_gradients(&model, 3, sides);
                     check_gradients(&model, 4, sides); /* and a chunk of two */
                 }
+}
+
+/* The length of a relation of rotate changes nothing: only its phases count, and N3 leaves it alone. Relations of
+ * length 0 have no phase, and finite gradients. */
+static void test_rotate_phases(void **state) {
+    (void)state;
+    enum { DIM = 8, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES };
+    kge_model model = {.kind = KGE_ROTATE, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.2f};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_workspace work;
+    program_error error;
+    float rows[POSITIONS * DIM], grads[POSITIONS * DIM], longer[POSITIONS * DIM];
+    float *relations = rows + (POSITIONS - TRIPLES) * DIM, *slopes = grads + (POSITIONS - TRIPLES) * DIM;
+    fill_batch(&batch);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) rows[i] = noise(i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double loss = kge_gradients(&model, &batch, rows, grads, &work);
+    for (int i = 0; i < TRIPLES; i++)
+        for (int k = 0; k < DIM / 2; k++) { /* a gradient across the relation, and so without N3 */
+            const float *r = relations + i * DIM + k, *g = slopes + i * DIM + k;
+            assert_true(fabsf(r[0] * g[0] + r[DIM / 2] * g[DIM / 2]) < 1e-6f);
+        }
+    for (size_t i = 0; i < TRIPLES * DIM; i++) relations[i] *= 4;
+    assert_true(fabs(kge_gradients(&model, &batch, rows, longer, &work) - loss) < 1e-6 * loss);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) {
+        float factor = i < (POSITIONS - TRIPLES) * DIM ? 1 : 4;
+        assert_true(fabsf(factor * longer[i] - grads[i]) <= 1e-5f);
+    }
+    memset(relations, 0, TRIPLES * DIM * sizeof *relations);
+    assert_true(isfinite(kge_gradients(&model, &batch, rows, grads, &work)));
+    for (size_t i = 0; i < POSITIONS * DIM; i++) assert_true(isfinite(grads[i]));
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
 }
 
 /* A short last chunk has negatives of its own. A divisor divides losses, gradients and N3. */
 static void test_divisor(void **state) {
     (void)state;
     enum { DIM = 6 };
-    kge_model model = {.kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f};
+    kge_model model = {
+        .kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f, .relation_regularization = 0.1f};
     kge_batch batch = {.triples = TRIPLES, .chunk = 4, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
     kge_workspace work;
     program_error error;
@@ -124,6 +213,69 @@ static void test_divisor(void **state) {
     for (size_t i = 0; i < FLOATS; i++) assert_true(fabsf(halved[i] - grads[i] / 2) <= 1e-6f * fabsf(grads[i]));
     kge_workspace_close(&work);
     kge_batch_close(&batch);
+}
+
+/* N3 of relations has a weight of its own: what it adds is 3 w |x| x of each number, over the number of triples. */
+static void test_relation_regularization(void **state) {
+    (void)state;
+    enum { DIM = 6, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES, RELATIONS_AT = (POSITIONS - TRIPLES) * DIM };
+    kge_model model = {.kind = KGE_DISTMULT, .loss = KGE_SOFTMAX, .dim = DIM};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS};
+    kge_workspace work;
+    program_error error;
+    float rows[POSITIONS * DIM], plain[POSITIONS * DIM], grads[POSITIONS * DIM];
+    fill_batch(&batch);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) rows[i] = noise(i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double before = kge_gradients(&model, &batch, rows, plain, &work), cubes[2] = {0};
+    model.regularization = 0.5f, model.relation_regularization = 0.125f;
+    double loss = kge_gradients(&model, &batch, rows, grads, &work);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) {
+        int entity = i < (size_t)2 * TRIPLES * DIM, relation = i >= RELATIONS_AT;
+        double weight = (entity ? 0.5 : relation ? 0.125 : 0) / TRIPLES, size = fabs((double)rows[i]);
+        if (entity || relation) cubes[relation] += size * size * size;
+        assert_true(fabs((double)grads[i] - (double)plain[i] - 3 * weight * size * (double)rows[i]) < 1e-6);
+    }
+    assert_true(fabs(loss - before - (0.5 * cubes[0] + 0.125 * cubes[1]) / TRIPLES) < 1e-6);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+/* Two negatives that stand for nine entities: the sum of their exponentials counts 4.5 times; but one that is the
+ * answer counts nothing. */
+static void test_corrected_softmax(void **state) {
+    (void)state;
+    enum { DIM = 4 };
+    for (int kind = 0; kind < KGE_MODELS; kind++) {
+        kge_model model = {.kind = (kge_model_kind)kind, .loss = KGE_SOFTMAX, .dim = DIM, .stands_for = 10};
+        uint32_t ids[] = {0, 1, 0, 0, 2, 3};
+        kge_batch batch = {.triples = 1,
+                           .chunk = 1,
+                           .negatives = 2,
+                           .sides = KGE_TAILS,
+                           .head = ids,
+                           .tail = ids + 1,
+                           .relation = ids + 2,
+                           .inverse = ids + 3,
+                           .negative = ids + 4};
+        kge_workspace work;
+        program_error error;
+        float rows[5][DIM], grads[5][DIM];
+        for (int i = 0; i < 5 * DIM; i++) rows[i / DIM][i % DIM] = noise((uint64_t)i);
+        assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+        for (int masked = 0; masked < 2; masked++) {
+            double score[3];
+            for (int j = 0; j < 3; j++) {
+                score[j] = score_of(&model, rows[0], rows[4], rows[1 + j]);
+                if (KGE_HAS_L2(model.kind)) score[j] = -sqrt(-score[j]);
+            }
+            ids[5] = masked ? 1 : 3;
+            double others = 4.5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
+            double expected = log(exp(score[0]) + others) - score[0];
+            assert_true(fabs(kge_gradients(&model, &batch, rows[0], grads[0], &work) - expected) < 1e-6);
+        }
+        kge_workspace_close(&work);
+    }
 }
 
 /* With a temperature: the gradient is that of the weighted sum, the weights held fixed. */
@@ -165,45 +317,6 @@ static void test_self_adversarial_weights(void **state) {
 }
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
-
-/* Scores by the models' definitions, number by number. */
-static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    uint32_t half = model->dim / 2;
-    double sum = 0;
-    for (uint32_t k = 0; k < model->dim; k++) {
-        double difference = (double)head[k] + (double)relation[k] - (double)tail[k];
-        if (model->kind == KGE_TRANSE)
-            sum -= difference * difference;
-        else if (model->kind == KGE_TRANSE_L1)
-            sum -= fabs(difference);
-        else if (model->kind == KGE_DISTMULT)
-            sum += (double)head[k] * (double)relation[k] * (double)tail[k];
-        else if (model->kind == KGE_SIMPLE) /* the tail's other half: k + half, k - half */
-            sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
-                   (double)tail[k < half ? k + half : k];
-        else if (k < half)
-            sum += ((double)head[k] * (double)relation[k] - (double)head[half + k] * (double)relation[half + k]) *
-                       (double)tail[k] +
-                   ((double)head[k] * (double)relation[half + k] + (double)head[half + k] * (double)relation[k]) *
-                       (double)tail[half + k];
-    }
-    return sum;
-}
-
-/* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
-static double simple_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    uint32_t half = model->dim / 2;
-    double sum = 0;
-    for (uint32_t k = 0; k < half; k++)
-        sum += (double)head[k] * (double)relation[k] * (double)tail[half + k] +
-               (double)tail[k] * (double)relation[half + k] * (double)head[half + k];
-    return sum / 2;
-}
-
-static double score_of(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    return model->kind == KGE_SIMPLE ? simple_score(model, head, relation, tail)
-                                     : plain_score(model, head, relation, tail);
-}
 
 static int is_known(const kge_graph *graph, kge_triple triple) {
     for (int s = 0; s < KGE_SPLITS; s++)
@@ -533,7 +646,10 @@ static void test_read_plain(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_rotate_phases),
         cmocka_unit_test(test_divisor),
+        cmocka_unit_test(test_relation_regularization),
+        cmocka_unit_test(test_corrected_softmax),
         cmocka_unit_test(test_self_adversarial_weights),
         cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_ranking_degenerate),
