@@ -16,9 +16,10 @@ void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *li
     const training_settings *common = &settings->common;
     const char *ends = settings->alternate ? "alternate" : settings->sides == KGE_TAILS ? "tails" : "both";
     kge_describe_model(&settings->model, lines);
+    fprintf(lines, "--scoring %s\n", kge_scoring_name(settings->model.scoring));
     fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt %s\n", common->batch, settings->chunk,
             settings->negatives, ends);
-    if (settings->model.loss == KGE_SOFTMAX)
+    if (settings->model.loss == KGE_SOFTMAX && settings->model.scoring == KGE_SAMPLED)
         fprintf(lines, "--sampled-softmax %s\n", settings->corrected ? "corrected" : "plain");
     training_describe(common, lines);
     if (settings->placing) placing_describe(settings->placing, lines);

@@ -1,5 +1,8 @@
 /* Scores, losses and gradients of the knowledge graph models. See model.h for the scheme, query.c for queries. */
 #include "examples/kge/model.h"
+#include "examples/kge/all.h"
+#include "examples/kge/loss.h"
+#include "examples/kge/n3.h"
 #include "examples/kge/query.h"
 #include "examples/kge/row.h"
 
@@ -18,6 +21,11 @@ const char *kge_model_name(kge_model_kind kind) {
 const char *kge_loss_name(kge_loss_kind kind) {
     static const char *const name[KGE_LOSSES] = {"logistic", "self-adversarial", "softmax"};
     return name[kind];
+}
+
+const char *kge_scoring_name(kge_scoring scoring) {
+    static const char *const name[KGE_SCORINGS] = {"sampled", "1vsall", "kvsall"};
+    return name[scoring];
 }
 
 /* ---- Scores -------------------------------------------------------------------------------------------- */
@@ -91,27 +99,6 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 }
 
 /* ---- Losses -------------------------------------------------------------------------------------------- */
-
-/* Softmax of sharpness * score[n] into weight[n], and of one more score where `positive` is given; returns
- * the log of the sum of exponentials, and the positive's share in *share. */
-VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
-                                float *share) {
-    float top = positive ? *positive : score[0];
-    for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
-    for (uint32_t j = 0; j < n; j++) weight[j] = vector_exp(sharpness * (score[j] - top));
-    float own = positive ? vector_exp(sharpness * (*positive - top)) : 0.0f;
-    float sum = kge_sum(n, weight) + own, inverse = 1.0f / sum;
-    for (uint32_t j = 0; j < n; j++) weight[j] *= inverse;
-    *share = own * inverse;
-    return sharpness * top + logf(sum);
-}
-
-/* softplus(x) and its derivative, the logistic function. */
-VECTOR_INLINE float kge_softplus(float x, float *slope) {
-    float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
-    *slope = x < 0.0f ? small * inverse : inverse;
-    return (x < 0.0f ? 0.0f : x) + vector_log1p(small);
-}
 
 float kge_correction(const kge_model *model, uint32_t negatives) {
     int corrected = model->loss == KGE_SOFTMAX && model->stands_for > 1;
@@ -318,50 +305,10 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
         kge_l2_negatives(model->dim, n_queries, (kge_rows){n, rows}, work->score, gradient, work->memory);
 }
 
-/* Adds the gradient of weight * sum |x|^3 of one row, complex numbers (half < dim) by their modulus; returns
- * the sum. */
-VECTOR_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *restrict row, float weight,
-                                       float *restrict to) {
-    enum { BLOCK = 256 };
-    float term[BLOCK], total = 0;
-    for (uint32_t from = 0; from < half; from += BLOCK) {
-        uint32_t n = half - from < BLOCK ? half - from : BLOCK;
-        const float *x = row + from, *y = row + half + from;
-        float *to_x = to + from, *to_y = to + half + from;
-        if (half < dim)
-            for (uint32_t k = 0; k < n; k++) {
-                float modulus = sqrtf(x[k] * x[k] + y[k] * y[k]);
-                to_x[k] += 3.0f * weight * modulus * x[k];
-                to_y[k] += 3.0f * weight * modulus * y[k];
-                term[k] = modulus * modulus * modulus;
-            }
-        else
-            for (uint32_t k = 0; k < n; k++) {
-                float modulus = fabsf(x[k]);
-                to_x[k] += 3.0f * weight * modulus * x[k];
-                term[k] = modulus * modulus * modulus;
-            }
-        total += kge_sum(n, term);
-    }
-    return total;
-}
-
-VECTOR_CLONES
-static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight, float *gradient) {
-    size_t dim = model->dim;
-    uint32_t half = KGE_IS_COMPLEX(model->kind) ? model->dim / 2 : model->dim;
-    double total = 0;
-    if (weight <= 0) return 0;
-    for (uint32_t i = 0; i < n; i++)
-        total += kge_regularize_row(model->dim, half, rows + i * dim, weight, gradient + i * dim);
-    return total * weight;
-}
-
 /* ---- A batch ------------------------------------------------------------------------------------------- */
 
-/* Both sides of a reciprocal model read two relations a triple. */
-static int kge_two_relations(const kge_model *model, const kge_batch *batch) {
-    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS);
+uint32_t kge_batch_relations(const kge_model *model, const kge_batch *batch) {
+    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
 }
 
 uint32_t kge_batch_negatives(const kge_batch *batch) {
@@ -373,11 +320,13 @@ float kge_batch_divisor(const kge_batch *batch) {
 }
 
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
-    return batch->triples * (kge_two_relations(model, batch) ? 4 : 3) + kge_batch_negatives(batch);
+    uint32_t relations = batch->triples * kge_batch_relations(model, batch);
+    if (batch->entities) return batch->entities + relations;
+    return 2 * batch->triples + kge_batch_negatives(batch) + relations;
 }
 
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error) {
-    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives;
+    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->entities ? shape->entities : shape->negatives;
     *work = (kge_workspace){0};
     size_t sizes[] = {queries * model->dim,
                       queries * model->dim,
@@ -386,15 +335,17 @@ int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_ba
                       queries,
                       negatives,
                       queries,
-                      queries};
-    float **parts[] = {&work->query,      &work->query_gradient, &work->score,    &work->memory,
-                       &work->query_norm, &work->negative_norm,  &work->positive, &work->weight_sum};
+                      queries,
+                      shape->entities ? queries * model->dim : 0};
+    float **parts[] = {&work->query,         &work->query_gradient, &work->score,      &work->memory, &work->query_norm,
+                       &work->negative_norm, &work->positive,       &work->weight_sum, &work->anchor};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t bytes = (sizes[i] * sizeof(float) + 63) / 64 * 64 + 64;
         *parts[i] = aligned_alloc(64, bytes);
         if (!*parts[i]) {
             kge_workspace_close(work);
-            return program_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
+            return program_fail(error, "out of memory for the scores of a batch; use a smaller %s",
+                                shape->entities ? "--chunk" : "--batch or --negatives");
         }
         memset(*parts[i], 0, bytes);
     }
@@ -410,6 +361,7 @@ void kge_workspace_close(kge_workspace *work) {
     free(work->negative_norm);
     free(work->positive);
     free(work->weight_sum);
+    free(work->anchor);
     *work = (kge_workspace){0};
 }
 
@@ -420,7 +372,7 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
     uint32_t chunk = batch->triples - from < batch->chunk ? batch->triples - from : batch->chunk;
     size_t negative_at = 2 * n + from / batch->chunk * (size_t)batch->negatives;
     size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
-    relation_at[1] = relation_at[0] + (kge_two_relations(model, batch) ? n : 0);
+    relation_at[1] = relation_at[0] + (kge_batch_relations(model, batch) == 2 ? n : 0);
     kge_chunk view = {.n = chunk, .negative = batch->negative + (negative_at - 2 * n)};
     kge_side side[2];
     for (int s = 0; s < 2; s++) {
@@ -463,12 +415,13 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
 
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work) {
+    if (batch->entities) return kge_all_gradients(model, batch, rows, grads, work);
     double loss = 0;
     for (uint32_t from = 0; from < batch->triples; from += batch->chunk)
         loss += kge_chunk_gradients(model, batch, from, rows, grads, work);
     float divisor = kge_batch_divisor(batch);
     size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
-    uint32_t relations = batch->triples * (kge_two_relations(model, batch) ? 2 : 1);
+    uint32_t relations = batch->triples * kge_batch_relations(model, batch);
     loss += kge_regularize(model, 2 * batch->triples, rows, model->regularization / divisor, grads);
     return loss + kge_regularize(model, relations, rows + relation_at, model->relation_regularization / divisor,
                                  grads + relation_at);

@@ -13,12 +13,13 @@
  *                               of its complex numbers divided by its modulus, so that it turns and does not scale
  *
  * A batch is cut into chunks; the positives of a chunk share one set of negatives (DGL-KE's scheme), so a
- * chunk is three products: scores = Q E', dQ = G E, dE = G' Q.
+ * chunk is three products: scores = Q E', dQ = G E, dE = G' Q. In place of negatives, a batch can have all entities
+ * (all.h).
  */
 #ifndef KGE_MODEL_H
 #define KGE_MODEL_H
 
-#include "examples/kge/data.h"
+#include "examples/kge/question.h"
 
 typedef enum {
     KGE_TRANSE,
@@ -43,6 +44,11 @@ typedef enum {
  * sum over the negatives' exponentials is multiplied, so that it estimates that over all other entities. */
 typedef enum { KGE_LOGISTIC, KGE_SELF_ADVERSARIAL, KGE_SOFTMAX, KGE_LOSSES } kge_loss_kind;
 
+/* KGE_SAMPLED: against negatives. KGE_1VSALL, with KGE_SOFTMAX: cross entropy of the answer among all entities.
+ * KGE_KVSALL, with KGE_LOGISTIC: a question has all its answers at once, softplus(-(margin + s)) of each of them and
+ * softplus(margin + s) of each other entity, the sum. */
+typedef enum { KGE_SAMPLED, KGE_1VSALL, KGE_KVSALL, KGE_SCORINGS } kge_scoring;
+
 typedef struct kge_model {
     kge_model_kind kind;
     kge_loss_kind loss;
@@ -54,16 +60,21 @@ typedef struct kge_model {
     float relation_regularization; /* the same over its relations; 0 for rotate, whose relations have modulus 1 */
     /* softmax: the negatives share this many entities, less the answer, among them; 0: each counts once */
     uint32_t stands_for;
+    kge_scoring scoring;
 } kge_model;
 
 /* A batch's shape and ids. Positions of its rows, in this order: heads[triples], tails[triples],
  * negatives[chunks][negatives], relations[triples], and inverse relations[triples] where heads are predicted
- * beside tails by a reciprocal model. */
+ * beside tails by a reciprocal model.
+ * Scored against all entities, it has no negatives, and its rows are: all entities[entities] by id, then relations as
+ * above. With KvsAll its triples are questions of kge_questions.asked, and only tails are asked for. */
 typedef struct kge_batch {
-    uint32_t triples, chunk; /* at least one triple; the last chunk may have fewer than `chunk` */
-    uint32_t negatives;      /* of each chunk */
-    uint32_t sides;          /* KGE_TAILS | KGE_HEADS */
-    float divisor;           /* of the loss: see kge_gradients; 0: triples */
+    uint32_t triples, chunk;        /* at least one triple; the last chunk may have fewer than `chunk` */
+    uint32_t negatives;             /* of each chunk */
+    uint32_t sides;                 /* KGE_TAILS | KGE_HEADS */
+    float divisor;                  /* of the loss: see kge_gradients; 0: triples */
+    uint32_t entities;              /* of the graph, where all are scored; 0: negatives are */
+    const kge_questions *questions; /* KvsAll's; NULL */
     uint32_t *head, *tail, *relation, *inverse, *negative;
 } kge_batch;
 
@@ -71,16 +82,20 @@ typedef struct kge_batch {
 typedef struct kge_workspace {
     float *query, *query_gradient, *score, *memory;
     float *query_norm, *negative_norm, *positive, *weight_sum;
+    float *anchor; /* of batches that are scored against all entities */
 } kge_workspace;
 
 const char *kge_model_name(kge_model_kind kind);
 const char *kge_loss_name(kge_loss_kind kind);
+const char *kge_scoring_name(kge_scoring scoring);
 
 /* What is added to the scores of `negatives` negatives of a query, because they stand for others. */
 float kge_correction(const kge_model *model, uint32_t negatives);
 /* Of all chunks. */
 uint32_t kge_batch_negatives(const kge_batch *batch);
 float kge_batch_divisor(const kge_batch *batch);
+/* Of each triple: 1, or 2 where both sides have their own. */
+uint32_t kge_batch_relations(const kge_model *model, const kge_batch *batch);
 /* How many rows a batch reads; the most that its shape can need. */
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch);
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error);

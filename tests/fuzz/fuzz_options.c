@@ -21,6 +21,7 @@ enum { COMPUTED = -1, MOST_ARGUMENTS = 200 };
 static const option_kind options_known[] = {
     {"model", CHOICE, 0, 0, "transe transe-l1 distmult complex simple rotate", AT(train.model.kind)},
     {"dim", WHOLE32, 1, 65536, NULL, AT(train.model.dim)},
+    {"scoring", CHOICE, 0, 0, "sampled 1vsall kvsall", AT(train.model.scoring)},
     {"loss", CHOICE, 0, 0, "logistic self-adversarial softmax", AT(train.model.loss)},
     {"margin", FLOAT, -1000, 1000, NULL, AT(train.model.margin)},
     {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
@@ -313,7 +314,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--place is empty",
                                            "--processes ",
                                            "--sampled-softmax corrected ",
-                                           "--relation-regularization "};
+                                           "--relation-regularization ",
+                                           "--scoring "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -333,6 +335,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 11) assert_true(given(s, "processes") && strcmp(given(s, "processes"), "1") != 0);
     if (which == 12) assert_true(!strcmp(given(s, "sampled-softmax"), "corrected"));
     if (which == 13) assert_true(!strcmp(given(s, "model"), "rotate") && given(s, "relation-regularization"));
+    if (which == 14) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
@@ -351,6 +354,12 @@ static void check_given(const second *s, const kge_options *options) {
     }
 }
 
+/* None is sampled where all entities are scored. */
+static int has_negatives(const kge_options *options) {
+    assert_true((options->train.model.scoring == KGE_SAMPLED) == (options->train.negatives > 0));
+    return options->train.negatives > 0;
+}
+
 /* All values lie within their limits, given or not, and go together. */
 static void check_limits(const second *s, const kge_options *options) {
     const kge_settings *t = &options->train;
@@ -358,6 +367,7 @@ static void check_limits(const second *s, const kge_options *options) {
     char found[1200], again[1200];
     for (int i = 0; i < GENERATE; i++) {
         if (options_known[i].kind == REAL && !s->given[i]) continue; /* zero or less: not given */
+        if (!has_negatives(options) && !strcmp(options_known[i].name, "negatives")) continue;
         if (held(options, i, found, sizeof found) && !canonical(&options_known[i], found, again, sizeof again))
             fail_msg("--%s is %s", options_known[i].name, found);
     }
@@ -365,6 +375,9 @@ static void check_limits(const second *s, const kge_options *options) {
     assert_true((4 * (uint64_t)c->batch + (uint64_t)(c->batch / t->chunk) * t->negatives) * c->devices <= 1 << 26);
     assert_true(t->model.dim % 2 == 0 || !KGE_HAS_HALVES(t->model.kind));
     assert_true(!options->data == !!options->generate);
+    if (t->model.scoring != KGE_SAMPLED)
+        assert_true(t->model.loss == (t->model.scoring == KGE_1VSALL ? KGE_SOFTMAX : KGE_LOGISTIC) && !c->place &&
+                    c->secondaries <= 0 && !t->corrected && t->model.kind != KGE_TRANSE_L1);
     assert_true(makes_checkpoints(s) || !(given(s, "checkpoint-every") || given(s, "keep")));
 }
 
@@ -378,7 +391,8 @@ static void check_again(const second *s, const kge_options *options) {
     program_error error;
     for (int i = 0; i < GENERATE; i++) {
         int may_be_left = options_known[i].kind == REAL || options_known[i].kind == INTERVAL ||
-                          !strcmp(options_known[i].name, "keep");
+                          !strcmp(options_known[i].name, "keep") ||
+                          (!has_negatives(options) && !strcmp(options_known[i].name, "negatives"));
         if ((may_be_left && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
         snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);
         arguments[n] = text[n], n++;

@@ -79,6 +79,12 @@ static double score_of(const kge_model *model, const float *head, const float *r
                                        : plain_score(model, head, relation, tail);
 }
 
+/* An entity's score, as plain_score has it, with distances that are not squared. */
+static double full_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    double score = score_of(model, head, relation, tail);
+    return KGE_HAS_L2(model->kind) ? -sqrt(-score) : score;
+}
+
 /* A batch over few entities, so that negatives meet answers and rows come twice. */
 static void fill_batch(kge_batch *batch) {
     program_error error;
@@ -132,6 +138,163 @@ static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sid
     free(other);
     kge_workspace_close(&work);
     kge_batch_close(&batch);
+}
+
+/* The same, in double precision and by the definitions: of a batch that is scored against all entities. */
+static double plain_all_loss(const kge_model *model, const kge_batch *batch, const float *rows) {
+    uint32_t dim = model->dim, sides = batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
+    const float *relations = rows + (size_t)ENTITIES * dim;
+    double loss = 0, cubes = 0;
+    for (uint32_t i = 0; i < batch->triples; i++)
+        for (int heads = 0; heads < 2; heads++) {
+            if (!(batch->sides & (heads ? KGE_HEADS : KGE_TAILS))) continue;
+            const float *given = rows + (size_t)(heads ? batch->tail[i] : batch->head[i]) * dim;
+            const float *relation = relations + (size_t)i * dim;
+            if (heads && sides == 2 && model->reciprocal) relation += (size_t)batch->triples * dim;
+            double sum = 0, score[ENTITIES];
+            for (int e = 0; e < ENTITIES; e++) {
+                const float *other = rows + (size_t)e * dim;
+                score[e] = heads && !model->reciprocal ? full_score(model, other, relation, given)
+                                                       : full_score(model, given, relation, other);
+                sum += exp(score[e]);
+            }
+            if (model->scoring == KGE_1VSALL) {
+                loss += log(sum) - score[heads ? batch->head[i] : batch->tail[i]];
+                continue;
+            }
+            const kge_questions *questions = batch->questions;
+            for (int e = 0; e < ENTITIES; e++) {
+                int right = 0;
+                for (uint64_t a = questions->first[batch->tail[i]]; a < questions->first[batch->tail[i] + 1]; a++)
+                    right |= questions->answer[a] == (uint32_t)e;
+                loss += log1p(exp((right ? -1 : 1) * (score[e] + (double)model->margin)));
+            }
+        }
+    for (uint32_t i = 0; i < batch->triples; i++)
+        for (int end = 0; end < (batch->questions ? 1 : 2); end++)
+            for (uint32_t k = 0; k < dim; k++) {
+                const float *x = rows + (size_t)(end ? batch->tail[i] : batch->head[i]) * dim;
+                int pairs = KGE_IS_COMPLEX(model->kind);
+                if (pairs && k >= dim / 2) break;
+                double size = pairs ? hypot((double)x[k], (double)x[k + dim / 2]) : fabs((double)x[k]);
+                cubes += size * size * size;
+            }
+    return (loss / sides + (double)model->regularization * cubes) / batch->triples;
+}
+
+/* The loss is that of the definition, and follows its gradient. */
+static void check_all(const kge_model *model, const kge_batch *shape) {
+    kge_batch batch = *shape;
+    kge_workspace work;
+    program_error error;
+    fill_batch(&batch);
+    for (uint32_t i = 0; batch.questions && i < TRIPLES; i++) {
+        const kge_triple *asked = &batch.questions->asked.triples[i * 2 % batch.questions->asked.n];
+        batch.head[i] = asked->head, batch.relation[i] = asked->relation, batch.tail[i] = asked->tail;
+    }
+    assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
+    size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
+    float *rows = malloc(n * sizeof *rows), *grads = malloc(n * sizeof *grads), *other = malloc(n * sizeof *other);
+    for (size_t i = 0; i < n; i++) rows[i] = 2 * noise(i);
+    memset(grads, 0xff, n * sizeof *grads);
+    double here = kge_gradients(model, &batch, rows, grads, &work), worst = 0, largest = 0;
+    double expected = plain_all_loss(model, &batch, rows);
+    if (!(fabs(here - expected) < 2e-6 * expected))
+        fail_msg("%s, %s: loss %.9g, must be %.9g", kge_model_name(model->kind), kge_scoring_name(model->scoring), here,
+                 expected);
+    for (size_t i = 0; i < n; i++) {
+        const float step = 1e-3f, was = rows[i];
+        rows[i] = was + step;
+        double up = plain_all_loss(model, &batch, rows);
+        rows[i] = was - step;
+        double down = plain_all_loss(model, &batch, rows);
+        rows[i] = was;
+        double slope = (up - down) / (2 * (double)step), off = fabs(slope - (double)grads[i]);
+        assert_false(isnan(grads[i]));
+        largest = fabs(slope) > largest ? fabs(slope) : largest;
+        worst = off > worst ? off : worst;
+    }
+    if (!(worst < 1e-3 * largest))
+        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
+                 kge_scoring_name(model->scoring), batch.sides, model->reciprocal, worst, largest);
+    free(rows);
+    free(grads);
+    free(other);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+static void test_1vsall(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (uint32_t sides = 1; sides <= 3 && kind != KGE_TRANSE_L1; sides++)
+            for (int reciprocal = 0; reciprocal < 2; reciprocal++)
+                for (uint32_t chunk = 3; chunk < 6; chunk++) {
+                    kge_model model = {.kind = (kge_model_kind)kind,
+                                       .scoring = KGE_1VSALL,
+                                       .loss = KGE_SOFTMAX,
+                                       .dim = 18,
+                                       .reciprocal = reciprocal,
+                                       .regularization = sides == 3 ? 0.02f : 0};
+                    kge_batch shape = {.triples = TRIPLES, .chunk = chunk, .sides = sides, .entities = ENTITIES};
+                    check_all(&model, &shape);
+                }
+}
+
+/* Questions come once each, with all their answers, rising; those for heads by inverse relations. */
+static void test_questions(void **state) {
+    (void)state;
+    kge_triple triples[] = {{4, 1, 2}, {0, 0, 9}, {4, 1, 0}, {4, 0, 2}, {4, 1, 2}, {3, 1, 2}};
+    kge_graph graph = {.relations.n = 2, .split[KGE_TRAIN] = {triples, 6}};
+    kge_questions questions;
+    program_error error;
+    static const struct {
+        uint32_t given, relation, answers, answer[2];
+    } expected[] = {{0, 0, 1, {9}}, {0, 3, 1, {4}}, {2, 2, 1, {4}},    {2, 3, 2, {3, 4}},
+                    {3, 1, 1, {2}}, {4, 0, 1, {2}}, {4, 1, 2, {0, 2}}, {9, 2, 1, {0}}};
+    for (int heads = 0; heads < 2; heads++) {
+        uint64_t q = 0;
+        assert_int_equal(kge_questions_build(&questions, &graph, heads, &error), 0);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+            if (!heads && expected[i].relation >= 2) continue;
+            assert_true(q < questions.asked.n);
+            kge_triple asked = questions.asked.triples[q];
+            assert_int_equal(asked.head, expected[i].given);
+            assert_int_equal(asked.relation, expected[i].relation);
+            assert_int_equal(asked.tail, q);
+            assert_int_equal(questions.first[q + 1] - questions.first[q], expected[i].answers);
+            for (uint32_t a = 0; a < expected[i].answers; a++)
+                assert_int_equal(questions.answer[questions.first[q] + a], expected[i].answer[a]);
+            q++;
+        }
+        assert_int_equal(questions.asked.n, q);
+        kge_questions_free(&questions);
+    }
+}
+
+static void test_kvsall(void **state) {
+    (void)state;
+    kge_triple triples[2 * TRIPLES];
+    kge_graph graph = {.relations.n = RELATIONS, .split[KGE_TRAIN] = {triples, 2 * TRIPLES}};
+    kge_questions questions;
+    program_error error;
+    for (uint32_t i = 0; i < 2 * TRIPLES; i++) /* the second half has the questions of the first */
+        triples[i] = (kge_triple){i % TRIPLES, i % RELATIONS, (i * 3 + 1) % ENTITIES};
+    assert_int_equal(kge_questions_build(&questions, &graph, 1, &error), 0);
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (uint32_t chunk = 3; chunk < 6 && kind != KGE_TRANSE_L1; chunk++) {
+            kge_model model = {.kind = (kge_model_kind)kind,
+                               .scoring = KGE_KVSALL,
+                               .loss = KGE_LOGISTIC,
+                               .dim = 18,
+                               .margin = 0.5f,
+                               .reciprocal = 1,
+                               .regularization = chunk == 3 ? 0 : 0.02f};
+            kge_batch shape = {
+                .triples = TRIPLES, .chunk = chunk, .sides = KGE_TAILS, .entities = ENTITIES, .questions = &questions};
+            check_all(&model, &shape);
+        }
+    kge_questions_free(&questions);
 }
 
 /* The self-adversarial weights are constants by definition, so the loss follows its gradient only where they
@@ -266,8 +429,7 @@ static void test_corrected_softmax(void **state) {
         for (int masked = 0; masked < 2; masked++) {
             double score[3];
             for (int j = 0; j < 3; j++) {
-                score[j] = score_of(&model, rows[0], rows[4], rows[1 + j]);
-                if (KGE_HAS_L2(model.kind)) score[j] = -sqrt(-score[j]);
+                score[j] = full_score(&model, rows[0], rows[4], rows[1 + j]);
             }
             ids[5] = masked ? 1 : 3;
             double others = 4.5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
@@ -647,6 +809,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_rotate_phases),
+        cmocka_unit_test(test_1vsall),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_kvsall),
         cmocka_unit_test(test_divisor),
         cmocka_unit_test(test_relation_regularization),
         cmocka_unit_test(test_corrected_softmax),
