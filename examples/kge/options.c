@@ -272,9 +272,6 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
         return program_fail(error,
                             "--scoring %s does not go with --%s, because every device reads all entities in every step",
                             name, train->common.place ? "place" : "secondaries");
-    for (uint32_t d = 0; d < train->common.devices; d++)
-        if (train->common.gpu[d])
-            return program_fail(error, "--scoring %s runs on host cores only: device %u must be cpu", name, d);
     if (model->scoring == KGE_KVSALL && given.ends == 1)
         return program_fail(error, "--scoring kvsall does not go with --corrupt alternate, because questions are drawn "
                                    "from those of both ends; use both or tails");
