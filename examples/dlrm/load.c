@@ -88,7 +88,7 @@ static int dlrm_read_options(dlrm_loaded *loaded, const char *log, program_error
     char path[MANIFEST_LONGEST_PATH], *argv[DLRM_MOST_OPTIONS + 6] = {"dlrm", "--data", (char *)(uintptr_t)log};
     int argc = 3;
     if (dlrm_find_file(loaded, "options.txt", path, error)) return -1;
-    if (dlrm_find_file(loaded, "log.schema", loaded->schema, error)) return -1;
+    if (dlrm_find_file(loaded, "schema.txt", loaded->schema, error)) return -1;
     FILE *stream = fopen(path, "rbe");
     if (!stream) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
     size_t n = fread(loaded->text, 1, sizeof loaded->text - 1, stream);

@@ -108,7 +108,7 @@ static const options_entry dlrm_results[] = {
      .help = "on the first N held-out samples; 0: all"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "tables and dense layers as .npy files, model.json, which describes them, what reads a log (options.txt, "
-             "log.schema, vocabulary.npy), and manifest.json, which says what belongs together. The set that is there "
+             "schema.txt, vocabulary.npy), and manifest.json, which says what belongs together. The set that is there "
              "stays until the new one is on disk"},
     {0},
 };

@@ -9,7 +9,7 @@
 #define DLRM_PIECE 4096 /* rows */
 
 const char *const *dlrm_save_names(const dlrm_options *options, int *n) {
-    static const char *names[7] = {"model.json", "dense.npy", "options.txt", "log.schema", "rows.npy"};
+    static const char *names[7] = {"model.json", "dense.npy", "options.txt", "schema.txt", "rows.npy"};
     *n = 5;
     if (dlrm_has_linear(&options->train.model)) names[(*n)++] = "linear.npy";
     if (options->data.clicks.ids == CLICKS_VOCABULARY) names[(*n)++] = "vocabulary.npy";
@@ -116,9 +116,9 @@ static int dlrm_save_log(save_set *set, const clicks *log, const dlrm_options *o
     FILE *file = save_open(set, "options.txt", error);
     if (!file) return -1;
     dlrm_write_options(file, options, log);
-    if (save_close(set, "options.txt", error) || !(file = save_open(set, "log.schema", error))) return -1;
+    if (save_close(set, "options.txt", error) || !(file = save_open(set, "schema.txt", error))) return -1;
     clicks_keep_schema(log, file);
-    if (save_close(set, "log.schema", error)) return -1;
+    if (save_close(set, "schema.txt", error)) return -1;
     if (options->data.clicks.ids != CLICKS_VOCABULARY) return 0;
     if (!(file = save_open(set, "vocabulary.npy", error))) return -1;
     save_begin_array(file, "u8", clicks_vocabulary_numbers(log), SAVE_VECTOR);

@@ -1,6 +1,6 @@
 /* Saving a model: rows.npy, the tables of all features in turn; linear.npy, the same for the linear part, if the model
  * has one; dense.npy, the parameters of the dense layers; and model.json, which says what lies where. And what reads a
- * log (load.h): options.txt, the options that the model and its rows depend on; log.schema; vocabulary.npy, with --ids
+ * log (load.h): options.txt, the options that the model and its rows depend on; schema.txt; vocabulary.npy, with --ids
  * vocabulary (clicks/keep.h). */
 #ifndef DLRM_SAVE_H
 #define DLRM_SAVE_H

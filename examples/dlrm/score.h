@@ -28,8 +28,8 @@ typedef struct dlrm_score_desc {
     dlrm_samples samples;
     uint32_t threads; /* which take turns at reading */
     atomic_int *stop; /* nonzero: it ends early */
-    /* Takes logits[batch->n] of the next samples, in the order of the log; by one thread at a time. 0, or -1 with *error
-     * filled. */
+    /* Takes logits[batch->n] of the next samples, in the order of the log; by one thread at a time. 0, or -1 with
+     * *error filled. */
     int (*take)(void *taker, const clicks_batch *batch, const float *logits, program_error *error);
     void *taker;
 } dlrm_score_desc;

@@ -8,16 +8,19 @@ static void kge_describe_model(const kge_model *model, FILE *lines) {
     fprintf(lines, "--model %s\n--dim %u\n--loss %s\n--margin %.9g\n--adversarial-temperature %.9g\n",
             kge_model_name(model->kind), model->dim, kge_loss_name(model->loss), (double)model->margin,
             (double)model->temperature);
-    fprintf(lines, "--regularization %.9g\n--reciprocal %s\n", (double)model->regularization,
-            model->reciprocal ? "yes" : "no");
+    fprintf(lines, "--regularization %.9g\n--relation-regularization %.9g\n--reciprocal %s\n",
+            (double)model->regularization, (double)model->relation_regularization, model->reciprocal ? "yes" : "no");
 }
 
 void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines) {
     const training_settings *common = &settings->common;
     const char *ends = settings->alternate ? "alternate" : settings->sides == KGE_TAILS ? "tails" : "both";
     kge_describe_model(&settings->model, lines);
+    fprintf(lines, "--scoring %s\n", kge_scoring_name(settings->model.scoring));
     fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt %s\n", common->batch, settings->chunk,
             settings->negatives, ends);
+    if (settings->model.loss == KGE_SOFTMAX && settings->model.scoring == KGE_SAMPLED)
+        fprintf(lines, "--sampled-softmax %s\n", settings->corrected ? "corrected" : "plain");
     training_describe(common, lines);
     if (settings->placing) placing_describe(settings->placing, lines);
     if (common->decay && common->seconds > 0)

@@ -4,7 +4,8 @@
  *     kge --generate --devices 2            the same on a generated graph
  *
  * Here: options (the command line), data and generate (graphs), place (triples to devices), sample (batches), model
- * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
+ * (scores, losses, gradients; uses query, loss.h, n3), all (the same against all entities, of KvsAll's questions from
+ * question), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
  * state and describe (for checkpoints), eval (ranking), save (names). In examples/common, what the programs share:
  * course (a program that trains, from its options to its exit status), settings (options that all have), placing
  * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), processes

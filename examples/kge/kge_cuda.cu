@@ -10,6 +10,8 @@
  *   negatives    dQ = G E and dE = G' Q (cuBLAS; L1 in tiles), and what distances add to dE
  *   back         a warp a triple: from dQ to head, tail and relations, both sides at once, N3 with it
  *   total        one block, once a batch: the loss
+ *
+ * Where all entities are scored in place of negatives, all.cuh has the kernels that differ.
  */
 #include "examples/common/program_gpu.h"
 
@@ -20,9 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in model.c. */
-#define KGE_SMALLEST_SQUARE 1e-10f
-#define KGE_MASKED          (-1e30f)
+#define KGE_MASKED (-1e30f) /* as in model.c */
 
 #define KGE_BLOCK 128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
 #define KGE_TOTAL 256
@@ -39,8 +39,10 @@ typedef struct kge_view {
     uint32_t triples, chunk, negatives; /* of the batch; of each chunk of the group */
     uint32_t sides, n_sides;
     uint32_t queries;                   /* of each chunk: chunk * n_sides, all tails' first */
+    uint32_t entities;                  /* that are scored in place of negatives; 0: none */
     uint32_t first, chunks, from;       /* of the group; its first triple */
-    float scale, n3;                    /* the weight of a query's loss, of the sum of cubes */
+    float scale, n3, relation_n3;       /* the weight of a query's loss, of the sums of cubes */
+    float correction;                   /* of negatives' scores */
     size_t negative_at, relation_at[2]; /* positions; of the relations for tails, for heads */
     const uint32_t *head, *tail, *negative;
     const float *rows;
@@ -49,11 +51,15 @@ typedef struct kge_view {
     float *query, *query_gradient; /* [chunks][queries][dim] */
     float *score;                  /* [chunks][queries][negatives] */
     float *positive, *query_norm, *weight_sum, *negative_norm;
+    float *given_gradient; /* [queries][dim], where all entities are scored */
     /* Of the batch. */
-    float *loss, *cubes; /* by query; by triple */
+    float *loss, *cubes; /* by query; weighted, by triple, or by entity and then by triple */
+    /* KvsAll's answers, as in kge_questions; NULL. */
+    const uint64_t *first_answer;
+    const uint32_t *answer;
 } kge_view;
 
-/* A query of the group: its chunk, triple and side, and where its rows begin. */
+/* A query of the group: its chunk, triple and side, and where its rows begin; the target's only against negatives. */
 typedef struct kge_question {
     uint32_t triple;
     int heads;
@@ -64,6 +70,7 @@ typedef struct kge_question {
 static __device__ kge_question kge_question_of(const kge_view *v, uint32_t triple, int heads) {
     size_t dim = v->model.dim, end[2] = {triple, (size_t)v->triples + triple};
     kge_question q;
+    if (v->entities) end[heads] = end[!heads] = heads ? v->tail[triple] : v->head[triple]; /* no answer has a row */
     q.triple = triple;
     q.heads = heads;
     q.chunk = (triple - v->from) / v->chunk;
@@ -110,6 +117,10 @@ template <typename A> static __device__ float kge_block_all(float value, int lar
 
 /* ---- Forward --------------------------------------------------------------------------------------------- */
 
+static __device__ float kge_inverse_modulus(float real, float imaginary) {
+    return 1.0f / sqrtf(fmaxf(real * real + imaginary * imaginary, KGE_SMALLEST_SQUARE));
+}
+
 /* Number k of a query, as kge_queries makes it. */
 static __device__ float kge_query_number(const kge_model *model, int tails, uint32_t k, const float *anchor,
                                          const float *relation) {
@@ -123,6 +134,11 @@ static __device__ float kge_query_number(const kge_model *model, int tails, uint
                         : anchor[p] * (sign * relation[k]) + anchor[k] * relation[p];
     case KGE_SIMPLE:
         return 0.5f * relation[tails ? p : k] * anchor[p];
+    case KGE_ROTATE: {
+        float inverse = kge_inverse_modulus(relation[k], relation[p]);
+        return k < half ? anchor[k] * (relation[k] * inverse) - anchor[p] * (sign * relation[p] * inverse)
+                        : anchor[p] * (sign * relation[k] * inverse) + anchor[k] * (relation[p] * inverse);
+    }
     default:
         return anchor[k] + sign * relation[k];
     }
@@ -139,12 +155,12 @@ static __global__ void kge_forward_kernel(kge_view v) {
         float x = kge_query_number(&v.model, tails, k, q.anchor, q.relation), y = q.target[k], d = x - y;
         out[k] = x;
         norm += x * x;
-        score += v.model.kind == KGE_TRANSE ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
+        score += KGE_HAS_L2(v.model.kind) ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
     }
     score = program_warp_sum(score);
     norm = program_warp_sum(norm);
     if (lane) return;
-    if (v.model.kind == KGE_TRANSE) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
+    if (KGE_HAS_L2(v.model.kind)) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
     v.positive[query] = v.model.kind == KGE_TRANSE_L1 ? -score : score;
     v.query_norm[query] = norm;
 }
@@ -278,9 +294,9 @@ static __device__ void kge_finish_scores(const kge_view *v, size_t query, const 
     uint32_t answer = q->heads ? v->head[q->triple] : v->tail[q->triple];
     for (uint32_t j = threadIdx.x; j < v->negatives; j += blockDim.x) {
         float s = score[j];
-        if (v->model.kind == KGE_TRANSE)
+        if (KGE_HAS_L2(v->model.kind))
             s = -sqrtf(fmaxf(v->query_norm[query] + norm[j] - 2.0f * s, KGE_SMALLEST_SQUARE));
-        score[j] = negative[j] == answer ? KGE_MASKED : s;
+        score[j] = negative[j] == answer ? KGE_MASKED : s + v->correction;
     }
 }
 
@@ -305,7 +321,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
     kge_question q = kge_question_at(&v, query);
     float *score = v.score + query * v.negatives, positive = v.positive[query], top = 0, sum = 1, own, sharpness = 1;
     float even = 1.0f / (float)v.negatives, loss = 0, weights = 0, slope;
-    int distances = v.model.kind == KGE_TRANSE, softmax = v.model.loss == KGE_SOFTMAX;
+    int distances = KGE_HAS_L2(v.model.kind), softmax = v.model.loss == KGE_SOFTMAX;
     kge_finish_scores(&v, query, &q, score);
     if (v.model.loss == KGE_SELF_ADVERSARIAL) sharpness = v.model.temperature;
     if (v.model.loss != KGE_LOGISTIC) sum = kge_soft_sum(&v, score, sharpness, softmax ? &positive : NULL, &top, lanes);
@@ -316,7 +332,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
             weight *= 0.5f * slope;
         }
         weight *= v.scale;
-        if (distances) weight /= -s;
+        if (distances) weight /= v.correction - s; /* the distance */
         weights += weight;
         score[j] = weight;
     }
@@ -364,7 +380,11 @@ static __device__ float kge_query_slope(const kge_view *v, size_t query, const f
                                         float *target) {
     size_t at = query * v->model.dim + k;
     float weight = v->positive[query], x = v->query[at], y = target_row[k], slope = v->query_gradient[at];
-    if (v->model.kind == KGE_TRANSE) {
+    if (v->entities) { /* the answer is one of them */
+        *target = 0;
+        return KGE_HAS_L2(v->model.kind) ? slope - v->weight_sum[query] * x : slope;
+    }
+    if (KGE_HAS_L2(v->model.kind)) {
         *target = weight * (x - y);
         return slope - (v->weight_sum[query] * x + *target);
     }
@@ -380,6 +400,19 @@ typedef struct kge_slopes {
     float anchor, target, relation;
 } kge_slopes;
 
+/* Of rotate, into *out: g and g_partner are the gradients of numbers k and p of the query. */
+static __device__ void kge_turn_back(const kge_model *model, float sign, uint32_t k, float g, float g_partner,
+                                     const float *anchor, const float *relation, kge_slopes *out) {
+    uint32_t p = kge_partner(model->dim, k), re = k < p ? k : p, im = k < p ? p : k;
+    float g_re = k < p ? g : g_partner, g_im = k < p ? g_partner : g;
+    float inverse = kge_inverse_modulus(relation[re], relation[im]);
+    float real = relation[re] * inverse, imaginary = sign * relation[im] * inverse;
+    float to_real = g_re * anchor[re] + g_im * anchor[im], to_imaginary = g_im * anchor[re] - g_re * anchor[im];
+    float along = to_real * real + to_imaginary * imaginary;
+    out->anchor = k < p ? g_re * real + g_im * imaginary : g_im * real - g_re * imaginary;
+    out->relation = k < p ? (to_real - along * real) * inverse : sign * (to_imaginary - along * imaginary) * inverse;
+}
+
 /* Number k of the gradients that one query gives to its rows, as kge_queries_back carries them on. */
 static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question *q, size_t query, uint32_t k) {
     const float *anchor = q->anchor, *relation = q->relation;
@@ -388,8 +421,7 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
     float sign = tails ? 1.0f : -1.0f, unused, g_partner = 0;
     kge_slopes out;
     float g = kge_query_slope(v, query, q->target, k, &out.target);
-    if (v->model.kind == KGE_COMPLEX || v->model.kind == KGE_SIMPLE)
-        g_partner = kge_query_slope(v, query, q->target, p, &unused);
+    if (KGE_HAS_HALVES(v->model.kind)) g_partner = kge_query_slope(v, query, q->target, p, &unused);
     switch (v->model.kind) {
     case KGE_DISTMULT:
         out.anchor = g * relation[k];
@@ -408,6 +440,9 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
         out.anchor = 0.5f * g_partner * relation[tails ? k : p];
         out.relation = tails ? 0.5f * g_partner * anchor[k] : 0.5f * g * anchor[p];
         break;
+    case KGE_ROTATE:
+        kge_turn_back(&v->model, sign, k, g, g_partner, anchor, relation, &out);
+        break;
     default:
         out.anchor = g;
         out.relation = sign * g;
@@ -416,13 +451,13 @@ static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question
     return out;
 }
 
-/* Number k of the gradient of weight * sum |x|^3, complex numbers by their modulus; adds the cube to *cubes. */
-static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint32_t k, float *cubes) {
-    int complex = v->model.kind == KGE_COMPLEX;
+/* Number k of the gradient of weight * sum |x|^3, complex numbers by their modulus; adds what it weighs to *cubes. */
+static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint32_t k, float weight, float *cubes) {
+    int complex = KGE_IS_COMPLEX(v->model.kind);
     float x = row[k], y = complex ? row[kge_partner(v->model.dim, k)] : 0.0f;
     float modulus = complex ? sqrtf(x * x + y * y) : fabsf(x);
-    if (!complex || k < v->model.dim / 2) *cubes += modulus * modulus * modulus;
-    return 3.0f * v->n3 * modulus * x;
+    if (!complex || k < v->model.dim / 2) *cubes += weight * modulus * modulus * modulus;
+    return 3.0f * weight * modulus * x;
 }
 
 /* A warp a triple of the group: the gradients of its head, its tail and its relations, from both sides. */
@@ -430,7 +465,7 @@ static __global__ void kge_back_kernel(kge_view v) {
     size_t of_group = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32, dim = v.model.dim;
     uint32_t lane = threadIdx.x % 32, triple = v.from + (uint32_t)of_group;
     if (of_group >= (size_t)v.chunks * v.chunk) return; /* a whole warp */
-    int two_relations = v.relation_at[0] != v.relation_at[1], regularized = v.n3 > 0;
+    int two_relations = v.relation_at[0] != v.relation_at[1];
     float cubes = 0;
     for (uint32_t k = lane; k < dim; k += 32) {
         float end[2] = {0, 0}, relation[2] = {0, 0};
@@ -445,7 +480,8 @@ static __global__ void kge_back_kernel(kge_view v) {
         size_t row[4] = {triple, (size_t)v.triples + triple, v.relation_at[0] + triple, v.relation_at[1] + triple};
         float value[4] = {end[0], end[1], relation[0], relation[1]};
         for (int i = 0; i < (two_relations ? 4 : 3); i++) {
-            if (regularized) value[i] += kge_cube_slope(&v, v.rows + row[i] * dim, k, &cubes);
+            float weight = i < 2 ? v.n3 : v.relation_n3;
+            if (weight > 0) value[i] += kge_cube_slope(&v, v.rows + row[i] * dim, k, weight, &cubes);
             v.grads[row[i] * dim + k] = value[i];
         }
     }
@@ -453,13 +489,15 @@ static __global__ void kge_back_kernel(kge_view v) {
     if (!lane) v.cubes[triple] = cubes;
 }
 
+#include "examples/kge/all.cuh"
+
 /* One block: the loss of a batch. */
 static __global__ void kge_total_kernel(kge_view v, double *total) {
     FRUGAL_SHARED(double, part, KGE_TOTAL);
     double losses = 0, cubes = 0;
     for (size_t i = threadIdx.x; i < (size_t)v.n_sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
-    for (size_t i = threadIdx.x; i < v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
-    part[threadIdx.x] = losses * v.scale + cubes * v.n3;
+    for (size_t i = threadIdx.x; i < (size_t)v.entities + v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
+    part[threadIdx.x] = losses * v.scale + cubes;
     __syncthreads();
     for (uint32_t width = KGE_TOTAL / 2; width; width /= 2) {
         double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
@@ -521,16 +559,34 @@ typedef struct kge_part {
     int pinned;
 } kge_part;
 
+/* Copies KvsAll's answers. */
+static int kge_cuda_questions(kge_cuda *cuda, const kge_questions *questions, program_error *error) {
+    uint64_t n = questions->asked.n, answers = questions->first[n];
+    uint64_t *first = NULL;
+    uint32_t *answer = NULL;
+    const char *remedy = "use --scoring 1vsall, which needs no answers there";
+    if (program_gpu_memory(&cuda->gpu, &first, (n + 1) * sizeof *first, 0, remedy, error) ||
+        program_gpu_memory(&cuda->gpu, &answer, answers * sizeof *answer, 0, remedy, error))
+        return -1;
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaMemcpy(first, questions->first, (n + 1) * sizeof *first, cudaMemcpyHostToDevice),
+                error);
+    PROGRAM_TRY(cuda->gpu.ordinal,
+                cudaMemcpy(answer, questions->answer, answers * sizeof *answer, cudaMemcpyHostToDevice), error);
+    cuda->view.first_answer = first;
+    cuda->view.answer = answer;
+    return 0;
+}
+
 static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     const kge_batch *shape = &cuda->shape;
     kge_view *v = &cuda->view;
-    size_t dim = cuda->model.dim, chunks = kge_batch_negatives(shape) / shape->negatives;
-    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives, floats = sizeof(float);
+    size_t dim = cuda->model.dim, chunks = (shape->triples + shape->chunk - 1) / shape->chunk, floats = sizeof(float);
+    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->entities ? shape->entities : shape->negatives;
     size_t batch = kge_batch_positions(&cuda->model, shape) * dim * floats;
     size_t chunk = queries * (2 * dim + negatives), group = KGE_GROUP_FLOATS / chunk;
-    group = group < 1 ? 1 : group > chunks ? chunks : group;
+    group = group < 1 || shape->entities ? 1 : group > chunks ? chunks : group;
     cuda->group = group;
-    cuda->ids = 2 * (size_t)shape->triples + chunks * negatives;
+    cuda->ids = 2 * (size_t)shape->triples + kge_batch_negatives(shape);
     const kge_part part[] = {{&cuda->rows, batch, 0},
                              {&cuda->grads, batch, 0},
                              {&v->query, group * queries * dim * floats, 0},
@@ -541,7 +597,8 @@ static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
                              {&v->weight_sum, group * queries * floats, 0},
                              {&v->negative_norm, group * negatives * floats, 0},
                              {&v->loss, 2 * shape->triples * floats, 0},
-                             {&v->cubes, shape->triples * floats, 0},
+                             {&v->cubes, (shape->entities + (size_t)shape->triples) * floats, 0},
+                             {&v->given_gradient, shape->entities ? queries * dim * floats : 0, 0},
                              {&cuda->device_ids, cuda->slots * cuda->ids * sizeof(uint32_t), 0},
                              {&cuda->device_loss, cuda->slots * sizeof(double), 0},
                              {&cuda->host_ids, cuda->slots * cuda->ids * sizeof(uint32_t), 1},
@@ -549,7 +606,7 @@ static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     const char *remedy = "use a smaller --batch, --chunk, --negatives or --dim";
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (program_gpu_memory(&cuda->gpu, part[i].to, part[i].bytes, part[i].pinned, remedy, error)) return -1;
-    return 0;
+    return shape->questions ? kge_cuda_questions(cuda, shape->questions, error) : 0;
 }
 
 int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots,
@@ -610,13 +667,16 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     size_t n = batch->triples;
     v.model = cuda->model;
     v.triples = batch->triples;
-    v.negatives = batch->negatives;
+    v.entities = batch->entities;
+    v.negatives = v.entities ? v.entities : batch->negatives;
     v.sides = batch->sides;
     v.n_sides = v.sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
     v.scale = 1.0f / (kge_batch_divisor(batch) * (float)v.n_sides);
     v.n3 = v.model.regularization / kge_batch_divisor(batch);
-    v.negative_at = 2 * n;
-    v.relation_at[0] = 2 * n + kge_batch_negatives(batch);
+    v.relation_n3 = v.model.relation_regularization / kge_batch_divisor(batch);
+    v.correction = kge_correction(&v.model, batch->negatives);
+    v.negative_at = v.entities ? 0 : 2 * n;
+    v.relation_at[0] = v.entities ? v.entities : 2 * n + kge_batch_negatives(batch);
     v.relation_at[1] = v.relation_at[0] + (v.model.reciprocal && v.n_sides == 2 ? n : 0);
     v.head = cuda->device_ids + step % cuda->slots * cuda->ids;
     v.tail = v.head + n;
@@ -626,22 +686,23 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     return v;
 }
 
-/* out[m][n] = a[m][k] b[k][n] for every chunk, row-major, each operand transposed where _t. The operands are swapped,
- * because cuBLAS stores matrices by columns. */
+/* out[m][n] = a[m][k] b[k][n], plus `add` times what out holds, for every chunk, row-major, each operand transposed
+ * where _t. The operands are swapped, because cuBLAS stores matrices by columns. */
 typedef struct kge_product {
     const float *a, *b;
     float *out;
     int a_t, b_t;
     uint32_t m, n, k;
+    float add;
 } kge_product;
 
 static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_product *p, program_error *error) {
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f;
     long long m = p->m, n = p->n, k = p->k;
     cublasStatus_t status = cublasSgemmStridedBatched(cuda->products, p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
                                                       p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
                                                       p->b, (int)(p->b_t ? k : n), n * k, p->a, (int)(p->a_t ? m : k),
-                                                      m * k, &zero, p->out, (int)n, m * n, (int)v->chunks);
+                                                      m * k, &p->add, p->out, (int)n, m * n, (int)v->chunks);
     return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->gpu.ordinal, status, error);
 }
 
@@ -662,7 +723,7 @@ static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, program_erro
                       cuda->gpu.stream, pairing);
         return 0;
     }
-    kge_product product = {v->query, negatives, v->score, 0, 1, v->queries, v->negatives, dim};
+    kge_product product = {v->query, negatives, v->score, 0, 1, v->queries, v->negatives, dim, 0};
     return kge_cuda_product(cuda, v, &product, error);
 }
 
@@ -681,10 +742,11 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
                       of_negative, v->score);
         return 0;
     }
-    kge_product of_query = {v->score, negatives, v->query_gradient, 0, 0, v->queries, dim, v->negatives};
-    kge_product of_negative = {v->score, v->query, v->grads + at, 1, 0, v->negatives, dim, v->queries};
+    kge_product of_query = {v->score, negatives, v->query_gradient, 0, 0, v->queries, dim, v->negatives, 0};
+    kge_product of_negative = {v->score, v->query, v->grads + at, 1, 0, v->negatives, dim, v->queries, 0};
+    if (v->entities) of_negative.add = 1; /* of chunk after chunk */
     if (kge_cuda_product(cuda, v, &of_query, error) || kge_cuda_product(cuda, v, &of_negative, error)) return -1;
-    if (v->model.kind == KGE_TRANSE)
+    if (KGE_HAS_L2(v->model.kind))
         FRUGAL_LAUNCH(kge_distances_back_kernel, v->chunks * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->gpu.stream,
                       *v);
     return 0;
@@ -694,12 +756,19 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
 static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     size_t queries = (size_t)v->chunks * v->queries;
     FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->gpu.stream, *v);
-    if (v->model.kind == KGE_TRANSE)
+    if (KGE_HAS_L2(v->model.kind))
         FRUGAL_LAUNCH(kge_norms_kernel, kge_warps((size_t)v->chunks * v->negatives), KGE_BLOCK, cuda->gpu.stream, *v);
     if (kge_cuda_scores(cuda, v, error)) return -1;
-    FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->gpu.stream, *v);
+    if (v->entities)
+        FRUGAL_LAUNCH(kge_all_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->gpu.stream, *v);
+    else
+        FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->gpu.stream, *v);
     if (kge_cuda_negatives_back(cuda, v, error)) return -1;
-    FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->gpu.stream, *v);
+    if (v->entities) {
+        FRUGAL_LAUNCH(kge_all_back_kernel, kge_warps(v->chunk), KGE_BLOCK, cuda->gpu.stream, *v);
+        FRUGAL_LAUNCH(kge_all_ends_kernel, kge_warps(v->entities), KGE_BLOCK, cuda->gpu.stream, *v);
+    } else
+        FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->gpu.stream, *v);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaGetLastError(), error); /* of all launches above */
     return 0;
 }
@@ -707,12 +776,17 @@ static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error
 /* All chunks. The last one is a group of its own if it is shorter than the others, because those of a group are of one
  * length. */
 static int kge_cuda_groups(const kge_cuda *cuda, kge_view *v, program_error *error) {
-    for (v->first = v->from = 0; v->from < v->triples; v->first += v->chunks, v->from += v->chunks * v->chunk) {
+    if (v->entities)
+        PROGRAM_TRY(cuda->gpu.ordinal,
+                    cudaMemsetAsync(v->grads, 0, (size_t)v->entities * v->model.dim * sizeof(float), cuda->gpu.stream),
+                    error);
+    for (v->first = v->from = 0; v->from < v->triples; v->from += v->chunks * v->chunk) {
         uint32_t left = v->triples - v->from, whole = left / cuda->shape.chunk;
         v->chunk = whole ? cuda->shape.chunk : left;
         v->chunks = !whole ? 1 : whole < cuda->group ? whole : (uint32_t)cuda->group;
         v->queries = v->chunk * v->n_sides;
         if (kge_cuda_group(cuda, v, error)) return -1;
+        if (!v->entities) v->first += v->chunks; /* all chunks have the same entities */
     }
     return 0;
 }

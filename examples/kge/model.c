@@ -1,18 +1,20 @@
-/* Scores, losses and gradients of the knowledge graph models. See model.h for the scheme. */
+/* Scores, losses and gradients of the knowledge graph models. See model.h for the scheme, query.c for queries. */
 #include "examples/kge/model.h"
-#include "examples/common/vector.h"
+#include "examples/kge/all.h"
+#include "examples/kge/loss.h"
+#include "examples/kge/n3.h"
+#include "examples/kge/query.h"
+#include "examples/kge/row.h"
 
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Keeps the gradient of a distance finite where query and candidate meet. */
-#define KGE_SMALLEST_SQUARE 1e-10f
 /* The score of a negative that is the positive's own answer: no weight, no gradient. */
 #define KGE_MASKED (-1e30f)
 
 const char *kge_model_name(kge_model_kind kind) {
-    static const char *const name[KGE_MODELS] = {"transe", "transe-l1", "distmult", "complex", "simple"};
+    static const char *const name[KGE_MODELS] = {"transe", "transe-l1", "distmult", "complex", "simple", "rotate"};
     return name[kind];
 }
 
@@ -21,243 +23,16 @@ const char *kge_loss_name(kge_loss_kind kind) {
     return name[kind];
 }
 
-/* ---- Sums over a row ---------------------------------------------------------------------------------- */
-
-VECTOR_INLINE float kge_dot(uint32_t n, const float *a, const float *b) {
-    vector_lanes sum = {0}, x, y;
-    uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sum += x * y;
-    }
-    float total = vector_lane_sum(&sum);
-    for (; i < n; i++) total += a[i] * b[i];
-    return total;
-}
-
-VECTOR_INLINE float kge_squared_distance(uint32_t n, const float *a, const float *b) {
-    vector_lanes sum = {0}, x, y;
-    uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        x -= y;
-        sum += x * x;
-    }
-    float total = vector_lane_sum(&sum);
-    for (; i < n; i++) total += (a[i] - b[i]) * (a[i] - b[i]);
-    return total;
-}
-
-/* Sum of |a - b|; four rows b at once keep the loads of a and the adders busy. */
-VECTOR_INLINE void kge_l1_four(uint32_t n, const float *a, const float *b, size_t stride, float *out) {
-    vector_lanes sum[4] = {{0}}, x, y;
-    vector_lane_bits bits;
-    uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        for (int row = 0; row < 4; row++) {
-            memcpy(&y, b + row * stride + i, sizeof y);
-            y = x - y;
-            memcpy(&bits, &y, sizeof bits);
-            bits &= 0x7fffffff;
-            memcpy(&y, &bits, sizeof y);
-            sum[row] += y;
-        }
-    }
-    for (int row = 0; row < 4; row++) {
-        out[row] = vector_lane_sum(&sum[row]);
-        for (uint32_t k = i; k < n; k++) out[row] += fabsf(a[k] - b[row * stride + k]);
-    }
-}
-
-VECTOR_INLINE float kge_l1(uint32_t n, const float *a, const float *b) {
-    float out[4];
-    kge_l1_four(n, a, b, 0, out);
-    return out[0];
-}
-
-VECTOR_INLINE float kge_sum(uint32_t n, const float *a) {
-    vector_lanes sum = {0}, x;
-    uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        sum += x;
-    }
-    float total = vector_lane_sum(&sum);
-    for (; i < n; i++) total += a[i];
-    return total;
-}
-
-/* ---- Queries and their gradients ---------------------------------------------------------------------- */
-
-/* A reciprocal model asks for heads as it asks for tails, with the inverse relation. */
-static kge_side kge_form(const kge_model *model, kge_side side) {
-    return model->reciprocal ? KGE_TAILS : side;
-}
-
-VECTOR_CLONES
-static void kge_translations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                             const float *restrict relation, float *restrict query) {
-    for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] + sign * relation[i];
-}
-
-VECTOR_CLONES
-static void kge_scalings(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
-                         float *restrict query) {
-    for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] * relation[i];
-}
-
-/* sign +1: anchor * relation; -1: anchor * conj(relation). */
-VECTOR_CLONES
-static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                          const float *restrict relation, float *restrict query) {
-    uint32_t half = dim / 2;
-    for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
-        for (uint32_t k = 0; k < half; k++) {
-            float real = relation[k], imaginary = sign * relation[half + k];
-            query[k] = anchor[k] * real - anchor[half + k] * imaginary;
-            query[half + k] = anchor[k] * imaginary + anchor[half + k] * real;
-        }
-}
-
-/* `forward`: where that half of the relation begins, 0 or dim / 2; the other half is the inverse relation. For heads
- * the two are swapped. */
-VECTOR_CLONES
-static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, const float *restrict anchor,
-                          const float *restrict relation, float *restrict query) {
-    uint32_t half = dim / 2, inverse = half - forward;
-    for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
-        for (uint32_t k = 0; k < half; k++) {
-            query[k] = 0.5f * relation[inverse + k] * anchor[half + k];
-            query[half + k] = 0.5f * relation[forward + k] * anchor[k];
-        }
-}
-
-void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
-                 float *query) {
-    int tails = kge_form(model, side) == KGE_TAILS;
-    uint32_t dim = model->dim, half = dim / 2;
-    float sign = tails ? 1.0f : -1.0f;
-    switch (model->kind) {
-    case KGE_DISTMULT:
-        kge_scalings(n, dim, anchor, relation, query);
-        break;
-    case KGE_COMPLEX:
-        kge_rotations(n, dim, sign, anchor, relation, query);
-        break;
-    case KGE_SIMPLE:
-        kge_crossings(n, dim, tails ? 0 : half, anchor, relation, query);
-        break;
-    default:
-        kge_translations(n, dim, sign, anchor, relation, query);
-        break;
-    }
-}
-
-/* What n queries were made of: anchor[n][dim], relation[n][dim]. */
-typedef struct kge_asked {
-    uint32_t n, dim;
-    const float *anchor, *relation;
-} kge_asked;
-
-/* Where gradients go. The first side that writes a position sets it, the second adds to it, so nothing is cleared
- * before. */
-typedef struct kge_sink {
-    float *anchor, *target, *relation;
-    int add, add_relation;
-} kge_sink;
-
-#define KGE_PUT(where, add, value) ((where) = (add) ? (where) + (value) : (value))
-
-VECTOR_CLONES
-static void kge_translations_back(const kge_asked *asked, float sign, const float *restrict gradient,
-                                  const kge_sink *sink) {
-    float *restrict anchor = sink->anchor, *restrict relation = sink->relation;
-    int add = sink->add, add_relation = sink->add_relation;
-    for (size_t i = 0; i < (size_t)asked->n * asked->dim; i++) {
-        KGE_PUT(anchor[i], add, gradient[i]);
-        KGE_PUT(relation[i], add_relation, sign * gradient[i]);
-    }
-}
-
-VECTOR_CLONES
-static void kge_scalings_back(const kge_asked *asked, const float *restrict gradient, const kge_sink *sink) {
-    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
-    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
-    int add = sink->add, add_relation = sink->add_relation;
-    for (size_t i = 0; i < (size_t)asked->n * asked->dim; i++) {
-        KGE_PUT(to_anchor[i], add, gradient[i] * relation[i]);
-        KGE_PUT(to_relation[i], add_relation, gradient[i] * anchor[i]);
-    }
-}
-
-VECTOR_CLONES
-static void kge_rotations_back(const kge_asked *asked, float sign, const float *restrict gradient,
-                               const kge_sink *sink) {
-    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
-    uint32_t n = asked->n, dim = asked->dim, half = dim / 2;
-    int add = sink->add, add_relation = sink->add_relation;
-    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
-    for (uint32_t i = 0; i < n; i++) {
-        size_t row = (size_t)i * dim;
-        for (uint32_t k = 0; k < half; k++) {
-            size_t re = row + k, im = row + half + k;
-            float real = relation[re], imaginary = sign * relation[im];
-            KGE_PUT(to_anchor[re], add, gradient[re] * real + gradient[im] * imaginary);
-            KGE_PUT(to_anchor[im], add, gradient[im] * real - gradient[re] * imaginary);
-            KGE_PUT(to_relation[re], add_relation, gradient[re] * anchor[re] + gradient[im] * anchor[im]);
-            KGE_PUT(to_relation[im], add_relation, sign * (gradient[im] * anchor[re] - gradient[re] * anchor[im]));
-        }
-    }
-}
-
-VECTOR_CLONES
-static void kge_crossings_back(const kge_asked *asked, uint32_t forward, const float *restrict gradient,
-                               const kge_sink *sink) {
-    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
-    uint32_t n = asked->n, dim = asked->dim, half = dim / 2, inverse = half - forward;
-    int add = sink->add, add_relation = sink->add_relation;
-    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
-    for (uint32_t i = 0; i < n; i++) {
-        size_t row = (size_t)i * dim;
-        for (uint32_t k = 0; k < half; k++) {
-            size_t first = row + k, second = row + half + k;
-            KGE_PUT(to_anchor[second], add, 0.5f * gradient[first] * relation[row + inverse + k]);
-            KGE_PUT(to_anchor[first], add, 0.5f * gradient[second] * relation[row + forward + k]);
-            KGE_PUT(to_relation[row + inverse + k], add_relation, 0.5f * gradient[first] * anchor[second]);
-            KGE_PUT(to_relation[row + forward + k], add_relation, 0.5f * gradient[second] * anchor[first]);
-        }
-    }
-}
-
-/* Carries the queries' gradients on to the given ends and the relations. */
-static void kge_queries_back(const kge_model *model, kge_side side, const kge_asked *asked, const float *gradient,
-                             const kge_sink *sink) {
-    int tails = kge_form(model, side) == KGE_TAILS;
-    float sign = tails ? 1.0f : -1.0f;
-    switch (model->kind) {
-    case KGE_DISTMULT:
-        kge_scalings_back(asked, gradient, sink);
-        break;
-    case KGE_COMPLEX:
-        kge_rotations_back(asked, sign, gradient, sink);
-        break;
-    case KGE_SIMPLE:
-        kge_crossings_back(asked, tails ? 0 : model->dim / 2, gradient, sink);
-        break;
-    default:
-        kge_translations_back(asked, sign, gradient, sink);
-        break;
-    }
+const char *kge_scoring_name(kge_scoring scoring) {
+    static const char *const name[KGE_SCORINGS] = {"sampled", "1vsall", "kvsall"};
+    return name[scoring];
 }
 
 /* ---- Scores -------------------------------------------------------------------------------------------- */
 
 VECTOR_CLONES
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm) {
-    if (model->kind != KGE_TRANSE) return;
+    if (!KGE_HAS_L2(model->kind)) return;
     for (uint32_t i = 0; i < n; i++, rows += model->dim) norm[i] = kge_dot(model->dim, rows, rows);
 }
 
@@ -302,9 +77,9 @@ void kge_ranking_scores(const kge_model *model, kge_rows queries, kge_rows candi
         return;
     }
     /* |q|^2 is the same for all candidates of a query: 2 q.e - |e|^2 ranks as -|q - e| does. */
-    float scale = model->kind == KGE_TRANSE ? 2.0f : 1.0f;
+    float scale = KGE_HAS_L2(model->kind) ? 2.0f : 1.0f;
     kge_products(model->dim, scale, queries, candidates, score);
-    if (model->kind == KGE_TRANSE) kge_subtract_norms(queries.n, candidates.n, candidate_norm, score);
+    if (KGE_HAS_L2(model->kind)) kge_subtract_norms(queries.n, candidates.n, candidate_norm, score);
 }
 
 /* positive[i] = score of query i and its own answer. */
@@ -313,7 +88,7 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
                             float *positive) {
     uint32_t dim = model->dim;
     for (uint32_t i = 0; i < n; i++, query += dim, target += dim) {
-        if (model->kind == KGE_TRANSE) {
+        if (KGE_HAS_L2(model->kind)) {
             float square = kge_squared_distance(dim, query, target);
             positive[i] = -sqrtf(square < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : square);
         } else if (model->kind == KGE_TRANSE_L1)
@@ -325,25 +100,9 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 
 /* ---- Losses -------------------------------------------------------------------------------------------- */
 
-/* Softmax of sharpness * score[n] into weight[n], and of one more score where `positive` is given; returns
- * the log of the sum of exponentials, and the positive's share in *share. */
-VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
-                                float *share) {
-    float top = positive ? *positive : score[0];
-    for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
-    for (uint32_t j = 0; j < n; j++) weight[j] = vector_exp(sharpness * (score[j] - top));
-    float own = positive ? vector_exp(sharpness * (*positive - top)) : 0.0f;
-    float sum = kge_sum(n, weight) + own, inverse = 1.0f / sum;
-    for (uint32_t j = 0; j < n; j++) weight[j] *= inverse;
-    *share = own * inverse;
-    return sharpness * top + logf(sum);
-}
-
-/* softplus(x) and its derivative, the logistic function. */
-VECTOR_INLINE float kge_softplus(float x, float *slope) {
-    float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
-    *slope = x < 0.0f ? small * inverse : inverse;
-    return (x < 0.0f ? 0.0f : x) + vector_log1p(small);
+float kge_correction(const kge_model *model, uint32_t negatives) {
+    int corrected = model->loss == KGE_SOFTMAX && model->stands_for > 1;
+    return corrected ? logf((float)(model->stands_for - 1) / (float)negatives) : 0.0f;
 }
 
 /* The loss of one query. score[n]: on entry the scores of the negatives, on return their gradients; the same for
@@ -383,23 +142,25 @@ VECTOR_CLONES
 static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uint32_t negatives, float scale,
                              kge_workspace *work) {
     float *weight = work->memory, *term = weight + negatives, *inverse = term + negatives;
+    float correction = kge_correction(model, negatives);
     double loss = 0;
     for (uint32_t i = 0; i < chunk->n * chunk->sides; i++) {
         float *restrict score = work->score + (size_t)i * negatives, *positive = &work->positive[i];
         float square = work->query_norm[i], distance = -*positive;
         uint32_t target = chunk->target[i / chunk->n][i % chunk->n];
-        if (model->kind == KGE_TRANSE)
+        if (KGE_HAS_L2(model->kind))
             for (uint32_t j = 0; j < negatives; j++) {
                 float d = square + work->negative_norm[j] - 2.0f * score[j];
                 d = sqrtf(d < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : d);
                 inverse[j] = 1.0f / d;
                 score[j] = -d;
             }
-        for (uint32_t j = 0; j < negatives; j++) score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j];
+        for (uint32_t j = 0; j < negatives; j++)
+            score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j] + correction;
         loss += kge_query_loss(model, negatives, score, positive, weight, term);
         for (uint32_t j = 0; j < negatives; j++) score[j] *= scale;
         *positive *= scale;
-        if (model->kind == KGE_TRANSE) {
+        if (KGE_HAS_L2(model->kind)) {
             for (uint32_t j = 0; j < negatives; j++) score[j] *= inverse[j];
             *positive /= distance;
             work->weight_sum[i] = kge_sum(negatives, score);
@@ -507,7 +268,7 @@ static void kge_positives_back(const kge_model *model, size_t first, uint32_t n,
         const float *restrict q = query + (size_t)i * dim, *restrict t = target + (size_t)i * dim;
         float *restrict dq = query_gradient + (size_t)i * dim, *restrict dt = target_gradient + (size_t)i * dim;
         float weight = positive[i], sum = weight_sum[i];
-        if (model->kind == KGE_TRANSE)
+        if (KGE_HAS_L2(model->kind))
             for (uint32_t k = 0; k < dim; k++) {
                 float part = weight * (q[k] - t[k]);
                 dq[k] -= sum * q[k] + part;
@@ -540,53 +301,14 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
                 dim, 0.0f, work->query_gradient, dim);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, negatives, dim, queries, 1.0f, work->score, negatives,
                 work->query, dim, 0.0f, gradient, dim);
-    if (model->kind == KGE_TRANSE)
+    if (KGE_HAS_L2(model->kind))
         kge_l2_negatives(model->dim, n_queries, (kge_rows){n, rows}, work->score, gradient, work->memory);
-}
-
-/* Adds the gradient of weight * sum |x|^3 of one row, complex numbers (half < dim) by their modulus; returns
- * the sum. */
-VECTOR_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *restrict row, float weight,
-                                       float *restrict to) {
-    enum { BLOCK = 256 };
-    float term[BLOCK], total = 0;
-    for (uint32_t from = 0; from < half; from += BLOCK) {
-        uint32_t n = half - from < BLOCK ? half - from : BLOCK;
-        const float *x = row + from, *y = row + half + from;
-        float *to_x = to + from, *to_y = to + half + from;
-        if (half < dim)
-            for (uint32_t k = 0; k < n; k++) {
-                float modulus = sqrtf(x[k] * x[k] + y[k] * y[k]);
-                to_x[k] += 3.0f * weight * modulus * x[k];
-                to_y[k] += 3.0f * weight * modulus * y[k];
-                term[k] = modulus * modulus * modulus;
-            }
-        else
-            for (uint32_t k = 0; k < n; k++) {
-                float modulus = fabsf(x[k]);
-                to_x[k] += 3.0f * weight * modulus * x[k];
-                term[k] = modulus * modulus * modulus;
-            }
-        total += kge_sum(n, term);
-    }
-    return total;
-}
-
-VECTOR_CLONES
-static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight, float *gradient) {
-    size_t dim = model->dim;
-    uint32_t half = model->kind == KGE_COMPLEX ? model->dim / 2 : model->dim;
-    double total = 0;
-    for (uint32_t i = 0; i < n; i++)
-        total += kge_regularize_row(model->dim, half, rows + i * dim, weight, gradient + i * dim);
-    return total * weight;
 }
 
 /* ---- A batch ------------------------------------------------------------------------------------------- */
 
-/* Both sides of a reciprocal model read two relations a triple. */
-static int kge_two_relations(const kge_model *model, const kge_batch *batch) {
-    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS);
+uint32_t kge_batch_relations(const kge_model *model, const kge_batch *batch) {
+    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
 }
 
 uint32_t kge_batch_negatives(const kge_batch *batch) {
@@ -598,11 +320,13 @@ float kge_batch_divisor(const kge_batch *batch) {
 }
 
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
-    return batch->triples * (kge_two_relations(model, batch) ? 4 : 3) + kge_batch_negatives(batch);
+    uint32_t relations = batch->triples * kge_batch_relations(model, batch);
+    if (batch->entities) return batch->entities + relations;
+    return 2 * batch->triples + kge_batch_negatives(batch) + relations;
 }
 
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error) {
-    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives;
+    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->entities ? shape->entities : shape->negatives;
     *work = (kge_workspace){0};
     size_t sizes[] = {queries * model->dim,
                       queries * model->dim,
@@ -611,15 +335,17 @@ int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_ba
                       queries,
                       negatives,
                       queries,
-                      queries};
-    float **parts[] = {&work->query,      &work->query_gradient, &work->score,    &work->memory,
-                       &work->query_norm, &work->negative_norm,  &work->positive, &work->weight_sum};
+                      queries,
+                      shape->entities ? queries * model->dim : 0};
+    float **parts[] = {&work->query,         &work->query_gradient, &work->score,      &work->memory, &work->query_norm,
+                       &work->negative_norm, &work->positive,       &work->weight_sum, &work->anchor};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t bytes = (sizes[i] * sizeof(float) + 63) / 64 * 64 + 64;
         *parts[i] = aligned_alloc(64, bytes);
         if (!*parts[i]) {
             kge_workspace_close(work);
-            return program_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
+            return program_fail(error, "out of memory for the scores of a batch; use a smaller %s",
+                                shape->entities ? "--chunk" : "--batch or --negatives");
         }
         memset(*parts[i], 0, bytes);
     }
@@ -635,6 +361,7 @@ void kge_workspace_close(kge_workspace *work) {
     free(work->negative_norm);
     free(work->positive);
     free(work->weight_sum);
+    free(work->anchor);
     *work = (kge_workspace){0};
 }
 
@@ -645,7 +372,7 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
     uint32_t chunk = batch->triples - from < batch->chunk ? batch->triples - from : batch->chunk;
     size_t negative_at = 2 * n + from / batch->chunk * (size_t)batch->negatives;
     size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
-    relation_at[1] = relation_at[0] + (kge_two_relations(model, batch) ? n : 0);
+    relation_at[1] = relation_at[0] + (kge_batch_relations(model, batch) == 2 ? n : 0);
     kge_chunk view = {.n = chunk, .negative = batch->negative + (negative_at - 2 * n)};
     kge_side side[2];
     for (int s = 0; s < 2; s++) {
@@ -688,15 +415,14 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
 
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work) {
+    if (batch->entities) return kge_all_gradients(model, batch, rows, grads, work);
     double loss = 0;
     for (uint32_t from = 0; from < batch->triples; from += batch->chunk)
         loss += kge_chunk_gradients(model, batch, from, rows, grads, work);
-    if (model->regularization > 0) {
-        float weight = model->regularization / kge_batch_divisor(batch);
-        size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
-        uint32_t relations = batch->triples * (kge_two_relations(model, batch) ? 2 : 1);
-        loss += kge_regularize(model, 2 * batch->triples, rows, weight, grads);
-        loss += kge_regularize(model, relations, rows + relation_at, weight, grads + relation_at);
-    }
-    return loss;
+    float divisor = kge_batch_divisor(batch);
+    size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
+    uint32_t relations = batch->triples * kge_batch_relations(model, batch);
+    loss += kge_regularize(model, 2 * batch->triples, rows, model->regularization / divisor, grads);
+    return loss + kge_regularize(model, relations, rows + relation_at, model->relation_regularization / divisor,
+                                 grads + relation_at);
 }

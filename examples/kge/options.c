@@ -22,6 +22,8 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
+    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
+                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
 };
 /* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
@@ -37,7 +39,9 @@ static const char kge_about[] =
     "\n";
 static const char kge_notes[] =
     "\n"
-    "--chunk must divide the batch. Where it is not given and its default does not, it is the batch; and where it is "
+    "--chunk must divide the batch. With --scoring 1vsall and kvsall, its default is the largest that does, up to 128; "
+    "the\n"
+    "bits depend on it. Otherwise, where it is not given and its default does not, it is the batch; and where it is "
     "the\n"
     "batch then, with --place on several devices, it is half of it, if that is a whole number. --seconds without "
     "--steps is the only limit.\n"
@@ -53,14 +57,16 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
-    int ends, evaluate, chunk_given;
+    int ends, evaluate, chunk_given, negatives_given;
 } given;
 static training_options kge_common;
 
 #define KGE_UNSET UINT64_MAX
 
-static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", NULL};
+static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", "rotate", NULL};
 static const char *const kge_losses[] = {"logistic", "self-adversarial", "softmax", NULL};
+static const char *const kge_softmaxes[] = {"plain", "corrected", NULL};
+static const char *const kge_scorings[] = {"sampled", "1vsall", "kvsall", NULL};
 static const char *const kge_truths[] = {"no", "yes", NULL};
 static const char *const kge_ends[] = {"both", "alternate", "tails", NULL};
 static const char *const kge_splits[] = {"none", "valid", "test", NULL};
@@ -86,25 +92,34 @@ static const options_entry kge_data[] = {
 #define KGE_MODEL(field) &given.options.train.model.field
 static const options_entry kge_model_entries[] = {
     {"model", OPTIONS_CHOICE, KGE_MODEL(kind), .choices = kge_models,
-     .help = "scores of triples; transe has the L2 distance", .first = 1},
+     .help = "scores of triples; transe and rotate have the L2 distance", .first = 1},
     {"dim", OPTIONS_WHOLE32, KGE_MODEL(dim), 1, 65536, .help = "floats a row"},
-    {"loss", OPTIONS_CHOICE, KGE_MODEL(loss), .choices = kge_losses},
+    {"scoring", OPTIONS_CHOICE, KGE_MODEL(scoring), .choices = kge_scorings,
+     .help = "what an answer is scored against: negatives; or all entities, each answer alone, or all answers of a "
+             "question at once",
+     .first = 1},
+    {"loss", OPTIONS_CHOICE, KGE_MODEL(loss), .choices = kge_losses,
+     .help = "1vsall has softmax, kvsall logistic (binary cross entropy)"},
     {"margin", OPTIONS_FLOAT, KGE_MODEL(margin), -1000, 1000,
      .help = "of the logistic losses: softplus(-margin - positive), softplus(margin + negative)"},
     {"adversarial-temperature", OPTIONS_FLOAT, KGE_MODEL(temperature), 0, 1000,
      .help = "sharpness of the self-adversarial weights"},
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000,
-     .help = "weight of the sum of the cubes of all |x| of a triple (N3)"},
+     .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities"},
+    {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
+     .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
 };
 static const options_entry kge_training[] = {
     {"batch", OPTIONS_WHOLE32, &given.options.train.common.batch, 1, 1 << 22, .help = "triples a step and device"},
-    {"negatives", OPTIONS_WHOLE32, &given.options.train.negatives, 1, 1 << 20,
+    {"negatives", OPTIONS_WHOLE32, &given.options.train.negatives, 1, 1 << 20, .given = &given.negatives_given,
      .help = "random entities that the triples of a chunk share as wrong answers"},
     {"chunk", OPTIONS_WHOLE32, &given.options.train.chunk, 1, 1 << 22, .given = &given.chunk_given,
      .help = "triples a chunk; must divide the batch"},
+    {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
+     .help = "of --loss softmax: corrected negatives stand for all other entities"},
     {"corrupt", OPTIONS_CHOICE, &given.ends, .choices = kge_ends, .value = "WHICH",
      .help = "ends that are predicted; alternate is one a step"},
     {0},
@@ -135,8 +150,13 @@ static options_table kge_table(void) {
     return table;
 }
 
+/* Of scoring against all entities. */
+static kge_loss_kind kge_loss_of(kge_scoring scoring) {
+    return scoring == KGE_KVSALL ? KGE_LOGISTIC : KGE_SOFTMAX;
+}
+
 /* The defaults of a model, and of a generated graph where one is asked for. */
-static void kge_set_defaults(kge_model_kind kind, int generate) {
+static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int generate) {
     kge_settings defaults = kge_defaults[kind];
     if (generate) {
         kge_settings small = kge_small;
@@ -144,17 +164,20 @@ static void kge_set_defaults(kge_model_kind kind, int generate) {
         small.model.dim = kge_small.model.dim;
         defaults = small;
     }
+    defaults.model.scoring = scoring;
+    if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring);
     given.options =
         (kge_options){.train = defaults,
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
                       .eval_sample = 1000};
-    given.ends = given.chunk_given = 0;
+    given.options.train.model.relation_regularization = -1; /* not given */
+    given.ends = given.chunk_given = given.negatives_given = 0;
     given.evaluate = 2;
 }
 
 void kge_options_help(void) {
     options_table table = kge_table();
-    kge_set_defaults(KGE_TRANSE, 0);
+    kge_set_defaults(KGE_TRANSE, KGE_SAMPLED, 0);
     options_help(&table);
     printf("\ndefaults    dim   loss              margin  N3    reciprocal  batch  chunk  negatives  lr    "
            "init  steps\n");
@@ -176,7 +199,7 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     uint32_t batch = train->common.batch, devices = train->common.devices;
     if (batch % train->chunk)
         return program_fail(error, "--batch %u is no multiple of --chunk %u", batch, train->chunk);
-    if ((train->model.kind == KGE_COMPLEX || train->model.kind == KGE_SIMPLE) && train->model.dim % 2)
+    if (KGE_HAS_HALVES(train->model.kind) && train->model.dim % 2)
         return program_fail(error, "--dim is %u, must be even for %s: a row has two halves", train->model.dim,
                             kge_model_name(train->model.kind));
     uint64_t keys = 4 * (uint64_t)batch + (uint64_t)(batch / train->chunk) * train->negatives;
@@ -189,14 +212,73 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     return 0;
 }
 
+/* Of scores against all entities: large enough for matrix products to be fast, and not much memory. */
+enum { KGE_CHUNK_OF_ALL = 128 };
+
 /* The chunk, where it is not given. By parts, the triples of a device are alike, so they need at least two sets of
  * negatives a batch. Two win back most of the MRR that one set costs; with no more negatives than triples, still fewer
  * rows are read than without parts, which more sets would undo (docs/kge.md, "Triples dealt by locality"). */
 static void kge_default_chunk(kge_settings *train) {
+    if (train->model.scoring != KGE_SAMPLED) {
+        train->chunk = KGE_CHUNK_OF_ALL;
+        while (train->common.batch % train->chunk) train->chunk--;
+        return;
+    }
     if (train->common.batch % train->chunk) train->chunk = train->common.batch;
     if (train->common.place && train->common.devices > 1 && train->chunk == train->common.batch &&
         train->chunk % 2 == 0)
         train->chunk /= 2;
+}
+
+/* The model and its loss. */
+static int kge_check_model(kge_settings *train, program_error *error) {
+    kge_model *model = &train->model;
+    if (train->corrected && model->loss != KGE_SOFTMAX)
+        return program_fail(error, "--sampled-softmax corrected needs --loss softmax, and the loss is %s",
+                            kge_loss_name(model->loss));
+    if (model->kind == KGE_ROTATE && model->relation_regularization > 0)
+        return program_fail(error,
+                            "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
+                            "leave it out",
+                            (double)model->relation_regularization);
+    if (model->relation_regularization < 0)
+        model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
+    return 0;
+}
+
+/* What does not go with scoring against all entities. */
+static int kge_check_scoring(const kge_settings *train, program_error *error) {
+    const kge_model *model = &train->model;
+    const char *name = kge_scoring_name(model->scoring);
+    if (model->kind == KGE_TRANSE_L1)
+        return program_fail(
+            error,
+            "--scoring %s does not go with --model transe-l1, whose distances are no matrix product; use "
+            "transe, or --scoring sampled",
+            name);
+    if (model->scoring == KGE_KVSALL && KGE_HAS_L2(model->kind))
+        return program_fail(
+            error,
+            "--scoring kvsall does not go with --model %s, whose scores are distances, so that none says yes; "
+            "use 1vsall",
+            kge_model_name(model->kind));
+    if (model->loss != kge_loss_of(model->scoring))
+        return program_fail(error, "--scoring %s needs --loss %s, and the loss is %s", name,
+                            kge_loss_name(kge_loss_of(model->scoring)), kge_loss_name(model->loss));
+    if (given.negatives_given || train->corrected)
+        return program_fail(error, "--scoring %s has no negatives: leave --%s out", name,
+                            train->corrected ? "sampled-softmax" : "negatives");
+    if (train->common.place || train->common.secondaries > 0)
+        return program_fail(error,
+                            "--scoring %s does not go with --%s, because every device reads all entities in every step",
+                            name, train->common.place ? "place" : "secondaries");
+    if (model->scoring == KGE_KVSALL && given.ends == 1)
+        return program_fail(error, "--scoring kvsall does not go with --corrupt alternate, because questions are drawn "
+                                   "from those of both ends; use both or tails");
+    if (model->scoring == KGE_KVSALL && given.ends == 0 && !model->reciprocal)
+        return program_fail(error, "--scoring kvsall asks for heads by inverse relations; use --reciprocal yes, or "
+                                   "--corrupt tails");
+    return 0;
 }
 
 /* What can only be seen from several options together. */
@@ -206,8 +288,12 @@ static int kge_options_check(kge_options *options, program_error *error) {
     if (!options->data == !options->generate)
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
     if (training_options_check(&kge_common, error)) return -1;
+    if (train->model.scoring != KGE_SAMPLED) {
+        if (kge_check_scoring(train, error)) return -1;
+        train->negatives = 0;
+    }
     if (!given.chunk_given) kge_default_chunk(train);
-    if (kge_check_batch(train, error)) return -1;
+    if (kge_check_model(train, error) || kge_check_batch(train, error)) return -1;
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
     if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
@@ -219,9 +305,9 @@ static int kge_options_check(kge_options *options, program_error *error) {
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error) {
     options_table table = kge_table();
     memset(&given, 0, sizeof given);
-    /* The model and the kind of graph come first: the defaults of the others depend on them. */
+    /* The model, its scoring and the kind of graph come first: the defaults of the others depend on them. */
     if (options_read(&table, OPTIONS_FIRST, argc, argv, error)) return -1;
-    kge_set_defaults(given.options.train.model.kind, given.options.generate);
+    kge_set_defaults(given.options.train.model.kind, given.options.train.model.scoring, given.options.generate);
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     if (!given.options.outputs.help && kge_options_check(&given.options, error)) return -1;
     given.options.train.sides = given.ends == 0 ? KGE_TAILS | KGE_HEADS : KGE_TAILS;

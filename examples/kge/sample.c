@@ -157,9 +157,13 @@ static uint64_t *kge_append(uint64_t *keys, const uint32_t *ids, uint32_t n) {
 
 void kge_batch_keys(const kge_model *model, const kge_batch *batch, uint64_t *keys, uint32_t *n_entities,
                     uint32_t *n_relations) {
-    uint64_t *next = kge_append(keys, batch->head, batch->triples);
-    next = kge_append(next, batch->tail, batch->triples);
-    next = kge_append(next, batch->negative, kge_batch_negatives(batch));
+    uint64_t *next = keys;
+    for (uint32_t i = 0; i < batch->entities; i++) *next++ = i;
+    if (!batch->entities) {
+        next = kge_append(next, batch->head, batch->triples);
+        next = kge_append(next, batch->tail, batch->triples);
+        next = kge_append(next, batch->negative, kge_batch_negatives(batch));
+    }
     *n_entities = (uint32_t)(next - keys);
     if (batch->sides & KGE_TAILS || !model->reciprocal) next = kge_append(next, batch->relation, batch->triples);
     if (batch->sides & KGE_HEADS && model->reciprocal) next = kge_append(next, batch->inverse, batch->triples);

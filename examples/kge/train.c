@@ -44,6 +44,7 @@ struct kge_trainer {
     kge_settings settings;
     const kge_graph *graph;
     kge_sampler sampler;
+    kge_questions questions; /* of KvsAll, which the sampler draws in place of triples */
     processes *processes;
     frugal *frugal;
     uint64_t table_rows[2];
@@ -63,21 +64,27 @@ struct kge_trainer {
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-static kge_batch kge_shape(const kge_settings *settings) {
-    return (kge_batch){.triples = settings->common.batch,
+static kge_batch kge_shape(const kge_trainer *trainer) {
+    const kge_settings *settings = &trainer->settings;
+    kge_batch shape = {.triples = settings->common.batch,
                        .chunk = settings->chunk,
                        .negatives = settings->negatives,
                        .sides = settings->sides};
+    if (settings->model.scoring == KGE_SAMPLED) return shape;
+    shape.negatives = 0, shape.entities = trainer->graph->entities.n;
+    if (settings->model.scoring == KGE_KVSALL) shape.sides = KGE_TAILS, shape.questions = &trainer->questions;
+    return shape;
 }
 
 static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_error *error) {
     const kge_settings *settings = &trainer->settings;
     frugal_table tables[2];
-    for (int i = 0; i < 2; i++)
-        tables[i] = (frugal_table){.rows = trainer->table_rows[i],
-                                   .init = FRUGAL_INIT_UNIFORM,
-                                   .low = -settings->common.init,
-                                   .high = settings->common.init};
+    for (int i = 0; i < 2; i++) {
+        /* Of the relations of rotate, only the phase counts; the longer they are, the less a step turns them. */
+        float most = i == 1 && settings->model.kind == KGE_ROTATE ? 1.0f : settings->common.init;
+        tables[i] =
+            (frugal_table){.rows = trainer->table_rows[i], .init = FRUGAL_INIT_UNIFORM, .low = -most, .high = most};
+    }
     frugal_desc desc = {
         .tables = tables,
         .n_tables = 2,
@@ -158,7 +165,7 @@ static int kge_resume(kge_trainer *trainer, program_error *error) {
 
 static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t number, uint32_t positions,
                            program_error *error) {
-    kge_batch shape = kge_shape(&trainer->settings);
+    kge_batch shape = kge_shape(trainer);
     device->trainer = trainer;
     device->number = number;
     device->end = &trainer->end[number];
@@ -174,7 +181,7 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
 
 /* Attaches the devices of this process. */
 static int kge_devices_open(kge_trainer *trainer, program_error *error) {
-    kge_batch shape = kge_shape(&trainer->settings);
+    kge_batch shape = kge_shape(trainer);
     uint32_t positions = kge_batch_positions(&trainer->settings.model, &shape);
     uint32_t first = processes_first(trainer->processes), end = first + processes_devices(trainer->processes);
     for (uint32_t d = first; d < end; d++)
@@ -204,14 +211,22 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     const kge_settings *settings = &trainer->settings;
     const placing *placing = settings->placing;
     uint32_t devices = settings->common.devices;
-    kge_batch shape = kge_shape(settings);
+    kge_batch shape = kge_shape(trainer);
     uint32_t positions = kge_batch_positions(&settings->model, &shape);
+    if ((uint64_t)positions * devices > 1u << 26) /* options.c does not know the number of entities */
+        return program_fail(error,
+                            "a step would read %llu rows, the limit is 2^26; use fewer --devices, a smaller --batch%s",
+                            (unsigned long long)positions * devices, shape.entities ? ", or --scoring sampled" : "");
     trainer->sampler = (kge_sampler){.train = &trainer->graph->split[KGE_TRAIN],
                                      .seed = settings->common.seed,
                                      .entities = trainer->graph->entities.n,
                                      .relations = trainer->graph->relations.n,
                                      .devices = devices,
                                      .batch = settings->common.batch};
+    if (settings->model.scoring == KGE_KVSALL) {
+        if (kge_questions_build(&trainer->questions, trainer->graph, settings->sides & KGE_HEADS, error)) return -1;
+        trainer->sampler.train = &trainer->questions.asked;
+    }
     if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
         return -1;
     if (settings->resumed && kge_resume(trainer, error)) return -1;
@@ -245,6 +260,7 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
         return -1;
     }
     trainer->graph = graph;
+    trainer->settings.model.stands_for = settings->corrected ? graph->entities.n : 0;
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
     trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;
@@ -278,6 +294,7 @@ void kge_trainer_close(kge_trainer *trainer) {
     for (uint32_t d = 0; d < devices; d++) kge_device_close(&trainer->device[d]);
     processes_close(trainer->processes);
     kge_sampler_close(&trainer->sampler);
+    kge_questions_free(&trainer->questions);
     free(trainer);
 }
 

@@ -76,6 +76,9 @@ static void fill_batch(kge_batch *batch, const kge_batch *shape, uint64_t seed) 
         batch->tail[i] = kge_below(kge_random(seed, 4 * i + 1), ENTITIES);
         batch->relation[i] = kge_below(kge_random(seed, 4 * i + 2), RELATIONS);
         batch->inverse[i] = batch->relation[i] + RELATIONS;
+        if (!batch->questions) continue;
+        const kge_triple *asked = &batch->questions->asked.triples[kge_random(seed, i) % batch->questions->asked.n];
+        batch->head[i] = asked->head, batch->relation[i] = asked->relation, batch->tail[i] = asked->tail;
     }
     for (uint32_t i = 0; i < kge_batch_negatives(batch); i++)
         batch->negative[i] = kge_below(kge_random(~seed, i), ENTITIES);
@@ -188,13 +191,55 @@ static void check_model(kge_model_kind kind) {
                 if (((unsigned)(loss + reciprocal) + sides) % LESS) continue;
                 kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
                 kge_batch shape = a_shape(6, 3, 5, sides);
-                if (loss == KGE_SOFTMAX) model.regularization = 0.3f;
+                if (loss == KGE_SOFTMAX) {
+                    model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
+                    model.stands_for = reciprocal ? 100 : 0;
+                }
                 check(&model, &shape);
             }
 }
 
 static void test_model(void **state) {
     check_model((kge_model_kind)(intptr_t)*state);
+}
+
+/* Scored against all entities, in chunks of which the last one may be shorter; fewer entities than a tile or more. */
+static void test_1vsall(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (uint32_t way = 0; way < 6 && kind != KGE_TRANSE_L1; way++) {
+            if ((way + (uint32_t)kind) % LESS) continue;
+            kge_model model = a_model((kge_model_kind)kind, KGE_SOFTMAX, way % 2 ? 34 : 10, way % 2);
+            kge_batch shape = a_shape(10, way < 3 ? 5 : 4, 0, way % 3 + 1);
+            model.scoring = KGE_1VSALL;
+            shape.entities = way == 4 ? 140 : ENTITIES;
+            if (way > 1) model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
+            check(&model, &shape);
+        }
+}
+
+static void test_kvsall(void **state) {
+    (void)state;
+    kge_triple triples[60];
+    kge_graph graph;
+    kge_questions questions;
+    program_error error;
+    memset(&graph, 0, sizeof graph);
+    graph.relations.n = RELATIONS, graph.split[KGE_TRAIN].triples = triples, graph.split[KGE_TRAIN].n = 60;
+    for (uint32_t i = 0; i < 60; i++) { /* some questions have many answers */
+        triples[i].head = i % 7, triples[i].relation = i % RELATIONS;
+        triples[i].tail = kge_below(kge_random(9, i), ENTITIES);
+    }
+    assert_int_equal(kge_questions_build(&questions, &graph, 1, &error), 0);
+    for (int kind = KGE_DISTMULT; kind <= KGE_SIMPLE; kind++) {
+        kge_model model = a_model((kge_model_kind)kind, KGE_LOGISTIC, 10, 1);
+        kge_batch shape = a_shape(10, kind == KGE_COMPLEX ? 4 : 5, 0, KGE_TAILS);
+        model.scoring = KGE_KVSALL;
+        shape.entities = ENTITIES, shape.questions = &questions;
+        if (kind != KGE_SIMPLE) model.regularization = 0.3f, model.relation_regularization = 0.2f;
+        check(&model, &shape);
+    }
+    kge_questions_free(&questions);
 }
 
 /* Rows longer and chunks larger than a tile, a warp and a block, and no multiple of them. */
@@ -256,7 +301,7 @@ static void test_sizes(void **state) {
         kge_batch shape = a_shape(9, 3, 4, KGE_TAILS | KGE_HEADS);
         kge_cuda *cuda = kge_cuda_new(0);
         float rows[(4 * 9 + 3 * 4) * 8];
-        model.regularization = 0.3f;
+        model.regularization = model.relation_regularization = 0.3f;
         assert_int_equal(kge_cuda_open(cuda, &model, &shape, 2, &error), 0);
         for (uint64_t step = 0; step < 5; step++) {
             static const uint32_t sizes[] = {8, 9, 2, 4, 3};
@@ -401,6 +446,9 @@ int main(void) {
         MODEL(KGE_DISTMULT),
         MODEL(KGE_COMPLEX),
         MODEL(KGE_SIMPLE),
+        MODEL(KGE_ROTATE),
+        cmocka_unit_test(test_1vsall),
+        cmocka_unit_test(test_kvsall),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_alternate),

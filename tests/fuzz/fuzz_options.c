@@ -19,12 +19,15 @@ typedef struct option_kind {
 enum { COMPUTED = -1, MOST_ARGUMENTS = 200 };
 
 static const option_kind options_known[] = {
-    {"model", CHOICE, 0, 0, "transe transe-l1 distmult complex simple", AT(train.model.kind)},
+    {"model", CHOICE, 0, 0, "transe transe-l1 distmult complex simple rotate", AT(train.model.kind)},
     {"dim", WHOLE32, 1, 65536, NULL, AT(train.model.dim)},
+    {"scoring", CHOICE, 0, 0, "sampled 1vsall kvsall", AT(train.model.scoring)},
     {"loss", CHOICE, 0, 0, "logistic self-adversarial softmax", AT(train.model.loss)},
     {"margin", FLOAT, -1000, 1000, NULL, AT(train.model.margin)},
     {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
     {"regularization", FLOAT, 0, 1000, NULL, AT(train.model.regularization)},
+    {"relation-regularization", FLOAT, 0, 1000, NULL, AT(train.model.relation_regularization)},
+    {"sampled-softmax", CHOICE, 0, 0, "plain corrected", AT(train.corrected)},
     {"reciprocal", CHOICE, 0, 0, "no yes", AT(train.model.reciprocal)},
     {"init", FLOAT, 0, 1000, NULL, AT(train.common.init)},
     {"batch", WHOLE32, 1, 1 << 22, NULL, AT(train.common.batch)},
@@ -298,10 +301,21 @@ static int makes_checkpoints(const second *s) {
 
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
-    static const char *const together[] = {
-        "give either ",  "--batch ",      "--dim ",           "a step would read ",
-        "--steps 0 ",    "--devices is ", "--secondaries ",   "--checkpoint-every is of ",
-        "--keep is of ", "--stale ",      "--place is empty", "--processes "};
+    static const char *const together[] = {"give either ",
+                                           "--batch ",
+                                           "--dim ",
+                                           "a step would read ",
+                                           "--steps 0 ",
+                                           "--devices is ",
+                                           "--secondaries ",
+                                           "--checkpoint-every is of ",
+                                           "--keep is of ",
+                                           "--stale ",
+                                           "--place is empty",
+                                           "--processes ",
+                                           "--sampled-softmax corrected ",
+                                           "--relation-regularization ",
+                                           "--scoring "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -319,6 +333,9 @@ static void check_refused(const second *s, const char *message) {
     if (which == 9) assert_true(given(s, "stale") != NULL);
     if (which == 10) assert_true(given(s, "place") && !*given(s, "place"));
     if (which == 11) assert_true(given(s, "processes") && strcmp(given(s, "processes"), "1") != 0);
+    if (which == 12) assert_true(!strcmp(given(s, "sampled-softmax"), "corrected"));
+    if (which == 13) assert_true(!strcmp(given(s, "model"), "rotate") && given(s, "relation-regularization"));
+    if (which == 14) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
@@ -337,6 +354,12 @@ static void check_given(const second *s, const kge_options *options) {
     }
 }
 
+/* None is sampled where all entities are scored. */
+static int has_negatives(const kge_options *options) {
+    assert_true((options->train.model.scoring == KGE_SAMPLED) == (options->train.negatives > 0));
+    return options->train.negatives > 0;
+}
+
 /* All values lie within their limits, given or not, and go together. */
 static void check_limits(const second *s, const kge_options *options) {
     const kge_settings *t = &options->train;
@@ -344,13 +367,17 @@ static void check_limits(const second *s, const kge_options *options) {
     char found[1200], again[1200];
     for (int i = 0; i < GENERATE; i++) {
         if (options_known[i].kind == REAL && !s->given[i]) continue; /* zero or less: not given */
+        if (!has_negatives(options) && !strcmp(options_known[i].name, "negatives")) continue;
         if (held(options, i, found, sizeof found) && !canonical(&options_known[i], found, again, sizeof again))
             fail_msg("--%s is %s", options_known[i].name, found);
     }
     assert_true(c->batch % t->chunk == 0 && (c->steps || c->seconds > 0));
     assert_true((4 * (uint64_t)c->batch + (uint64_t)(c->batch / t->chunk) * t->negatives) * c->devices <= 1 << 26);
-    assert_true(t->model.dim % 2 == 0 || (t->model.kind != KGE_COMPLEX && t->model.kind != KGE_SIMPLE));
+    assert_true(t->model.dim % 2 == 0 || !KGE_HAS_HALVES(t->model.kind));
     assert_true(!options->data == !!options->generate);
+    if (t->model.scoring != KGE_SAMPLED)
+        assert_true(t->model.loss == (t->model.scoring == KGE_1VSALL ? KGE_SOFTMAX : KGE_LOGISTIC) && !c->place &&
+                    c->secondaries <= 0 && !t->corrected && t->model.kind != KGE_TRANSE_L1);
     assert_true(makes_checkpoints(s) || !(given(s, "checkpoint-every") || given(s, "keep")));
 }
 
@@ -364,7 +391,8 @@ static void check_again(const second *s, const kge_options *options) {
     program_error error;
     for (int i = 0; i < GENERATE; i++) {
         int may_be_left = options_known[i].kind == REAL || options_known[i].kind == INTERVAL ||
-                          !strcmp(options_known[i].name, "keep");
+                          !strcmp(options_known[i].name, "keep") ||
+                          (!has_negatives(options) && !strcmp(options_known[i].name, "negatives"));
         if ((may_be_left && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
         snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);
         arguments[n] = text[n], n++;

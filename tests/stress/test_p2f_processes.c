@@ -20,15 +20,6 @@ enum { STEPS = 2000 };
 enum { STEPS = 10000 };
 #endif
 
-void __gcov_dump(void) __attribute__((weak)); /* there where coverage is measured */
-
-/* Without the parent's atexit handlers, which are not the child's to run; its part of the coverage counts all the
- * same. */
-static void leave(int status) {
-    if (__gcov_dump) __gcov_dump();
-    _exit(status);
-}
-
 /* What a child does: its role in the world, mapped anew where there is a file to map it from. Its exit status. */
 static int run_child(world *w, int file, uint32_t role) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);                       /* whatever ends the test ends its children */
@@ -53,7 +44,7 @@ static void train_on_processes(void *memory, const world_desc *desc, int file) {
     for (uint32_t i = 0; i < n; i++) {
         pid_t child = fork();
         assert_true(child >= 0);
-        if (child == 0) leave(run_child(w, file, i));
+        if (child == 0) _exit(run_child(w, file, i));
     }
     for (uint32_t i = 0; i < n; i++) {
         int status = -1;

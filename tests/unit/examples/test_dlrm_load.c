@@ -34,7 +34,7 @@ static int make_folder(void **state) {
     return folder_make("test_dlrm_load");
 }
 
-/* ---- Logs ------------------------------------------------------------------------------------------------------ */
+/* ---- Logs --------------------------------------------------------------------------------------------------- */
 
 typedef struct form { /* how samples are written, and read */
     const char *schema;
@@ -88,7 +88,7 @@ static const char *put_log(const char *name, int which, int labelled) {
     return path;
 }
 
-/* ---- Training and scores ------------------------------------------------------------------------------------------- */
+/* ---- Training and scores ------------------------------------------------------------------------------------ */
 
 typedef struct scores {
     float logits[SAMPLES + 1];
@@ -186,7 +186,7 @@ static void test_same_scores(void **state) {
         }
 }
 
-/* ---- What is refused -------------------------------------------------------------------------------------------------- */
+/* ---- What is refused ---------------------------------------------------------------------------------------- */
 
 static void refuse(const char *folder, const char *path, const char *what) {
     dlrm_loaded *loaded;

@@ -26,6 +26,65 @@ static float noise(uint64_t i) {
     return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
 }
 
+/* Scores by the models' definitions, number by number. */
+static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < model->dim; k++) {
+        double difference = (double)head[k] + (double)relation[k] - (double)tail[k];
+        if (model->kind == KGE_TRANSE)
+            sum -= difference * difference;
+        else if (model->kind == KGE_TRANSE_L1)
+            sum -= fabs(difference);
+        else if (model->kind == KGE_DISTMULT)
+            sum += (double)head[k] * (double)relation[k] * (double)tail[k];
+        else if (model->kind == KGE_SIMPLE) /* the tail's other half: k + half, k - half */
+            sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
+                   (double)tail[k < half ? k + half : k];
+        else if (k < half)
+            sum += ((double)head[k] * (double)relation[k] - (double)head[half + k] * (double)relation[half + k]) *
+                       (double)tail[k] +
+                   ((double)head[k] * (double)relation[half + k] + (double)head[half + k] * (double)relation[k]) *
+                       (double)tail[half + k];
+    }
+    return sum;
+}
+
+/* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
+static double simple_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < half; k++)
+        sum += (double)head[k] * (double)relation[k] * (double)tail[half + k] +
+               (double)tail[k] * (double)relation[half + k] * (double)head[half + k];
+    return sum / 2;
+}
+
+/* rotate: -|head * relation - tail|, squared, each number of the relation by its phase alone. */
+static double rotate_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < half; k++) {
+        double phase = atan2((double)relation[half + k], (double)relation[k]);
+        double real = (double)head[k] * cos(phase) - (double)head[half + k] * sin(phase) - (double)tail[k];
+        double imaginary = (double)head[k] * sin(phase) + (double)head[half + k] * cos(phase) - (double)tail[half + k];
+        sum -= real * real + imaginary * imaginary;
+    }
+    return sum;
+}
+
+static double score_of(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    return model->kind == KGE_SIMPLE   ? simple_score(model, head, relation, tail)
+           : model->kind == KGE_ROTATE ? rotate_score(model, head, relation, tail)
+                                       : plain_score(model, head, relation, tail);
+}
+
+/* An entity's score, as plain_score has it, with distances that are not squared. */
+static double full_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    double score = score_of(model, head, relation, tail);
+    return KGE_HAS_L2(model->kind) ? -sqrt(-score) : score;
+}
+
 /* A batch over few entities, so that negatives meet answers and rows come twice. */
 static void fill_batch(kge_batch *batch) {
     program_error error;
@@ -81,6 +140,163 @@ static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sid
     kge_batch_close(&batch);
 }
 
+/* The same, in double precision and by the definitions: of a batch that is scored against all entities. */
+static double plain_all_loss(const kge_model *model, const kge_batch *batch, const float *rows) {
+    uint32_t dim = model->dim, sides = batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
+    const float *relations = rows + (size_t)ENTITIES * dim;
+    double loss = 0, cubes = 0;
+    for (uint32_t i = 0; i < batch->triples; i++)
+        for (int heads = 0; heads < 2; heads++) {
+            if (!(batch->sides & (heads ? KGE_HEADS : KGE_TAILS))) continue;
+            const float *given = rows + (size_t)(heads ? batch->tail[i] : batch->head[i]) * dim;
+            const float *relation = relations + (size_t)i * dim;
+            if (heads && sides == 2 && model->reciprocal) relation += (size_t)batch->triples * dim;
+            double sum = 0, score[ENTITIES];
+            for (int e = 0; e < ENTITIES; e++) {
+                const float *other = rows + (size_t)e * dim;
+                score[e] = heads && !model->reciprocal ? full_score(model, other, relation, given)
+                                                       : full_score(model, given, relation, other);
+                sum += exp(score[e]);
+            }
+            if (model->scoring == KGE_1VSALL) {
+                loss += log(sum) - score[heads ? batch->head[i] : batch->tail[i]];
+                continue;
+            }
+            const kge_questions *questions = batch->questions;
+            for (int e = 0; e < ENTITIES; e++) {
+                int right = 0;
+                for (uint64_t a = questions->first[batch->tail[i]]; a < questions->first[batch->tail[i] + 1]; a++)
+                    right |= questions->answer[a] == (uint32_t)e;
+                loss += log1p(exp((right ? -1 : 1) * (score[e] + (double)model->margin)));
+            }
+        }
+    for (uint32_t i = 0; i < batch->triples; i++)
+        for (int end = 0; end < (batch->questions ? 1 : 2); end++)
+            for (uint32_t k = 0; k < dim; k++) {
+                const float *x = rows + (size_t)(end ? batch->tail[i] : batch->head[i]) * dim;
+                int pairs = KGE_IS_COMPLEX(model->kind);
+                if (pairs && k >= dim / 2) break;
+                double size = pairs ? hypot((double)x[k], (double)x[k + dim / 2]) : fabs((double)x[k]);
+                cubes += size * size * size;
+            }
+    return (loss / sides + (double)model->regularization * cubes) / batch->triples;
+}
+
+/* The loss is that of the definition, and follows its gradient. */
+static void check_all(const kge_model *model, const kge_batch *shape) {
+    kge_batch batch = *shape;
+    kge_workspace work;
+    program_error error;
+    fill_batch(&batch);
+    for (uint32_t i = 0; batch.questions && i < TRIPLES; i++) {
+        const kge_triple *asked = &batch.questions->asked.triples[i * 2 % batch.questions->asked.n];
+        batch.head[i] = asked->head, batch.relation[i] = asked->relation, batch.tail[i] = asked->tail;
+    }
+    assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
+    size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
+    float *rows = malloc(n * sizeof *rows), *grads = malloc(n * sizeof *grads), *other = malloc(n * sizeof *other);
+    for (size_t i = 0; i < n; i++) rows[i] = 2 * noise(i);
+    memset(grads, 0xff, n * sizeof *grads);
+    double here = kge_gradients(model, &batch, rows, grads, &work), worst = 0, largest = 0;
+    double expected = plain_all_loss(model, &batch, rows);
+    if (!(fabs(here - expected) < 2e-6 * expected))
+        fail_msg("%s, %s: loss %.9g, must be %.9g", kge_model_name(model->kind), kge_scoring_name(model->scoring), here,
+                 expected);
+    for (size_t i = 0; i < n; i++) {
+        const float step = 1e-3f, was = rows[i];
+        rows[i] = was + step;
+        double up = plain_all_loss(model, &batch, rows);
+        rows[i] = was - step;
+        double down = plain_all_loss(model, &batch, rows);
+        rows[i] = was;
+        double slope = (up - down) / (2 * (double)step), off = fabs(slope - (double)grads[i]);
+        assert_false(isnan(grads[i]));
+        largest = fabs(slope) > largest ? fabs(slope) : largest;
+        worst = off > worst ? off : worst;
+    }
+    if (!(worst < 1e-3 * largest))
+        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
+                 kge_scoring_name(model->scoring), batch.sides, model->reciprocal, worst, largest);
+    free(rows);
+    free(grads);
+    free(other);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+static void test_1vsall(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (uint32_t sides = 1; sides <= 3 && kind != KGE_TRANSE_L1; sides++)
+            for (int reciprocal = 0; reciprocal < 2; reciprocal++)
+                for (uint32_t chunk = 3; chunk < 6; chunk++) {
+                    kge_model model = {.kind = (kge_model_kind)kind,
+                                       .scoring = KGE_1VSALL,
+                                       .loss = KGE_SOFTMAX,
+                                       .dim = 18,
+                                       .reciprocal = reciprocal,
+                                       .regularization = sides == 3 ? 0.02f : 0};
+                    kge_batch shape = {.triples = TRIPLES, .chunk = chunk, .sides = sides, .entities = ENTITIES};
+                    check_all(&model, &shape);
+                }
+}
+
+/* Questions come once each, with all their answers, rising; those for heads by inverse relations. */
+static void test_questions(void **state) {
+    (void)state;
+    kge_triple triples[] = {{4, 1, 2}, {0, 0, 9}, {4, 1, 0}, {4, 0, 2}, {4, 1, 2}, {3, 1, 2}};
+    kge_graph graph = {.relations.n = 2, .split[KGE_TRAIN] = {triples, 6}};
+    kge_questions questions;
+    program_error error;
+    static const struct {
+        uint32_t given, relation, answers, answer[2];
+    } expected[] = {{0, 0, 1, {9}}, {0, 3, 1, {4}}, {2, 2, 1, {4}},    {2, 3, 2, {3, 4}},
+                    {3, 1, 1, {2}}, {4, 0, 1, {2}}, {4, 1, 2, {0, 2}}, {9, 2, 1, {0}}};
+    for (int heads = 0; heads < 2; heads++) {
+        uint64_t q = 0;
+        assert_int_equal(kge_questions_build(&questions, &graph, heads, &error), 0);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+            if (!heads && expected[i].relation >= 2) continue;
+            assert_true(q < questions.asked.n);
+            kge_triple asked = questions.asked.triples[q];
+            assert_int_equal(asked.head, expected[i].given);
+            assert_int_equal(asked.relation, expected[i].relation);
+            assert_int_equal(asked.tail, q);
+            assert_int_equal(questions.first[q + 1] - questions.first[q], expected[i].answers);
+            for (uint32_t a = 0; a < expected[i].answers; a++)
+                assert_int_equal(questions.answer[questions.first[q] + a], expected[i].answer[a]);
+            q++;
+        }
+        assert_int_equal(questions.asked.n, q);
+        kge_questions_free(&questions);
+    }
+}
+
+static void test_kvsall(void **state) {
+    (void)state;
+    kge_triple triples[2 * TRIPLES];
+    kge_graph graph = {.relations.n = RELATIONS, .split[KGE_TRAIN] = {triples, 2 * TRIPLES}};
+    kge_questions questions;
+    program_error error;
+    for (uint32_t i = 0; i < 2 * TRIPLES; i++) /* the second half has the questions of the first */
+        triples[i] = (kge_triple){i % TRIPLES, i % RELATIONS, (i * 3 + 1) % ENTITIES};
+    assert_int_equal(kge_questions_build(&questions, &graph, 1, &error), 0);
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (uint32_t chunk = 3; chunk < 6 && kind != KGE_TRANSE_L1; chunk++) {
+            kge_model model = {.kind = (kge_model_kind)kind,
+                               .scoring = KGE_KVSALL,
+                               .loss = KGE_LOGISTIC,
+                               .dim = 18,
+                               .margin = 0.5f,
+                               .reciprocal = 1,
+                               .regularization = chunk == 3 ? 0 : 0.02f};
+            kge_batch shape = {
+                .triples = TRIPLES, .chunk = chunk, .sides = KGE_TAILS, .entities = ENTITIES, .questions = &questions};
+            check_all(&model, &shape);
+        }
+    kge_questions_free(&questions);
+}
+
 /* The self-adversarial weights are constants by definition, so the loss follows its gradient only where they
  * do not move: at temperature 0. */
 static void test_gradients(void **state) {
@@ -94,17 +310,53 @@ static void test_gradients(void **state) {
                                        .dim = 18,
                                        .margin = 2,
                                        .reciprocal = reciprocal,
-                                       .regularization = sides == 3 ? 0.01f : 0};
+                                       .regularization = sides == 3 ? 0.01f : 0,
+                                       .relation_regularization = sides > 1 && kind != KGE_ROTATE ? 0.03f : 0,
+                                       .stands_for = sides == 2 ? 100 : 0};
                     check_gradients(&model, 3, sides);
                     check_gradients(&model, 4, sides); /* and a chunk of two */
                 }
+}
+
+/* The length of a relation of rotate changes nothing: only its phases count, and N3 leaves it alone. Relations of
+ * length 0 have no phase, and finite gradients. */
+static void test_rotate_phases(void **state) {
+    (void)state;
+    enum { DIM = 8, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES };
+    kge_model model = {.kind = KGE_ROTATE, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.2f};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_workspace work;
+    program_error error;
+    float rows[POSITIONS * DIM], grads[POSITIONS * DIM], longer[POSITIONS * DIM];
+    float *relations = rows + (POSITIONS - TRIPLES) * DIM, *slopes = grads + (POSITIONS - TRIPLES) * DIM;
+    fill_batch(&batch);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) rows[i] = noise(i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double loss = kge_gradients(&model, &batch, rows, grads, &work);
+    for (int i = 0; i < TRIPLES; i++)
+        for (int k = 0; k < DIM / 2; k++) { /* a gradient across the relation, and so without N3 */
+            const float *r = relations + i * DIM + k, *g = slopes + i * DIM + k;
+            assert_true(fabsf(r[0] * g[0] + r[DIM / 2] * g[DIM / 2]) < 1e-6f);
+        }
+    for (size_t i = 0; i < TRIPLES * DIM; i++) relations[i] *= 4;
+    assert_true(fabs(kge_gradients(&model, &batch, rows, longer, &work) - loss) < 1e-6 * loss);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) {
+        float factor = i < (POSITIONS - TRIPLES) * DIM ? 1 : 4;
+        assert_true(fabsf(factor * longer[i] - grads[i]) <= 1e-5f);
+    }
+    memset(relations, 0, TRIPLES * DIM * sizeof *relations);
+    assert_true(isfinite(kge_gradients(&model, &batch, rows, grads, &work)));
+    for (size_t i = 0; i < POSITIONS * DIM; i++) assert_true(isfinite(grads[i]));
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
 }
 
 /* A short last chunk has negatives of its own. A divisor divides losses, gradients and N3. */
 static void test_divisor(void **state) {
     (void)state;
     enum { DIM = 6 };
-    kge_model model = {.kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f};
+    kge_model model = {
+        .kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f, .relation_regularization = 0.1f};
     kge_batch batch = {.triples = TRIPLES, .chunk = 4, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
     kge_workspace work;
     program_error error;
@@ -124,6 +376,68 @@ static void test_divisor(void **state) {
     for (size_t i = 0; i < FLOATS; i++) assert_true(fabsf(halved[i] - grads[i] / 2) <= 1e-6f * fabsf(grads[i]));
     kge_workspace_close(&work);
     kge_batch_close(&batch);
+}
+
+/* N3 of relations has a weight of its own: what it adds is 3 w |x| x of each number, over the number of triples. */
+static void test_relation_regularization(void **state) {
+    (void)state;
+    enum { DIM = 6, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES, RELATIONS_AT = (POSITIONS - TRIPLES) * DIM };
+    kge_model model = {.kind = KGE_DISTMULT, .loss = KGE_SOFTMAX, .dim = DIM};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS};
+    kge_workspace work;
+    program_error error;
+    float rows[POSITIONS * DIM], plain[POSITIONS * DIM], grads[POSITIONS * DIM];
+    fill_batch(&batch);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) rows[i] = noise(i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double before = kge_gradients(&model, &batch, rows, plain, &work), cubes[2] = {0};
+    model.regularization = 0.5f, model.relation_regularization = 0.125f;
+    double loss = kge_gradients(&model, &batch, rows, grads, &work);
+    for (size_t i = 0; i < POSITIONS * DIM; i++) {
+        int entity = i < (size_t)2 * TRIPLES * DIM, relation = i >= RELATIONS_AT;
+        double weight = (entity ? 0.5 : relation ? 0.125 : 0) / TRIPLES, size = fabs((double)rows[i]);
+        if (entity || relation) cubes[relation] += size * size * size;
+        assert_true(fabs((double)grads[i] - (double)plain[i] - 3 * weight * size * (double)rows[i]) < 1e-6);
+    }
+    assert_true(fabs(loss - before - (0.5 * cubes[0] + 0.125 * cubes[1]) / TRIPLES) < 1e-6);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+/* Two negatives that stand for nine entities: the sum of their exponentials counts 4.5 times; but one that is the
+ * answer counts nothing. */
+static void test_corrected_softmax(void **state) {
+    (void)state;
+    enum { DIM = 4 };
+    for (int kind = 0; kind < KGE_MODELS; kind++) {
+        kge_model model = {.kind = (kge_model_kind)kind, .loss = KGE_SOFTMAX, .dim = DIM, .stands_for = 10};
+        uint32_t ids[] = {0, 1, 0, 0, 2, 3};
+        kge_batch batch = {.triples = 1,
+                           .chunk = 1,
+                           .negatives = 2,
+                           .sides = KGE_TAILS,
+                           .head = ids,
+                           .tail = ids + 1,
+                           .relation = ids + 2,
+                           .inverse = ids + 3,
+                           .negative = ids + 4};
+        kge_workspace work;
+        program_error error;
+        float rows[5][DIM], grads[5][DIM];
+        for (int i = 0; i < 5 * DIM; i++) rows[i / DIM][i % DIM] = noise((uint64_t)i);
+        assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+        for (int masked = 0; masked < 2; masked++) {
+            double score[3];
+            for (int j = 0; j < 3; j++) {
+                score[j] = full_score(&model, rows[0], rows[4], rows[1 + j]);
+            }
+            ids[5] = masked ? 1 : 3;
+            double others = 4.5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
+            double expected = log(exp(score[0]) + others) - score[0];
+            assert_true(fabs(kge_gradients(&model, &batch, rows[0], grads[0], &work) - expected) < 1e-6);
+        }
+        kge_workspace_close(&work);
+    }
 }
 
 /* With a temperature: the gradient is that of the weighted sum, the weights held fixed. */
@@ -165,45 +479,6 @@ static void test_self_adversarial_weights(void **state) {
 }
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
-
-/* Scores by the models' definitions, number by number. */
-static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    uint32_t half = model->dim / 2;
-    double sum = 0;
-    for (uint32_t k = 0; k < model->dim; k++) {
-        double difference = (double)head[k] + (double)relation[k] - (double)tail[k];
-        if (model->kind == KGE_TRANSE)
-            sum -= difference * difference;
-        else if (model->kind == KGE_TRANSE_L1)
-            sum -= fabs(difference);
-        else if (model->kind == KGE_DISTMULT)
-            sum += (double)head[k] * (double)relation[k] * (double)tail[k];
-        else if (model->kind == KGE_SIMPLE) /* the tail's other half: k + half, k - half */
-            sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
-                   (double)tail[k < half ? k + half : k];
-        else if (k < half)
-            sum += ((double)head[k] * (double)relation[k] - (double)head[half + k] * (double)relation[half + k]) *
-                       (double)tail[k] +
-                   ((double)head[k] * (double)relation[half + k] + (double)head[half + k] * (double)relation[k]) *
-                       (double)tail[half + k];
-    }
-    return sum;
-}
-
-/* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
-static double simple_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    uint32_t half = model->dim / 2;
-    double sum = 0;
-    for (uint32_t k = 0; k < half; k++)
-        sum += (double)head[k] * (double)relation[k] * (double)tail[half + k] +
-               (double)tail[k] * (double)relation[half + k] * (double)head[half + k];
-    return sum / 2;
-}
-
-static double score_of(const kge_model *model, const float *head, const float *relation, const float *tail) {
-    return model->kind == KGE_SIMPLE ? simple_score(model, head, relation, tail)
-                                     : plain_score(model, head, relation, tail);
-}
 
 static int is_known(const kge_graph *graph, kge_triple triple) {
     for (int s = 0; s < KGE_SPLITS; s++)
@@ -533,7 +808,13 @@ static void test_read_plain(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_rotate_phases),
+        cmocka_unit_test(test_1vsall),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_kvsall),
         cmocka_unit_test(test_divisor),
+        cmocka_unit_test(test_relation_regularization),
+        cmocka_unit_test(test_corrected_softmax),
         cmocka_unit_test(test_self_adversarial_weights),
         cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_ranking_degenerate),

@@ -1,0 +1,15 @@
+/* Questions scored against all entities: 1vsAll (Lacroix et al. 2018) and KvsAll (Dettmers et al. 2018).
+ *
+ * The batch has each entity's row once, and the ends of its triples are found among them. A chunk of questions is three
+ * products with all entities: scores = Q E', dQ = G E, dE += G' Q.
+ */
+#ifndef KGE_ALL_H
+#define KGE_ALL_H
+
+#include "examples/kge/model.h"
+
+/* kge_gradients of a batch with `entities`. */
+double kge_all_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
+                         kge_workspace *work);
+
+#endif
