@@ -82,6 +82,9 @@ static const options_entry dlrm_dense[] = {
     {"dense-optimizer", OPTIONS_CHOICE, &given.dense_optimizer, .choices = dlrm_dense_optimizers,
      .help = "of the dense layers"},
     {"dense-lr", OPTIONS_FLOAT, &given.options.train.dense_lr, 0, 1000, .help = "their learning rate"},
+    {"dense-weight-decay", OPTIONS_FLOAT, &given.options.train.dense_weight_decay, 0, 1000,
+     .help = "decoupled, as AdamW's: before each step dense parameters lose --dense-lr times this share of themselves; "
+             "0: none"},
     {"accumulator", OPTIONS_FLOAT, &given.options.train.accumulator, 0, 1000,
      .help = "what Adagrad's sums of squares start from"},
     {0},
@@ -137,6 +140,12 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
         return -1;
     if (options->outputs.eval_every && !data->generate && !data->test && !(data->test_share > 0))
         return program_fail(error, "--eval-every needs held-out samples; give --test FILE or a share");
+    double share = (double)options->train.dense_lr * (double)options->train.dense_weight_decay;
+    if (share >= 1)
+        return program_fail(error,
+                            "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
+                            "parameters lose in a step: give less of one",
+                            (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }
