@@ -9,7 +9,7 @@
  * course (a program that trains, from its options to its exit status), settings (options that all have), placing
  * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), processes
  * (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what;
- * uses checkpoint, identity), options, program, vector.h.
+ * uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
@@ -111,9 +111,14 @@ static int kge_prepare(course *c, program_error *error) {
     return 0;
 }
 
+/* With more --patience, a training may go on that ended for want of it: the evaluations count, not the number. */
 static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
+    const kge_options *options = &kge_of(c)->options;
     (void)error;
-    kge_describe(&kge_of(c)->options.train, &kge_of(c)->graph, lines);
+    kge_describe(&options->train, &kge_of(c)->graph, lines);
+    if (c->outputs.patience)
+        fprintf(lines, "--eval-every %" PRIu64 " (the best is kept)\n--eval-sample %" PRIu32 "\n",
+                c->outputs.eval_every, options->eval_sample);
     return 0;
 }
 
@@ -208,8 +213,12 @@ static int kge_write_tables(void *user, const char *path, program_error *error) 
     return kge_trainer_save(((kge_program *)user)->trainer, path, error);
 }
 
+static int kge_go_back(course *c, const char *tables, program_error *error) {
+    return kge_trainer_go_back(kge_of(c)->trainer, tables, error);
+}
+
 static int kge_save(course *c, program_error *error) {
-    save_origin origin = {kge_model_of(c), kge_total(c).step};
+    save_origin origin = {kge_model_of(c), course_step(c)};
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
@@ -272,6 +281,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
                 kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
                 metrics->hits10, c->eval_seconds);
     placing_json(&program->placing, c->json);
+    course_json_best(c);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
             training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
@@ -286,7 +296,7 @@ static void kge_show_result(course *c, int ranked) {
         frugal_stats stats;
         progress_setup setup = course_setup(c);
         kge_trainer_stats(program->trainer, &stats);
-        progress_show_curve(&c->curve, "valid MRR", 0);
+        progress_show_curve(&c->curve, c->parts->value, 0);
         progress_show_flushing(&stats, &setup);
         putchar('\n');
     }
@@ -294,6 +304,7 @@ static void kge_show_result(course *c, int ranked) {
            kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
            100 * total.stall, 100 * total.hit_rate);
     placing_show(&program->placing);
+    course_show_best(c);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
                kge_split_name(options->evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
@@ -320,6 +331,7 @@ static int kge_close(course *c, program_error *error) {
 
 static const course_parts kge_parts = {.name = "kge",
                                        .samples = "triples",
+                                       .value = "valid MRR",
                                        .parse = kge_parse,
                                        .help = kge_options_help,
                                        .prepare = kge_prepare,
@@ -335,6 +347,7 @@ static const course_parts kge_parts = {.name = "kge",
                                        .total = kge_total,
                                        .check = kge_check,
                                        .evaluate_on_the_way = kge_evaluate_on_the_way,
+                                       .go_back = kge_go_back,
                                        .save = kge_save,
                                        .evaluate = kge_evaluate_last,
                                        .show_result = kge_show_result,

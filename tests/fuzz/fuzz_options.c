@@ -54,6 +54,7 @@ static const option_kind options_known[] = {
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
+    {"patience", WHOLE32, 0, 1e9, NULL, AT(outputs.patience)},
     {"threads", WHOLE32, 1, 64, NULL, AT(outputs.threads)},
     {"report-every", REAL, 0, 1e9, NULL, AT(outputs.report_seconds)},
     {"checkpoint", TEXT, 0, 0, NULL, AT(outputs.checkpoint)},
@@ -301,7 +302,8 @@ static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {
         "give either ",  "--batch ",      "--dim ",           "a step would read ",
         "--steps 0 ",    "--devices is ", "--secondaries ",   "--checkpoint-every is of ",
-        "--keep is of ", "--stale ",      "--place is empty", "--processes "};
+        "--keep is of ", "--stale ",      "--place is empty", "--processes ",
+        "--patience "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -319,6 +321,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 9) assert_true(given(s, "stale") != NULL);
     if (which == 10) assert_true(given(s, "place") && !*given(s, "place"));
     if (which == 11) assert_true(given(s, "processes") && strcmp(given(s, "processes"), "1") != 0);
+    if (which == 12) assert_true(given(s, "patience") && !(given(s, "eval-every") && s->given[GENERATE]));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
