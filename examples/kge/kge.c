@@ -40,6 +40,7 @@ typedef struct kge_program {
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
+    int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
 
 static kge_program *kge_of(course *c) {
@@ -139,6 +140,31 @@ static int kge_open_trainer(kge_program *program, const char *tables, program_er
     return status;
 }
 
+enum { KGE_ENOUGH_STEPS = 1000 }; /* to see whether anything is learned: models begin slowly */
+
+/* Tells once, at a quarter of the training or at its end, if no report had a loss below that of guessing. */
+static void kge_watch(kge_program *program, const training_report *report, int ends) {
+    const kge_settings *train = &program->options.train;
+    double guess = kge_guess_loss(&train->model, train->negatives);
+    if (report->loss < 0.98 * guess) program->learns = 1;
+    if (program->learns || !isfinite(report->loss) || report->step < KGE_ENOUGH_STEPS) return;
+    if (!ends && report->progress < 0.25) return;
+    program->learns = 1;
+    course_begin_words(&program->course);
+    fprintf(stderr,
+            "step %" PRIu64
+            "  nothing is learned yet: the loss is %.4f, and guessing has %.4f; try another --lr (it is "
+            "%g)%s, or --seed\n",
+            report->step, report->loss, guess, (double)train->common.lr,
+            train->model.regularization > 0 ? ", a smaller --regularization" : "");
+    course_end_words(&program->course);
+}
+
+static void kge_report(void *user, const training_report *report) {
+    course_report(user, report);
+    kge_watch(user, report, 0);
+}
+
 static int kge_open(course *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
@@ -150,7 +176,7 @@ static int kge_open(course *c, const char *tables, program_error *error) {
     }
     placing_forget(&program->placing);
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
-    kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
+    kge_trainer_report_to(program->trainer, kge_report, c, report_seconds);
     return 0;
 }
 
@@ -166,7 +192,9 @@ static int kge_is_done(const course *c) {
 }
 
 static void kge_report_rest(course *c) {
+    training_report total = kge_total(c);
     kge_trainer_report(kge_of(c)->trainer);
+    kge_watch(kge_of(c), &total, 1);
 }
 
 static int kge_fail_diverged(const course *c, const char *what, program_error *error) {
@@ -248,11 +276,14 @@ static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, p
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
     training_report total = kge_total(c);
     course_begin_words(c);
-    fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
-            metrics.mrr, metrics.hits10, metrics.triples, c->eval_seconds);
+    fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f", total.step, metrics.mrr);
+    if (metrics.mrr_error > 0) fprintf(stderr, " +- %.4f", metrics.mrr_error);
+    fprintf(stderr, "  hits@10 %.4f  (%" PRIu64 " of %" PRIu64 " triples, %.1f s)\n", metrics.hits10, metrics.triples,
+            program->graph.split[KGE_VALID].n, c->eval_seconds);
     course_end_words(c);
     training_report_json(&total, c->parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f", metrics.mrr, metrics.hits10);
+    if (c->json && isfinite(metrics.mrr_error)) fprintf(c->json, ", \"valid_mrr_error\": %.6f", metrics.mrr_error);
     training_json_end(c->json);
     *value = metrics.mrr;
     return 0;

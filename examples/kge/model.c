@@ -371,6 +371,10 @@ VECTOR_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *re
     return loss;
 }
 
+double kge_guess_loss(const kge_model *model, uint32_t negatives) {
+    return model->loss == KGE_SOFTMAX ? log((double)negatives + 1) : log(2);
+}
+
 /* One chunk's view of the batch: its queries, of one or both sides, and their negatives. */
 typedef struct kge_chunk {
     uint32_t n, sides; /* positives; n * sides queries, all tails' first */
