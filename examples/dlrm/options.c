@@ -102,6 +102,9 @@ static const options_entry dlrm_results[] = {
      .help = "evaluate every N steps, too; 0: never", .standard = "0; generated: 6 times"},
     {"eval-samples", OPTIONS_WHOLE64, &given.options.eval_samples, 0, 1e18,
      .help = "on the first N held-out samples; 0: all"},
+    {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
+     .help = "end the training after N of these evaluations in a row without a better AUC; whatever ends it, rows and "
+             "layers are then those of the best one; not with --table-file; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help =
          "tables and dense layers as .npy files, model.json, which describes them, and manifest.json, which says what "
@@ -133,6 +136,16 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
         return -1;
     if (options->outputs.eval_every && !data->generate && !data->test && !(data->test_share > 0))
         return program_fail(error, "--eval-every needs held-out samples; give --test FILE or a share");
+    if (options->outputs.patience && (!options->outputs.eval_every || (!data->test && !(data->test_share > 0))))
+        return program_fail(error,
+                            "--patience %u counts evaluations on the way; give --eval-every N and held-out samples "
+                            "(--test), too",
+                            options->outputs.patience);
+    if (options->outputs.patience && options->train.table_file)
+        return program_fail(error,
+                            "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
+                            "leave one of them out",
+                            options->outputs.patience);
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }

@@ -102,7 +102,7 @@ static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *l
     return 0;
 }
 
-int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error) {
-    save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), dlrm_trainer_total(trainer).step};
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, uint64_t step, program_error *error) {
+    save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), step};
     return save_finish(set, &origin, dlrm_save_files(set, trainer, log, error), error);
 }

@@ -8,7 +8,7 @@
 
 /* The names of a model's files, for save_begin: names[*n]. */
 const char *const *dlrm_save_names(const dlrm_model *model, int *n);
-/* Saves the model to a set with these names. Between runs. */
-int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error);
+/* Saves the model, as it was after step `step`, to a set with these names. Between runs. */
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, uint64_t step, program_error *error);
 
 #endif

@@ -4,6 +4,7 @@
 #include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/dlrm/tables.h"
+#include "examples/common/best.h"
 #include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
@@ -791,6 +792,15 @@ int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *er
     frugal_status status = frugal_save(trainer->frugal, trainer->instances, &(frugal_save_desc){.path = path});
     if (status) return training_fail("cannot save the embedding tables", error);
     return training_saved_id(path, &trainer->saved, error);
+}
+
+int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_state *state, program_error *error) {
+    if (state->parameters != trainer->layers.parameters)
+        return program_fail(error, "the best evaluation has %llu parameters in dense layers, and this model %llu",
+                            (unsigned long long)state->parameters, (unsigned long long)trainer->layers.parameters);
+    if (!trainer->done) dlrm_end(trainer);
+    memcpy(trainer->parameters, state->values, state->parameters * sizeof(float));
+    return best_read(trainer->frugal, trainer->instances, tables, error);
 }
 
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {

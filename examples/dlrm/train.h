@@ -87,6 +87,9 @@ frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
 /* Writes all tables, by frugal_save, to a file that is not there. Between runs. */
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error);
+/* Rows and dense layers become those of the save `tables` and of the state that was written with it, and the training
+ * is done. Between runs. */
+int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_state *state, program_error *error);
 /* What the training would resume from. Between runs. Its arrays belong to the trainer. */
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer);
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);
