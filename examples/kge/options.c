@@ -20,7 +20,7 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
                       .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
-    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
+    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.015f, 1}, /* its score is halved: docs/kge.md */
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
