@@ -54,7 +54,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     fprintf(lines, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
     dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
     dlrm_describe_widths("top", model->top, model->n_top, lines);
-    fprintf(lines, "--batch %u\n", common->batch);
+    fprintf(lines, "--batch %u\n--shuffle %" PRIu32 "\n", common->batch, train->shuffle);
     training_describe(common, lines);
     if (train->placing) placing_describe(train->placing, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);

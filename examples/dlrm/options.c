@@ -72,6 +72,10 @@ static const options_entry dlrm_training[] = {
     {"batch", OPTIONS_WHOLE32, &given.options.train.common.batch, 1, 1 << 20, .help = "samples a step and device"},
     {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18,
      .help = "passes over the samples; 0: train nothing"},
+    {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
+     .help =
+         "in each pass, N samples that follow each other in the log change places, then the next N, ...; two times N "
+         "are in memory; 0: the order of the log"},
     {0},
 };
 static const options_entry dlrm_dense[] = {
@@ -164,7 +168,7 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train = {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1},
+        .train = {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,
