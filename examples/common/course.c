@@ -44,6 +44,70 @@ progress_setup course_setup(const course *c) {
                             .seconds = c->parts->total(c).seconds - c->seconds_before};
 }
 
+/* ---- The best evaluation ------------------------------------------------------------------------------- */
+
+/* The files of a checkpoint that the trainer is made of; also what is kept of the best evaluation. */
+#define COURSE_TABLES "tables"
+#define COURSE_STATE  "state"
+enum { COURSE_FILES = 2 };
+
+static void course_files(course *c, checkpoint_part files[COURSE_FILES]) {
+    files[0] = (checkpoint_part){.name = COURSE_TABLES, .self_checked = 1, .write = c->parts->write_tables, .user = c};
+    files[1] = (checkpoint_part){.name = COURSE_STATE, .write = c->parts->write_state, .user = c};
+}
+
+/* Have so many evaluations in a row found nothing better? The curve says so, which a checkpoint holds, so a run that
+ * resumes ends at the same step. */
+static int course_is_out_of_patience(const course *c) {
+    uint64_t since;
+    (void)best_of(&c->curve, &since);
+    return c->outputs.patience && since >= c->outputs.patience;
+}
+
+/* After an evaluation. */
+static int course_note_best(course *c, program_error *error) {
+    checkpoint_part files[COURSE_FILES];
+    uint64_t since;
+    const progress_moment *best = c->outputs.patience ? best_of(&c->curve, &since) : NULL;
+    if (!best || since) return 0;
+    course_files(c, files);
+    return best_keep(&c->best, files, error);
+}
+
+static int course_is_done(const course *c) {
+    return c->parts->is_done(c) || course_is_out_of_patience(c);
+}
+
+/* After the last checkpoint, from which the training would go on behind its last step. */
+static int course_go_back(course *c, program_error *error) {
+    uint64_t since, saved;
+    const progress_moment *best = c->best.any ? best_of(&c->curve, &since) : NULL;
+    if (!best) return 0;
+    if (best->step != c->parts->total(c).step &&
+        (c->parts->read_state(c, c->best.state, &saved, error) || training_check_saved(c->best.tables, saved, error) ||
+         c->parts->go_back(c, c->best.tables, error)))
+        return -1;
+    c->back = best->step;
+    best_close(&c->best); /* now, because Ctrl-C in the evaluation at the end simply ends the program */
+    fprintf(stderr, "back to step %" PRIu64 ", whose %s of %.4f is the best of %zu\n", best->step, c->parts->value,
+            best->value, c->curve.n);
+    return 0;
+}
+
+uint64_t course_step(const course *c) {
+    return c->back ? c->back : c->parts->total(c).step;
+}
+
+void course_show_best(const course *c) {
+    if (c->back) printf("; back to step %" PRIu64, c->back);
+}
+
+void course_json_best(const course *c) {
+    uint64_t since;
+    if (!c->back) return;
+    fprintf(c->json, ", \"best_step\": %" PRIu64 ", \"best_value\": %.6f", c->back, best_of(&c->curve, &since)->value);
+}
+
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
 /* No result may be written to a file that is read or that holds a table. */
@@ -140,18 +204,16 @@ static int course_check_steps(const course *c, program_error *error) {
                         c->checkpoints.found.path);
 }
 
-/* The files of a checkpoint that the trainer is made of. */
-#define COURSE_TABLES "tables"
-#define COURSE_STATE  "state"
-
 /* The trainer, from the checkpoint that was found: its state, and the tables of the save that the state names. */
 static int course_open_found(course *c, program_error *error) {
+    uint64_t since;
     char state[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
     const char *from = c->checkpoints.found.path;
     uint64_t saved;
     snprintf(state, sizeof state, "%s/" COURSE_STATE, from);
     snprintf(tables, sizeof tables, "%s/" COURSE_TABLES, from);
     if (c->parts->read_state(c, state, &saved, error) || training_check_saved(tables, saved, error)) return -1;
+    if (c->outputs.patience && best_of(&c->curve, &since) && best_take(&c->best, from, error)) return -1;
     return c->parts->open(c, tables, error);
 }
 
@@ -177,7 +239,7 @@ static int course_prepare(course *c, program_error *error) {
     const char *save = c->outputs.save;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (course_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
-        c->parts->prepare(c, error) || course_describe(c, error) ||
+        best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) || course_describe(c, error) ||
         program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
@@ -194,7 +256,8 @@ static int course_evaluate_on_the_way(course *c, program_error *error) {
     if (c->parts->check(c, error) || c->parts->evaluate_on_the_way(c, &value, &interrupted, error)) return -1;
     if (interrupted) return 0;
     training_report total = c->parts->total(c);
-    return progress_add(&c->curve, total.step, total.seconds, value, error);
+    if (progress_add(&c->curve, total.step, total.seconds, value, error)) return -1;
+    return course_note_best(c, error);
 }
 
 /* Evaluates at multiples of --eval-every and at the end; once per step, even if a run was interrupted there. */
@@ -209,11 +272,12 @@ static int course_evaluation_is_due(const course *c, uint64_t step) {
 static int course_write_checkpoint(course *c, program_error *error) {
     const course_parts *parts = c->parts;
     training_report total = parts->total(c);
-    const checkpoint_part files[] = {
-        {.name = COURSE_TABLES, .self_checked = 1, .write = parts->write_tables, .user = c},
-        {.name = COURSE_STATE, .write = parts->write_state, .user = c}};
-    checkpointing_content content = {
-        .identity = c->identity, .curve = &c->curve, .parts = files, .n = sizeof files / sizeof *files};
+    checkpoint_part files[COURSE_FILES + BEST_FILES];
+    course_files(c, files);
+    checkpointing_content content = {.identity = c->identity,
+                                     .curve = &c->curve,
+                                     .parts = files,
+                                     .n = COURSE_FILES + best_parts(&c->best, files + COURSE_FILES)};
     save_origin origin = {parts->model(c), total.step};
     int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
     course_begin_words(c);
@@ -246,7 +310,7 @@ static int course_train(course *c, program_error *error) {
     for (;;) {
         uint64_t step = c->parts->total(c).step, evaluation = every ? (step / every + 1) * every : UINT64_MAX;
         if (course_evaluation_is_due(c, step) && course_evaluate_on_the_way(c, error)) return -1;
-        if (c->parts->is_done(c) || program_signalled) break;
+        if (course_is_done(c) || program_signalled) break;
         if (course_checkpoint_on_the_way(c, step, error)) return -1;
         uint64_t checkpoint = checkpointing_until(&c->checkpoints, step);
         uint64_t until = checkpoint < evaluation ? checkpoint : evaluation;
@@ -254,6 +318,10 @@ static int course_train(course *c, program_error *error) {
     }
     c->parts->report_rest(c);
     progress_end(&c->line);
+    if (course_is_out_of_patience(c))
+        fprintf(stderr,
+                "%" PRIu32 " evaluations in a row found no better %s: the training ends after step %" PRIu64 "\n",
+                c->outputs.patience, c->parts->value, c->parts->total(c).step);
     return 0;
 }
 
@@ -278,6 +346,7 @@ static int course_go(course *c, program_error *error) {
                 c->evaluates ? "the evaluation is left out" : "nothing else is left out");
     if (c->parts->check(c, error)) return -1;
     course_finish_checkpoints(c, &failed);
+    if (course_go_back(c, error)) return -1;
     if (c->set && c->parts->save(c, error)) return -1;
     if (c->set) save_tell(c->set);
     int evaluates = c->evaluates && !program_signalled;
@@ -294,6 +363,7 @@ static int course_go(course *c, program_error *error) {
 static int course_close(course *c, program_error *error) {
     int status = c->parts->close(c, error);
     save_end(c->set);
+    best_close(&c->best);
     checkpointing_close(&c->checkpoints);
     free(c->identity);
     progress_free(&c->curve);

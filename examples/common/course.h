@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "examples/common/best.h"
 #include "examples/common/checkpointing.h"
 #include "examples/common/progress.h"
 #include "examples/common/report.h"
@@ -35,6 +36,7 @@ enum { COURSE_KEPT = 9 };
 typedef struct course_parts {
     const char *name;    /* of the program */
     const char *samples; /* what its samples are called */
+    const char *value;   /* what evaluations on the way find, the higher the better: "valid MRR" */
     /* Sets outputs, settings, kept and saved. */
     int (*parse)(course *c, int argc, char **argv, program_error *error);
     void (*help)(void);
@@ -63,6 +65,9 @@ typedef struct course_parts {
     /* Evaluates between two stretches of training, and prints the result; *value is for the curve. If a signal comes,
      * it may end early with *interrupted set. */
     int (*evaluate_on_the_way)(course *c, double *value, int *interrupted, program_error *error);
+    /* At the end, with --patience: what was trained becomes what it was when the save `tables` and the state that
+     * read_state has read were written. */
+    int (*go_back)(course *c, const char *tables, program_error *error);
     int (*save)(course *c, program_error *error); /* to `set`, if there is one */
     int (*evaluate)(course *c, int *interrupted, program_error *error);
     void (*show_result)(course *c, int evaluated);
@@ -87,6 +92,8 @@ struct course {
     progress_line line;
     pthread_mutex_t stderr_lock;  /* protects the line, and what several training threads write around it */
     progress_curve curve;         /* of evaluations on the way */
+    best_kept best;               /* with --patience: what the best of them evaluated, until course_go_back */
+    uint64_t back;                /* the step that course_go_back went back to; 0: none */
     double started, eval_seconds; /* program_now() at the beginning; how long the last evaluation took */
 };
 
@@ -98,6 +105,11 @@ void course_report(void *user, const training_report *report);
 /* Between reports: ends the line; no other thread writes to stderr until course_end_words. */
 void course_begin_words(course *c);
 void course_end_words(course *c);
+/* The step that rows and dense layers are of: the last, or with --patience that of the best evaluation. */
+uint64_t course_step(const course *c);
+/* What --patience did, for the result and its JSON; nothing without it. */
+void course_show_best(const course *c);
+void course_json_best(const course *c);
 /* How an instance was set up, for progress_show_flushing. */
 progress_setup course_setup(const course *c);
 

@@ -45,6 +45,7 @@ typedef struct training_interval {
 /* What is reported, written and saved on the way and at the end. */
 typedef struct training_outputs {
     uint64_t eval_every;    /* steps between evaluations on the way; 0: none. Its option is the program's */
+    uint32_t patience;      /* evaluations in a row without a better value that end it; 0: none. Likewise */
     uint32_t threads;       /* that evaluate, and place */
     double report_seconds;  /* between reports; below 0: not given */
     const char *json;       /* a file; NULL: none */

@@ -102,7 +102,7 @@ int dlrm_dealer_go_on(dlrm_dealer *dealer, uint64_t taken, program_error *error)
 /* ---- Their samples ------------------------------------------------------------------------------------- */
 
 /* Reads up to sample end - 1, which is less than a window behind the first one that is still needed. */
-static int dlrm_read_window(dlrm_dealer *dealer, clicks_reader *reader, uint64_t end, program_error *error) {
+static int dlrm_read_window(dlrm_dealer *dealer, clicks_shuffle *reader, uint64_t end, program_error *error) {
     clicks_batch *window = &dealer->window;
     uint32_t numbers = clicks_numbers(dealer->desc.log);
     while (dealer->read < end) {
@@ -113,7 +113,7 @@ static int dlrm_read_window(dlrm_dealer *dealer, clicks_reader *reader, uint64_t
                              .ids = window->ids + at,
                              .truth = window->truth + at};
         if (end - dealer->read < most) most = (uint32_t)(end - dealer->read);
-        if (clicks_reader_read(reader, most, &part, error)) return -1;
+        if (clicks_shuffle_read(reader, most, &part, error)) return -1;
         if (part.n == 0)
             return program_fail(error,
                                 "the log ends after %" PRIu64 " samples, and had %" PRIu64
@@ -137,7 +137,7 @@ static void dlrm_copy_taken(const dlrm_dealer *dealer, clicks_batch *batch) {
             batch->ids[f * batch->room + i] = window->ids[f * window->room + dealer->taken[i] % window->room];
 }
 
-int dlrm_dealer_read(dlrm_dealer *dealer, clicks_reader *reader, clicks_batch *batch, uint32_t *first,
+int dlrm_dealer_read(dlrm_dealer *dealer, clicks_shuffle *reader, clicks_batch *batch, uint32_t *first,
                      program_error *error) {
     uint64_t end = 0;
     batch->n = dlrm_take(dealer, first);

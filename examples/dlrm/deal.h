@@ -1,15 +1,16 @@
 /* Samples of a log to devices by parts, as the log is read.
  *
- * In a step each device takes the next `batch` samples of its part, in the order of the log, from a window: the samples
- * that follow the first one that nobody has taken yet, DLRM_WINDOW batches of all devices long. So the whole log is
- * never in memory, and each sample is taken once a pass. Where the window has too few samples of a part, the device's
- * batch is smaller: if the log is sorted by what the parts are made of, and at the end of a pass, because parts are of
- * different size. Which samples are in a step follows from the parts, the batch and the number of devices alone.
+ * In a step each device takes the next `batch` samples of its part, in the order of the pass, from a window: the
+ * samples that follow the first one that nobody has taken yet, DLRM_WINDOW batches of all devices long. So the whole
+ * log is never in memory, and each sample is taken once a pass. Where the window has too few samples of a part, the
+ * device's batch is smaller: if the log is sorted by what the parts are made of, and at the end of a pass, because
+ * parts are of different size. Which samples are in a step follows from the parts, the batch and the number of devices
+ * alone.
  *
  *     dlrm_dealer_open(&dealer, &desc, &error)
  *     dlrm_dealer_begin(dealer)                          a pass; or
  *     dlrm_dealer_go_on(dealer, taken, &error)           one that was interrupted behind so many samples
- *     clicks_reader_open(&reader, log, path, dlrm_dealer_from(dealer), samples, &error)
+ *     clicks_shuffle_begin(reader, pass, dlrm_dealer_from(dealer), &error)
  *     dlrm_dealer_read(dealer, reader, &batch, first, &error)        until batch.n is 0
  *     dlrm_dealer_close(dealer)
  *
@@ -18,7 +19,7 @@
 #ifndef DLRM_DEAL_H
 #define DLRM_DEAL_H
 
-#include "examples/clicks/clicks.h"
+#include "examples/clicks/shuffle.h"
 
 enum { DLRM_WINDOW = 8 };
 
@@ -46,7 +47,7 @@ uint64_t dlrm_dealer_from(const dlrm_dealer *dealer);
 /* Reads the samples of the next step, device after device: device d has first[d] to first[d + 1] - 1 of the batch,
  * which has room for devices * batch; its truth is left alone. n = 0: the pass is over. It is an error if the log ends
  * too soon. */
-int dlrm_dealer_read(dlrm_dealer *dealer, clicks_reader *reader, clicks_batch *batch, uint32_t *first,
+int dlrm_dealer_read(dlrm_dealer *dealer, clicks_shuffle *reader, clicks_batch *batch, uint32_t *first,
                      program_error *error);
 
 #endif

@@ -32,7 +32,7 @@ static uint32_t dlrm_look(FILE *file, uint64_t at, uint32_t sum) {
     return crc32_of(sum, bytes, fread(bytes, 1, sizeof bytes, file));
 }
 
-static int dlrm_describe_file(const char *path, FILE *lines, program_error *error) {
+static int dlrm_describe_file(const char *name, const char *path, FILE *lines, program_error *error) {
     struct stat is;
     if (stat(path, &is)) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
     if (!S_ISREG(is.st_mode)) return 0;
@@ -41,7 +41,7 @@ static int dlrm_describe_file(const char *path, FILE *lines, program_error *erro
     uint64_t bytes = (uint64_t)is.st_size;
     uint32_t sum = dlrm_look(file, bytes > DLRM_LOOK ? bytes - DLRM_LOOK : 0, dlrm_look(file, 0, 0));
     fclose(file);
-    fprintf(lines, "log %" PRIu64 " bytes, checksum of begin and end %08" PRIx32 "\n", bytes, sum);
+    fprintf(lines, "%s %" PRIu64 " bytes, checksum of begin and end %08" PRIx32 "\n", name, bytes, sum);
     return 0;
 }
 
@@ -55,7 +55,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
     dlrm_describe_widths("top", model->top, model->n_top, lines);
     if (model->kind == DLRM_DCN) fprintf(lines, "--cross-layers %u\n", model->n_cross);
-    fprintf(lines, "--batch %u\n", common->batch);
+    fprintf(lines, "--batch %u\n--shuffle %" PRIu32 "\n", common->batch, train->shuffle);
     training_describe(common, lines);
     if (train->placing) placing_describe(train->placing, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
@@ -69,5 +69,8 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     fprintf(lines, "columns %u numbers, %u features of %.0f rows, checksum %08" PRIx32 "\n", clicks_numbers(log),
             clicks_features(log), rows, clicks_checksum(log));
     if (!options->data.path) dlrm_describe_generator(&options->data.clicks.generator, lines);
-    return options->data.path ? dlrm_describe_file(options->data.path, lines, error) : 0;
+    if (options->outputs.patience && options->data.test &&
+        dlrm_describe_file("--test", options->data.test, lines, error))
+        return -1;
+    return options->data.path ? dlrm_describe_file("log", options->data.path, lines, error) : 0;
 }

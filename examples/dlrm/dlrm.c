@@ -5,13 +5,14 @@
  *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
  * Here: options (the command line), model and cross (the mathematics), dlrm_cuda (the same on a GPU, where it is built
- * with CUDA), train (the loop over Frugal), tables, dense (the optimizer of dense layers), deal (samples to devices by
- * parts), state and describe (for checkpoints), score and eval (how well samples are predicted), save (files), load
- * and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate, source and others beside it), auc.
- * In examples/common, what the programs share: course (a program that trains, from its options to its exit status),
- * settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses placing),
- * training (threads, devices), processes (--processes), report, progress, save (sets of files; uses manifest, file,
- * crc32), checkpointing (when, and what; uses checkpoint, identity), options, program, vector.h.
+ * with CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense
+ * layers), deal (samples to devices by parts), state and describe (for checkpoints), score and eval (how well samples
+ * are predicted), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate,
+ * shuffle, source and others beside it), auc. In examples/common, what the programs share: course (a program that
+ * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
+ * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best
+ * (the best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
@@ -234,6 +235,9 @@ static int dlrm_prepare(course *c, program_error *error) {
 
 static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
+    if (c->outputs.patience) /* evaluations count then, and not the number of them */
+        fprintf(lines, "--eval-every %" PRIu64 " (the best is kept)\n--eval-samples %" PRIu64 "\n",
+                c->outputs.eval_every, program->options.eval_samples);
     return dlrm_describe(&program->options, program->log, program->source.end, lines, error);
 }
 
@@ -302,7 +306,14 @@ static int dlrm_write_tables(void *user, const char *path, program_error *error)
 
 static int dlrm_save_all(course *c, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
-    return dlrm_save(c->set, program->trainer, program->log, &program->options, error);
+    return dlrm_save(c->set, program->trainer, program->log, &program->options, course_step(c), error);
+}
+
+static int dlrm_go_back(course *c, const char *tables, program_error *error) {
+    dlrm_program *program = dlrm_of(c);
+    int status = dlrm_trainer_go_back(program->trainer, tables, &program->resumed, error);
+    dlrm_state_free(&program->resumed);
+    return status;
 }
 
 /* `none` where there is no area. */
@@ -410,6 +421,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
     if (predicted && isfinite(metrics->best_auc))
         fprintf(c->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
     placing_json(&program->placing, c->json);
+    course_json_best(c);
     fprintf(c->json,
             ", \"alone\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, "
             "\"total_seconds\": %.3f",
@@ -425,7 +437,7 @@ static void dlrm_show_result(course *c, int predicted) {
     char area[16];
     double peak = dlrm_peak_mib(), read = dlrm_trainer_read_seconds(program->trainer);
     if (c->curve.n || program->options.data.generate) {
-        progress_show_curve(&c->curve, "held-out AUC", 0.5);
+        progress_show_curve(&c->curve, c->parts->value, 0.5);
         dlrm_show_flushing(c);
         putchar('\n');
     }
@@ -436,6 +448,7 @@ static void dlrm_show_result(course *c, int predicted) {
            total.samples_per_s, total.loss, 100 * total.stall, 100 * total.hit_rate,
            total.seconds > 0 ? 100 * read / total.seconds : 0);
     placing_show(&program->placing);
+    course_show_best(c);
     if (predicted)
         printf("; test AUC %s  log loss %.4f", dlrm_area_text(area, metrics->auc, 4, DLRM_NO_AREA), metrics->logloss);
     if (predicted && isfinite(metrics->best_auc))
@@ -460,6 +473,7 @@ static int dlrm_close(course *c, program_error *error) {
 
 static const course_parts dlrm_parts = {.name = "dlrm",
                                         .samples = "samples",
+                                        .value = "held-out AUC",
                                         .parse = dlrm_parse,
                                         .help = dlrm_options_help,
                                         .prepare = dlrm_prepare,
@@ -475,6 +489,7 @@ static const course_parts dlrm_parts = {.name = "dlrm",
                                         .total = dlrm_total,
                                         .check = dlrm_check,
                                         .evaluate_on_the_way = dlrm_predict_on_the_way,
+                                        .go_back = dlrm_go_back,
                                         .save = dlrm_save_all,
                                         .evaluate = dlrm_predict_last,
                                         .show_result = dlrm_show_result,

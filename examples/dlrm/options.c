@@ -78,6 +78,10 @@ static const options_entry dlrm_training[] = {
     {"batch", OPTIONS_WHOLE32, &given.options.train.common.batch, 1, 1 << 20, .help = "samples a step and device"},
     {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18,
      .help = "passes over the samples; 0: train nothing"},
+    {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
+     .help =
+         "in each pass, N samples that follow each other in the log change places, then the next N, ...; two times N "
+         "are in memory; 0: the order of the log"},
     {0},
 };
 static const options_entry dlrm_dense[] = {
@@ -111,6 +115,9 @@ static const options_entry dlrm_results[] = {
      .help = "evaluate every N steps, too; 0: never", .standard = "0; generated: 6 times"},
     {"eval-samples", OPTIONS_WHOLE64, &given.options.eval_samples, 0, 1e18,
      .help = "on the first N held-out samples; 0: all"},
+    {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
+     .help = "end the training after N of these evaluations in a row without a better AUC; whatever ends it, rows and "
+             "layers are then those of the best one; not with --table-file; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "tables and dense layers as .npy files, model.json, which describes them, what reads a log (options.txt, "
              "schema.txt, vocabulary.npy), and manifest.json, which says what belongs together. The set that is there "
@@ -151,6 +158,16 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
                             "parameters lose in a step: give less of one",
                             (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
+    if (options->outputs.patience && (!options->outputs.eval_every || (!data->test && !(data->test_share > 0))))
+        return program_fail(error,
+                            "--patience %u counts evaluations on the way; give --eval-every N and held-out samples "
+                            "(--test), too",
+                            options->outputs.patience);
+    if (options->outputs.patience && options->train.table_file)
+        return program_fail(error,
+                            "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
+                            "leave one of them out",
+                            options->outputs.patience);
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }
@@ -169,7 +186,8 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train = {.model = {.dim = 16, .n_cross = 3}, .common = common, .dense_lr = 0.01f, .epochs = 1},
+        .train =
+            {.model = {.dim = 16, .n_cross = 3}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,

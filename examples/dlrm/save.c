@@ -142,9 +142,9 @@ static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *l
     return 0;
 }
 
-int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options,
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options, uint64_t step,
               program_error *error) {
-    save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), dlrm_trainer_total(trainer).step};
+    save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), step};
     int failed = dlrm_save_log(set, log, options, error) || dlrm_save_files(set, trainer, log, error);
     return save_finish(set, &origin, failed, error);
 }

@@ -10,8 +10,8 @@
 
 /* The names of a model's files, for save_begin: names[*n]. */
 const char *const *dlrm_save_names(const dlrm_options *options, int *n);
-/* Saves the model to a set with these names. Between runs. */
-int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options,
+/* Saves the model, as it was after step `step`, to a set with these names. Between runs. */
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options, uint64_t step,
               program_error *error);
 
 #endif

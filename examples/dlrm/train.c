@@ -1,10 +1,10 @@
 /* The training loop over Frugal's logical devices. */
 #include "examples/dlrm/train.h"
 #include "examples/clicks/bags.h"
-#include "examples/dlrm/deal.h"
 #include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/dlrm/tables.h"
+#include "examples/common/best.h"
 #include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
@@ -80,11 +80,9 @@ struct dlrm_trainer {
     double pause_at;       /* program_now() when a run shall end; 0: never */
     training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* The loader's. */
-    dlrm_dealer *dealer; /* NULL: samples have no parts */
-    clicks_reader *reader;
-    uint64_t announced, epoch, loaded; /* next step to announce; number of passes begun; number of samples so far */
-    uint64_t pass, samples_a_pass;     /* samples of this pass so far; of each one before */
-    int in_pass, stopping;             /* a pass has begun; the loader has found that the training stops */
+    dlrm_passes *passes;
+    uint64_t announced, loaded; /* next step to announce; number of samples so far */
+    int stopping;               /* the loader has found that the training stops */
     _Atomic double read_seconds;
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
@@ -195,7 +193,6 @@ static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
 /* Continues from settings.resumed. `state`: number of floats in the state of the dense layers' optimizer. */
 static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *error) {
     const dlrm_state *from = trainer->settings.resumed;
-    const dlrm_source *source = &trainer->source;
     if (from->parameters != trainer->layers.parameters || from->state != state)
         return program_fail(error,
                             "the training to go on from has %llu parameters in dense layers and %llu floats of their "
@@ -214,23 +211,21 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
     trainer->clock.before = from->seconds;
     trainer->earlier = (training_sums){.stall = from->stall, .hits = from->hits, .misses = from->misses};
     atomic_store(&trainer->read_seconds, from->read_seconds);
-    trainer->epoch = from->epoch, trainer->pass = from->pass, trainer->samples_a_pass = from->samples_a_pass;
-    trainer->in_pass = from->in_pass != 0;
-    if (!trainer->in_pass) return 0;
-    if (trainer->dealer && dlrm_dealer_go_on(trainer->dealer, from->pass, error)) return -1;
-    uint64_t behind = trainer->dealer ? dlrm_dealer_from(trainer->dealer) : from->pass;
-    return clicks_reader_open(&trainer->reader, source->log, source->path, source->first + behind, source->end, error);
+    dlrm_position position = {from->epoch, from->pass, from->samples_a_pass, from->in_pass != 0};
+    return dlrm_passes_go_on(trainer->passes, &position, error);
 }
 
-static int dlrm_dealer_open_for(dlrm_trainer *trainer, program_error *error) {
+static int dlrm_passes_open_for(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    if (!settings->placing || !settings->placing->partition.parts) return 0;
-    dlrm_deal_desc desc = {.log = trainer->source.log,
-                           .parts = settings->placing->partition.parts,
-                           .samples = settings->placing->partition.samples,
-                           .devices = settings->common.devices,
-                           .batch = settings->common.batch};
-    return dlrm_dealer_open(&trainer->dealer, &desc, error);
+    dlrm_passes_desc desc = {.source = &trainer->source,
+                             .epochs = settings->epochs,
+                             .devices = settings->common.devices,
+                             .batch = settings->common.batch,
+                             .shuffle = settings->shuffle,
+                             .seed = settings->common.seed};
+    if (settings->placing) desc.parts = settings->placing->partition.parts;
+    if (settings->placing) desc.samples = settings->placing->partition.samples;
+    return dlrm_passes_open(&trainer->passes, &desc, error);
 }
 
 static int dlrm_fail_dense(const dlrm_trainer *trainer, program_error *error) {
@@ -286,7 +281,7 @@ static int dlrm_slots_open(dlrm_trainer *trainer, program_error *error) {
 static int dlrm_shared_open(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
-    if (dlrm_dense_open(trainer, state, error) || dlrm_dealer_open_for(trainer, error)) return -1;
+    if (dlrm_dense_open(trainer, state, error) || dlrm_passes_open_for(trainer, error)) return -1;
     if (settings->resumed && dlrm_resume(trainer, state, error)) return -1;
     atomic_store(&trainer->run->loaded, trainer->announced);
     return dlrm_slots_open(trainer, error);
@@ -414,8 +409,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     dlrm_trainer_close_tables(trainer, &error);
     frugal_workers_close(trainer->workers);
     for (uint32_t d = 0; d < devices; d++) dlrm_device_close(&trainer->device[d]);
-    clicks_reader_close(trainer->reader);
-    dlrm_dealer_close(trainer->dealer);
+    dlrm_passes_close(trainer->passes);
     processes_close(trainer->processes);
     free(trainer);
 }
@@ -472,68 +466,10 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
 
 /* ---- The loader --------------------------------------------------------------------------------------- */
 
-static void dlrm_end_pass(dlrm_trainer *trainer) {
-    const clicks_malformed *malformed = clicks_reader_malformed(trainer->reader);
-    if (malformed->lines && trainer->epoch == 1 && trainer->source.malformed)
-        trainer->source.malformed(trainer->source.user, malformed);
-    clicks_reader_close(trainer->reader);
-    trainer->reader = NULL;
-}
-
 /* Of this process. */
 static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
     const processes *p = trainer->processes;
     return &trainer->end[trainer->settings.common.devices + processes_first(p) / processes_devices(p)];
-}
-
-/* All samples of a pass are read: are they as many as were counted, or as in the previous pass? */
-static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
-    const dlrm_source *source = &trainer->source;
-    uint64_t before = source->end != UINT64_MAX ? source->end - source->first : trainer->samples_a_pass;
-    if (source->end == UINT64_MAX && trainer->epoch == 1) before = trainer->pass;
-    if (trainer->pass != before)
-        return program_fail(error,
-                            "%.200s has %llu samples in pass %llu, and had %llu before; "
-                            "give a file that does not change",
-                            source->path ? source->path : "the log", (unsigned long long)trainer->pass,
-                            (unsigned long long)trainer->epoch, (unsigned long long)before);
-    trainer->samples_a_pass = before;
-    trainer->pass = 0, trainer->in_pass = 0;
-    return 0;
-}
-
-/* The next samples of this pass; n = 0: it is over. */
-static int dlrm_read_step(dlrm_trainer *trainer, dlrm_slot *slot, program_error *error) {
-    clicks_batch *batch = &slot->batch;
-    uint32_t devices = trainer->settings.common.devices;
-    if (trainer->dealer) return dlrm_dealer_read(trainer->dealer, trainer->reader, batch, slot->first, error);
-    if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
-    for (uint32_t d = 0; d <= devices; d++) slot->first[d] = (uint32_t)((uint64_t)batch->n * d / devices);
-    return 0;
-}
-
-/* The next samples of the log, one pass after the other; n stays 0 after the last. A pass without samples ends the
- * training, too. */
-static int dlrm_read(dlrm_trainer *trainer, dlrm_slot *slot) {
-    const dlrm_source *source = &trainer->source;
-    clicks_batch *batch = &slot->batch;
-    program_error *error = &dlrm_loader_end(trainer)->error;
-    memset(slot->first, 0, sizeof slot->first);
-    for (batch->n = 0;;) {
-        int begun = !trainer->reader;
-        if (begun && trainer->epoch == trainer->settings.epochs) return 0;
-        if (begun && clicks_reader_open(&trainer->reader, source->log, source->path, source->first, source->end, error))
-            return -1;
-        if (begun && trainer->dealer) dlrm_dealer_begin(trainer->dealer);
-        trainer->epoch += (uint64_t)begun;
-        trainer->in_pass = 1;
-        if (dlrm_read_step(trainer, slot, error)) return -1;
-        trainer->pass += batch->n;
-        if (batch->n > 0) return 0;
-        if (dlrm_check_pass(trainer, error)) return -1;
-        dlrm_end_pass(trainer);
-        if (begun) return 0;
-    }
 }
 
 /* Relaxed: lookup has acquired what was announced, and this with it. */
@@ -547,7 +483,6 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     double from = program_now(), share = 0;
     if (settings->common.decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
     slot->rate = (float)(1 - share);
-    slot->batch.n = 0;
     /* Relaxed: nothing comes with it. */
     int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
                 (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
@@ -556,7 +491,7 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
         atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
                               memory_order_relaxed); /* announce releases it */
-    if (dlrm_read(trainer, slot)) return -1;
+    if (dlrm_passes_read(trainer->passes, &slot->batch, slot->first, &dlrm_loader_end(trainer)->error)) return -1;
     for (uint32_t d = 0; d < settings->common.devices && slot->bags; d++)
         clicks_bags_fill(&slot->bags[d], trainer->source.log, &slot->batch, slot->first[d], slot->first[d + 1]);
     slot->end = slot->batch.n == 0;
@@ -774,7 +709,7 @@ static uint64_t dlrm_next(const dlrm_trainer *trainer) {
 
 static void dlrm_end(dlrm_trainer *trainer) {
     trainer->done = 1;
-    if (trainer->reader) dlrm_end_pass(trainer); /* malformed lines are reported for a pass that was cut short, too */
+    dlrm_passes_end(trainer->passes);
 }
 
 void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds) {
@@ -836,18 +771,28 @@ int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *er
     return training_saved_id(path, &trainer->saved, error);
 }
 
+int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_state *state, program_error *error) {
+    if (state->parameters != trainer->layers.parameters)
+        return program_fail(error, "the best evaluation has %llu parameters in dense layers, and this model %llu",
+                            (unsigned long long)state->parameters, (unsigned long long)trainer->layers.parameters);
+    if (!trainer->done) dlrm_end(trainer);
+    memcpy(trainer->parameters, state->values, state->parameters * sizeof(float));
+    return best_read(trainer->frugal, trainer->instances, tables, error);
+}
+
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
     const dlrm_settings *settings = &trainer->settings;
     const dlrm_device *device = &trainer->device[0];
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
     training_sums sums = dlrm_sums(trainer, trainer->step, trainer->clock.before);
+    dlrm_position position = dlrm_passes_position(trainer->passes);
     return (dlrm_state){.step = trainer->step,
                         .samples = trainer->samples,
                         .skipped = trainer->skipped + (uint64_t)device->ended,
-                        .epoch = trainer->epoch,
-                        .pass = trainer->pass,
-                        .in_pass = (uint64_t)trainer->in_pass,
-                        .samples_a_pass = trainer->samples_a_pass,
+                        .epoch = position.epoch,
+                        .pass = position.pass,
+                        .in_pass = (uint64_t)position.in_pass,
+                        .samples_a_pass = position.samples_a_pass,
                         .loss = trainer->loss,
                         .seconds = trainer->clock.before,
                         .hits = sums.hits,

@@ -9,19 +9,19 @@
  * The devices may be divided among processes (common/processes.h), which dlrm_trainer_open forks; the functions below
  * are called in the first of them.
  *
- * A step's samples follow from the log alone, so a command gives the same bits whatever the workers, the lookahead, the
- * caches, the mode and the timing.
+ * A step's samples follow from the log and the seed alone, so a command gives the same bits whatever the workers, the
+ * lookahead, the caches, the mode and the timing.
  */
 #ifndef DLRM_TRAIN_H
 #define DLRM_TRAIN_H
 
 #include <stdatomic.h>
 
-#include "examples/clicks/clicks.h"
 #include "examples/common/report.h"
 #include "examples/common/secondaries.h"
 #include "examples/common/settings.h"
 #include "examples/dlrm/model.h"
+#include "examples/dlrm/pass.h"
 #include "examples/dlrm/state.h"
 
 typedef struct dlrm_settings {
@@ -31,6 +31,7 @@ typedef struct dlrm_settings {
     float dense_lr, dense_weight_decay; /* the decay is decoupled (dense.h); dense_lr times it is below 1 */
     float accumulator;                  /* first value of Adagrad's sums of squares, of rows and dense layers */
     uint64_t epochs;                    /* passes over the samples */
+    uint32_t shuffle; /* samples that change places at a time (clicks/shuffle.h); 0: the order of the log */
     /* How samples are dealt to devices (deal.h); must outlive the trainer. NULL, without parts: a step's samples follow
      * each other in the log, and each device gets a slice of them. */
     const placing *placing;
@@ -43,16 +44,6 @@ typedef struct dlrm_settings {
     const dlrm_state *resumed;
     const char *saved;
 } dlrm_settings;
-
-typedef struct dlrm_source { /* where the training samples are */
-    const clicks *log;       /* prepared; must outlive the trainer */
-    const char *path;        /* NULL: generated */
-    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: to the end of the log, if they have no parts */
-    /* Called if malformed lines were met, at the end of the first pass, or of the training if that comes earlier; on
-     * the loader's thread. NULL: they are known. */
-    void (*malformed)(void *user, const clicks_malformed *malformed);
-    void *user;
-} dlrm_source;
 
 typedef struct dlrm_trainer dlrm_trainer;
 
@@ -87,6 +78,9 @@ frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
 /* Writes all tables, by frugal_save, to a file that is not there. Between runs. */
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error);
+/* Rows and dense layers become those of the save `tables` and of the state that was written with it, and the training
+ * is done. Between runs. */
+int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_state *state, program_error *error);
 /* What the training would resume from. Between runs. Its arrays belong to the trainer. */
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer);
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);

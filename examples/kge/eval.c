@@ -2,6 +2,7 @@
 #include "examples/kge/eval.h"
 #include "examples/common/vector.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -107,7 +108,20 @@ static void kge_eval_run(kge_eval_job *job, uint32_t threads) {
     while (started) pthread_join(thread[--started], NULL);
 }
 
-static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t triples) {
+/* Every nth triple is taken for a sample at random, without replacement. What a triple adds is the mean of its two
+ * sides, whose ranks are not independent. */
+static double kge_eval_error(const double *rank, uint64_t triples, uint64_t all, double mrr) {
+    double squares = 0, n = (double)triples;
+    if (triples == all) return 0;
+    if (triples == 1) return NAN;
+    for (uint64_t i = 0; i < triples; i++) {
+        double deviation = (1.0 / rank[2 * i] + 1.0 / rank[2 * i + 1]) / 2 - mrr;
+        squares += deviation * deviation;
+    }
+    return sqrt(squares / (n - 1) / n * (1 - n / (double)all));
+}
+
+static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t triples, uint64_t all) {
     *metrics = (kge_metrics){.triples = triples};
     for (uint64_t i = 0; i < 2 * triples; i++) {
         metrics->mrr += 1.0 / rank[i];
@@ -122,6 +136,7 @@ static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t 
     metrics->hits1 /= n;
     metrics->hits3 /= n;
     metrics->hits10 /= n;
+    metrics->mrr_error = kge_eval_error(rank, triples, all, metrics->mrr);
 }
 
 int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error) {
@@ -138,7 +153,7 @@ int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double 
         kge_eval_run(&job, evaluation->threads);
         failed = atomic_load(&job.failed);
     }
-    if (!failed) kge_eval_summary(metrics, rank, triples);
+    if (!failed) kge_eval_summary(metrics, rank, triples, evaluation->split->n);
     free(norms);
     if (rank != ranks) free(rank);
     return failed ? program_fail(error, "out of memory for the ranks of %llu triples", (unsigned long long)triples) : 0;

@@ -11,6 +11,9 @@
 typedef struct kge_metrics {
     uint64_t triples;
     double mrr, mr, hits1, hits3, hits10; /* of both sides together, filtered */
+    /* The standard error of mrr as an estimate of that of all triples; 0: all are ranked; NaN: one alone is, so nothing
+     * is known of it. */
+    double mrr_error;
 } kge_metrics;
 
 /* entities[][dim] and relations[][dim] hold the model (reciprocal models: inverse relations behind the

@@ -10,7 +10,7 @@
  * course (a program that trains, from its options to its exit status), settings (options that all have), placing
  * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), processes
  * (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what;
- * uses checkpoint, identity), options, program, vector.h.
+ * uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
@@ -41,6 +41,7 @@ typedef struct kge_program {
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
+    int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
 
 static kge_program *kge_of(course *c) {
@@ -112,9 +113,14 @@ static int kge_prepare(course *c, program_error *error) {
     return 0;
 }
 
+/* With more --patience, a training may go on that ended for want of it: the evaluations count, not the number. */
 static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
+    const kge_options *options = &kge_of(c)->options;
     (void)error;
-    kge_describe(&kge_of(c)->options.train, &kge_of(c)->graph, lines);
+    kge_describe(&options->train, &kge_of(c)->graph, lines);
+    if (c->outputs.patience)
+        fprintf(lines, "--eval-every %" PRIu64 " (the best is kept)\n--eval-sample %" PRIu32 "\n",
+                c->outputs.eval_every, options->eval_sample);
     return 0;
 }
 
@@ -135,6 +141,31 @@ static int kge_open_trainer(kge_program *program, const char *tables, program_er
     return status;
 }
 
+enum { KGE_ENOUGH_STEPS = 1000 }; /* to see whether anything is learned: models begin slowly */
+
+/* Tells once, at a quarter of the training or at its end, if no report had a loss below that of guessing. */
+static void kge_watch(kge_program *program, const training_report *report, int ends) {
+    const kge_settings *train = &program->options.train;
+    double guess = kge_trainer_guess_loss(program->trainer);
+    if (report->loss < 0.98 * guess) program->learns = 1;
+    if (program->learns || !isfinite(report->loss) || report->step < KGE_ENOUGH_STEPS) return;
+    if (!ends && report->progress < 0.25) return;
+    program->learns = 1;
+    course_begin_words(&program->course);
+    fprintf(stderr,
+            "step %" PRIu64
+            "  nothing is learned yet: the loss is %.4f, and guessing has %.4f; try another --lr (it is "
+            "%g)%s, or --seed\n",
+            report->step, report->loss, guess, (double)train->common.lr,
+            train->model.regularization > 0 ? ", a smaller --regularization" : "");
+    course_end_words(&program->course);
+}
+
+static void kge_report(void *user, const training_report *report) {
+    course_report(user, report);
+    kge_watch(user, report, 0);
+}
+
 static int kge_open(course *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
@@ -146,7 +177,7 @@ static int kge_open(course *c, const char *tables, program_error *error) {
     }
     placing_forget(&program->placing);
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
-    kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
+    kge_trainer_report_to(program->trainer, kge_report, c, report_seconds);
     return 0;
 }
 
@@ -162,7 +193,9 @@ static int kge_is_done(const course *c) {
 }
 
 static void kge_report_rest(course *c) {
+    training_report total = kge_total(c);
     kge_trainer_report(kge_of(c)->trainer);
+    kge_watch(kge_of(c), &total, 1);
 }
 
 static int kge_fail_diverged(const course *c, const char *what, program_error *error) {
@@ -209,8 +242,12 @@ static int kge_write_tables(void *user, const char *path, program_error *error) 
     return kge_trainer_save(((kge_program *)user)->trainer, path, error);
 }
 
+static int kge_go_back(course *c, const char *tables, program_error *error) {
+    return kge_trainer_go_back(kge_of(c)->trainer, tables, error);
+}
+
 static int kge_save(course *c, program_error *error) {
-    save_origin origin = {kge_model_of(c), kge_total(c).step};
+    save_origin origin = {kge_model_of(c), course_step(c)};
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
@@ -240,11 +277,14 @@ static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, p
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
     training_report total = kge_total(c);
     course_begin_words(c);
-    fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
-            metrics.mrr, metrics.hits10, metrics.triples, c->eval_seconds);
+    fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f", total.step, metrics.mrr);
+    if (metrics.mrr_error > 0) fprintf(stderr, " +- %.4f", metrics.mrr_error);
+    fprintf(stderr, "  hits@10 %.4f  (%" PRIu64 " of %" PRIu64 " triples, %.1f s)\n", metrics.hits10, metrics.triples,
+            program->graph.split[KGE_VALID].n, c->eval_seconds);
     course_end_words(c);
     training_report_json(&total, c->parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f", metrics.mrr, metrics.hits10);
+    if (c->json && isfinite(metrics.mrr_error)) fprintf(c->json, ", \"valid_mrr_error\": %.6f", metrics.mrr_error);
     training_json_end(c->json);
     *value = metrics.mrr;
     return 0;
@@ -273,6 +313,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
                 kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
                 metrics->hits10, c->eval_seconds);
     placing_json(&program->placing, c->json);
+    course_json_best(c);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
             training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
@@ -287,7 +328,7 @@ static void kge_show_result(course *c, int ranked) {
         frugal_stats stats;
         progress_setup setup = course_setup(c);
         kge_trainer_stats(program->trainer, &stats);
-        progress_show_curve(&c->curve, "valid MRR", 0);
+        progress_show_curve(&c->curve, c->parts->value, 0);
         progress_show_flushing(&stats, &setup);
         putchar('\n');
     }
@@ -295,6 +336,7 @@ static void kge_show_result(course *c, int ranked) {
            kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
            100 * total.stall, 100 * total.hit_rate);
     placing_show(&program->placing);
+    course_show_best(c);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
                kge_split_name(options->evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
@@ -321,6 +363,7 @@ static int kge_close(course *c, program_error *error) {
 
 static const course_parts kge_parts = {.name = "kge",
                                        .samples = "triples",
+                                       .value = "valid MRR",
                                        .parse = kge_parse,
                                        .help = kge_options_help,
                                        .prepare = kge_prepare,
@@ -336,6 +379,7 @@ static const course_parts kge_parts = {.name = "kge",
                                        .total = kge_total,
                                        .check = kge_check,
                                        .evaluate_on_the_way = kge_evaluate_on_the_way,
+                                       .go_back = kge_go_back,
                                        .save = kge_save,
                                        .evaluate = kge_evaluate_last,
                                        .show_result = kge_show_result,

@@ -130,6 +130,12 @@ VECTOR_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *re
     return loss;
 }
 
+double kge_guess_loss(const kge_model *model, uint32_t others, double answers) {
+    double n = (double)others + 1, right = answers / n;
+    if (model->scoring == KGE_KVSALL) return right < 1 ? -answers * log(right) - (n - answers) * log1p(-right) : 0;
+    return model->loss == KGE_SOFTMAX ? log(n) : log(2);
+}
+
 /* One chunk's view of the batch: its queries, of one or both sides, and their negatives. */
 typedef struct kge_chunk {
     uint32_t n, sides; /* positives; n * sides queries, all tails' first */

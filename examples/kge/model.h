@@ -107,6 +107,11 @@ void kge_workspace_close(kge_workspace *work);
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work);
 
+/* What guessing gets: the loss, without regularization, of a model that gives all entities the same score; of the
+ * logistic losses, the score at which it is least. An answer is scored against so many others; KvsAll's questions have
+ * so many answers on average. */
+double kge_guess_loss(const kge_model *model, uint32_t others, double answers);
+
 /* query[n][dim] from anchor[n][dim] (the given ends) and relation[n][dim]. */
 void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
                  float *query);

@@ -20,7 +20,7 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
                       .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
-    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
+    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.015f, 1}, /* its score is halved: docs/kge.md */
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
     [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
@@ -129,6 +129,9 @@ static const options_entry kge_results[] = {
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294, .help = "of about so many triples"},
+    {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
+     .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, the "
+             "embeddings are then those of the best one; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "entities.npy, relations.npy, entity2id.txt, relation2id.txt; and manifest.json, which says what belongs "
              "together. The set that is there stays until the new one is on disk"},
@@ -299,6 +302,9 @@ static int kge_options_check(kge_options *options, program_error *error) {
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
     if (!common->steps && common->seconds <= 0)
         return program_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
+    if (options->outputs.patience && !options->outputs.eval_every)
+        return program_fail(error, "--patience %" PRIu32 " counts evaluations on the way; give --eval-every N, too",
+                            options->outputs.patience);
     return 0;
 }
 

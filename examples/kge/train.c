@@ -2,6 +2,7 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/common/best.h"
 #include "examples/common/processes.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
@@ -470,17 +471,17 @@ static int kge_run_devices(kge_trainer *trainer, program_error *error) {
     return training_run(processes_devices(trainer->processes), kge_device_run, kge_give_up, trainer, error);
 }
 
-/* Flushes everything and takes back what was announced beyond the last step. */
+/* Takes back what was announced beyond the last step. */
+static frugal_status kge_take_back(kge_trainer *trainer) {
+    trainer->done = 1;
+    if (trainer->device[0].announced <= trainer->step) return FRUGAL_OK;
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) trainer->device[d].announced = trainer->step;
+    return frugal_cancel(trainer->frugal, trainer->step);
+}
+
+/* Flushes everything. */
 static int kge_settle(kge_trainer *trainer, program_error *error) {
-    frugal_status status = FRUGAL_OK;
-    if (trainer->step >= trainer->last) {
-        trainer->done = 1;
-        if (trainer->device[0].announced > trainer->step) {
-            status = frugal_cancel(trainer->frugal, trainer->step);
-            for (uint32_t d = 0; d < trainer->settings.common.devices; d++)
-                trainer->device[d].announced = trainer->step;
-        }
-    }
+    frugal_status status = trainer->step >= trainer->last ? kge_take_back(trainer) : FRUGAL_OK;
     int failed = status ? training_fail("cannot flush the last updates", error)
                         : training_drain(trainer->frugal, trainer->step, error);
     if (failed) processes_explain(trainer->processes, FRUGAL_ERR_LOST, error);
@@ -540,6 +541,21 @@ int kge_trainer_write_state(const kge_trainer *trainer, const char *path, progra
     int status = kge_state_write(&state, path, error);
     free(counted);
     return status;
+}
+
+int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error *error) {
+    if (kge_take_back(trainer)) return training_fail("cannot take back what is announced", error);
+    if (training_drain(trainer->frugal, trainer->step, error)) return -1;
+    return best_read(&trainer->frugal, 1, tables, error);
+}
+
+double kge_trainer_guess_loss(const kge_trainer *trainer) {
+    const kge_model *model = &trainer->settings.model;
+    int all = model->scoring != KGE_SAMPLED || model->stands_for;
+    uint32_t others = all ? trainer->graph->entities.n - 1 : trainer->settings.negatives;
+    const kge_questions *questions = &trainer->questions; /* of KvsAll; otherwise there are none */
+    uint64_t asked = questions->asked.n;
+    return kge_guess_loss(model, others, asked ? (double)questions->first[asked] / (double)asked : 1);
 }
 
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table) {

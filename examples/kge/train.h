@@ -62,8 +62,13 @@ int kge_trainer_save(kge_trainer *trainer, const char *path, program_error *erro
 /* Writes what the training would resume from, together with those tables. Between runs. */
 int kge_trainer_write_state(const kge_trainer *trainer, const char *path, program_error *error);
 
+/* The tables become those of the save `tables`, and the training is done. Between runs. */
+int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error *error);
+
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */
 int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
+/* What guessing gets on the training triples (kge_guess_loss). */
+double kge_trainer_guess_loss(const kge_trainer *trainer);
 
 #endif

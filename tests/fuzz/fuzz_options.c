@@ -57,6 +57,7 @@ static const option_kind options_known[] = {
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
+    {"patience", WHOLE32, 0, 1e9, NULL, AT(outputs.patience)},
     {"threads", WHOLE32, 1, 64, NULL, AT(outputs.threads)},
     {"report-every", REAL, 0, 1e9, NULL, AT(outputs.report_seconds)},
     {"checkpoint", TEXT, 0, 0, NULL, AT(outputs.checkpoint)},
@@ -315,7 +316,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--processes ",
                                            "--sampled-softmax corrected ",
                                            "--relation-regularization ",
-                                           "--scoring "};
+                                           "--scoring ",
+                                           "--patience "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -336,6 +338,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 12) assert_true(!strcmp(given(s, "sampled-softmax"), "corrected"));
     if (which == 13) assert_true(!strcmp(given(s, "model"), "rotate") && given(s, "relation-regularization"));
     if (which == 14) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
+    if (which == 15) assert_true(given(s, "patience") && !(given(s, "eval-every") && s->given[GENERATE]));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);

@@ -147,7 +147,7 @@ def run_dlrm(o, folder, log):
                "--rows", str(ROWS), "--model", o.model, "--dim", str(DIM), "--top", "64,32",
                "--batch", str(BATCH // o.devices), "--devices", str(o.devices), "--optimizer", o.optimizer,
                "--lr", "0.05", "--dense-optimizer", o.optimizer, "--dense-lr", "0.02",
-               "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--report-every", "0"]
+               "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--shuffle", "0", "--report-every", "0"]
     subprocess.run([*command, "--epochs", "0", "--save", folder], check=True, capture_output=True)
     path = os.path.join(folder, "report")
     subprocess.run([*command, "--json", path], check=True, capture_output=True)

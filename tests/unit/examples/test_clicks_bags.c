@@ -14,6 +14,7 @@
 
 #include "examples/clicks/bags.h"
 #include "examples/clicks/ids.h"
+#include "examples/clicks/shuffle.h"
 #include "examples/clicks/source.h"
 #include "tests/support.h"
 #include "tests/unit/examples/folder.h"
@@ -314,12 +315,57 @@ static void test_bags(void **state) {
     clicks_close(log);
 }
 
+/* In another order, each sample has the ids and weights that it had. Sample s has the row s in feature 0, and s mod 4
+ * ids, from s on, in feature 1. */
+static void test_shuffled(void **state) {
+    (void)state;
+    enum { SAMPLES = 90 };
+    char text[SAMPLES * 60];
+    size_t n = 0, moved = 0;
+    for (int s = 0; s < SAMPLES; s++) {
+        n += (size_t)sprintf(text + n, "%d 0:%d:1", s % 2, s);
+        for (int k = 0; k < s % 4; k++) n += (size_t)sprintf(text + n, " 1:%d:%d.5", s + k, k);
+        n += (size_t)sprintf(text + n, "\n");
+    }
+    clicks *log = open_log(libffm, NULL, text);
+    clicks_shuffle *shuffle;
+    clicks_batch batch;
+    int seen[SAMPLES] = {0};
+    clicks_shuffle_desc desc = {.log = log, .path = in_folder("log"), .end = UINT64_MAX, .block = 40, .seed = 3};
+    assert_works(clicks_shuffle_open(&shuffle, &desc, &error));
+    assert_works(clicks_batch_open(&batch, log, 7, &error));
+    assert_works(clicks_shuffle_begin(shuffle, 0, 0, &error));
+    for (uint64_t at = 0;; at += batch.n) {
+        assert_works(clicks_shuffle_read(shuffle, 7, &batch, &error));
+        if (!batch.n) break;
+        for (uint32_t i = 0; i < batch.n; i++) {
+            const uint64_t *ids = batch.ids + (size_t)i * batch.most;
+            uint64_t s = ids[0];
+            assert_true(s < SAMPLES && !seen[s]++);
+            moved += s != at + i;
+            assert_int_equal(batch.counts[i], 1 + s % 4);
+            assert_true(batch.labels[i] == (float)(s % 2));
+            for (uint32_t k = 0; k < s % 4; k++) {
+                size_t from = (size_t)i * batch.most + 1 + k;
+                assert_true(batch.ids[from] == s + k && batch.features[from] == 1);
+                assert_true(batch.weights[from] == (float)k + 0.5f);
+            }
+        }
+    }
+    for (int s = 0; s < SAMPLES; s++) assert_int_equal(seen[s], 1);
+    assert_true(moved > SAMPLES / 2);
+    clicks_batch_close(&batch);
+    clicks_shuffle_close(shuffle);
+    clicks_close(log);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_libsvm),          cmocka_unit_test(test_libffm),          cmocka_unit_test(test_schema),
         cmocka_unit_test(test_hashed),          cmocka_unit_test(test_vocabulary),      cmocka_unit_test(test_guessed),
         cmocka_unit_test(test_malformed),       cmocka_unit_test(test_schemas_refused), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_too_many_fields), cmocka_unit_test(test_checksum),        cmocka_unit_test(test_bags),
+        cmocka_unit_test(test_shuffled),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -26,9 +26,11 @@ static program_error error;
         if (call) fail_msg("%s: %s", #call, error.text);                                                               \
     } while (0)
 
-static clicks_reader *read_from(uint64_t first, uint64_t end) {
-    clicks_reader *reader;
-    assert_works(clicks_reader_open(&reader, log_of_all, NULL, first, end, &error));
+static clicks_shuffle *read_from(uint64_t first, uint64_t end) {
+    clicks_shuffle *reader;
+    clicks_shuffle_desc desc = {.log = log_of_all, .first = first, .end = end};
+    assert_works(clicks_shuffle_open(&reader, &desc, &error));
+    assert_works(clicks_shuffle_begin(reader, 1, 0, &error));
     return reader;
 }
 
@@ -39,10 +41,10 @@ static int open_log(void **state) {
     log.generator.features = FEATURES, log.generator.numbers = NUMBERS;
     assert_works(clicks_open(&log_of_all, &log, &error));
     assert_works(clicks_batch_open(&all, log_of_all, SAMPLES, &error));
-    clicks_reader *reader = read_from(0, SAMPLES);
-    assert_works(clicks_reader_read(reader, SAMPLES, &all, &error));
+    clicks_shuffle *reader = read_from(0, SAMPLES);
+    assert_works(clicks_shuffle_read(reader, SAMPLES, &all, &error));
     assert_int_equal(all.n, SAMPLES);
-    clicks_reader_close(reader);
+    clicks_shuffle_close(reader);
     return 0;
 }
 
@@ -92,7 +94,7 @@ static uint64_t check_pass(plain *p, dlrm_dealer *dealer) {
     assert_works(clicks_batch_open(&batch, log_of_all, p->desc.devices * p->desc.batch, &error));
     dlrm_dealer_begin(dealer);
     memset(p->taken, 0, sizeof p->taken);
-    clicks_reader *reader = read_from(dlrm_dealer_from(dealer), p->desc.samples);
+    clicks_shuffle *reader = read_from(dlrm_dealer_from(dealer), p->desc.samples);
     for (;; steps++) {
         uint32_t n = plain_step(p, step, first);
         assert_works(dlrm_dealer_read(dealer, reader, &batch, found, &error));
@@ -109,12 +111,12 @@ static uint64_t check_pass(plain *p, dlrm_dealer *dealer) {
         }
         met += n;
         if (steps % 3 != 1) continue;
-        clicks_reader_close(reader); /* interrupted, and gone on */
+        clicks_shuffle_close(reader); /* interrupted, and gone on */
         assert_works(dlrm_dealer_go_on(dealer, met, &error));
         reader = read_from(dlrm_dealer_from(dealer), p->desc.samples);
     }
     assert_int_equal(met, p->desc.samples);
-    clicks_reader_close(reader);
+    clicks_shuffle_close(reader);
     clicks_batch_close(&batch);
     return steps;
 }
@@ -180,11 +182,11 @@ static void test_refused(void **state) {
     assert_int_equal(dlrm_dealer_from(dealer), SAMPLES);
     assert_works(clicks_batch_open(&batch, log_of_all, 20, &error));
     dlrm_dealer_begin(dealer);
-    clicks_reader *reader = read_from(0, 30);
+    clicks_shuffle *reader = read_from(0, 30);
     assert_works(dlrm_dealer_read(dealer, reader, &batch, first, &error));
     assert_int_equal(dlrm_dealer_read(dealer, reader, &batch, first, &error), -1);
     assert_non_null(strstr(error.text, "the log ends after 30 samples, and had 2000 when they were placed"));
-    clicks_reader_close(reader);
+    clicks_shuffle_close(reader);
     clicks_batch_close(&batch);
     dlrm_dealer_close(dealer);
     dlrm_dealer_close(NULL);

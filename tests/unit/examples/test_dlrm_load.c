@@ -149,7 +149,7 @@ static scores train(int which, const char *model, const char *folder, const char
     assert_works(dlrm_trainer_run(trainer, UINT64_MAX, &never, &error));
     const char *const *names = dlrm_save_names(&options, &n);
     assert_works(save_begin(&set, folder, "dlrm", names, n, &error));
-    assert_works(dlrm_save(set, trainer, log, &options, &error));
+    assert_works(dlrm_save(set, trainer, log, &options, dlrm_trainer_total(trainer).step, &error));
     save_end(set);
     dlrm_score_desc desc = dlrm_trainer_scores(trainer);
     desc.samples = (dlrm_samples){log, path, 0, UINT64_MAX};

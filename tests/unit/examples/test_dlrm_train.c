@@ -138,21 +138,24 @@ static reference_samples cut(const clicks_batch *b, uint32_t from, uint32_t end,
 
 /* Returns the number of steps. */
 static uint64_t train_reference(scene *s, double *losses) {
-    clicks_reader *reader;
+    clicks_shuffle *reader;
     clicks_batch batch;
     dlrm_dealer *dealer = NULL;
     uint32_t ids[4][FEATURES * BATCH], first[5], devices = s->settings.common.devices;
+    clicks_shuffle_desc pass = {
+        .log = s->log, .end = STEPS * BATCH, .block = s->settings.shuffle, .seed = s->settings.common.seed};
     dlrm_deal_desc deal = {s->log, parted.partition.parts, STEPS * BATCH, devices, BATCH / devices};
     if (s->settings.placing) assert_works(dlrm_dealer_open(&dealer, &deal, &error));
     assert_works(clicks_batch_open(&batch, s->log, BATCH, &error));
-    assert_works(clicks_reader_open(&reader, s->log, NULL, 0, STEPS * BATCH, &error));
+    assert_works(clicks_shuffle_open(&reader, &pass, &error));
+    assert_works(clicks_shuffle_begin(reader, 1, 0, &error));
     for (uint64_t step = 0;; step++) {
         reference_samples samples[4];
         for (uint32_t d = 0; d <= devices; d++) first[d] = BATCH * d / devices;
         assert_works(dealer ? dlrm_dealer_read(dealer, reader, &batch, first, &error)
-                            : clicks_reader_read(reader, BATCH, &batch, &error));
+                            : clicks_shuffle_read(reader, BATCH, &batch, &error));
         if (!batch.n) {
-            clicks_reader_close(reader);
+            clicks_shuffle_close(reader);
             clicks_batch_close(&batch);
             dlrm_dealer_close(dealer);
             return step;
@@ -247,6 +250,14 @@ static void test_parts(void **state) {
         s.settings.placing = &parted;
         compare(&s);
     }
+}
+
+static void test_shuffled(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, DLRM_DEEPFM, 2);
+    s.settings.shuffle = 7 * BATCH + 3;
+    compare(&s);
 }
 
 static void test_rowwise(void **state) {
@@ -496,6 +507,7 @@ int main(void) {
         MODEL(DLRM_DCN),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_shuffled),
         cmocka_unit_test(test_rowwise),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_passes),

@@ -428,9 +428,7 @@ static void test_corrected_softmax(void **state) {
         assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
         for (int masked = 0; masked < 2; masked++) {
             double score[3];
-            for (int j = 0; j < 3; j++) {
-                score[j] = full_score(&model, rows[0], rows[4], rows[1 + j]);
-            }
+            for (int j = 0; j < 3; j++) score[j] = full_score(&model, rows[0], rows[4], rows[1 + j]);
             ids[5] = masked ? 1 : 3;
             double others = 4.5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
             double expected = log(exp(score[0]) + others) - score[0];
@@ -438,6 +436,38 @@ static void test_corrected_softmax(void **state) {
         }
         kge_workspace_close(&work);
     }
+}
+
+/* Rows of zeros give all entities the same score, 0; no negative is the answer. */
+static void test_guess(void **state) {
+    (void)state;
+    enum { DIM = 4, GUESSES = 7, FLOATS = (3 + GUESSES) * DIM };
+    uint32_t ids[3 + GUESSES] = {0, 1, 0, 2, 3, 4, 5, 6, 7, 8};
+    kge_batch batch = {.triples = 1,
+                       .chunk = 1,
+                       .negatives = GUESSES,
+                       .sides = KGE_TAILS,
+                       .head = ids,
+                       .tail = ids + 1,
+                       .relation = ids + 2,
+                       .inverse = ids,
+                       .negative = ids + 3};
+    float rows[FLOATS] = {0}, grads[FLOATS];
+    for (int loss = 0; loss < KGE_LOSSES; loss++) {
+        kge_model model = {.kind = KGE_DISTMULT, .loss = (kge_loss_kind)loss, .dim = DIM, .temperature = 1};
+        kge_workspace work;
+        program_error error;
+        assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+        double found = kge_gradients(&model, &batch, rows, grads, &work), told = kge_guess_loss(&model, GUESSES, 1);
+        assert_true(fabs(found - told) < 1e-5);
+        model.margin = 1; /* of the softmax it is no part; of the others it makes that score no longer the best one */
+        found = kge_gradients(&model, &batch, rows, grads, &work);
+        assert_true(kge_guess_loss(&model, GUESSES, 1) == told && found > told - 1e-5);
+        kge_workspace_close(&work);
+    }
+    kge_model all = {.scoring = KGE_KVSALL, .loss = KGE_LOGISTIC}; /* of 2 answers among 10 entities the odds are 1:4 */
+    assert_true(fabs(kge_guess_loss(&all, 9, 2) - (10 * log1p(0.25) + 2 * log(4))) < 1e-9);
+    assert_true(kge_guess_loss(&all, 9, 10) == 0);
 }
 
 /* With a temperature: the gradient is that of the weighted sum, the weights held fixed. */
@@ -552,8 +582,47 @@ static void test_ranking(void **state) {
             }
             assert_true(fabs(mrr - metrics.mrr) < 1e-9);
             assert_int_equal(metrics.triples, split->n);
+            assert_true(metrics.mrr_error == 0);
         }
     free(ranks);
+    kge_index_free(&known);
+    kge_graph_free(&graph);
+}
+
+/* The error of a sample's MRR is what the MRR of many such samples varies by. */
+static void test_ranking_error(void **state) {
+    (void)state;
+    program_error error;
+    kge_graph graph;
+    kge_index known;
+    kge_generator size = {.entities = 60, .relations = 3, .triples = 800};
+    assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
+    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    enum { DIM = 4, STRIDE = 8, TIMES = 400 };
+    float entities[60 * DIM], relations[3 * DIM];
+    for (int i = 0; i < 60 * DIM; i++) entities[i] = noise((uint64_t)i);
+    for (int i = 0; i < 3 * DIM; i++) relations[i] = noise(1000 + (uint64_t)i);
+    kge_model model = {.kind = KGE_DISTMULT, .dim = DIM};
+    kge_split split = graph.split[KGE_TRAIN];
+    kge_evaluation evaluation = {&model, &graph, &known, entities, relations, &split, 1, 1};
+    kge_metrics all, sample;
+    assert_int_equal(kge_evaluate(&evaluation, &all, NULL, &error), 0);
+    evaluation.stride = STRIDE;
+    double squares = 0, told = 0;
+    for (uint64_t k = 0; k < TIMES; k++) { /* each of another order of the triples */
+        for (uint64_t i = split.n - 1; i > 0; i--) {
+            uint64_t j = (uint64_t)((noise(k << 20 | i) + 1) / 2 * (float)i);
+            kge_triple swapped = split.triples[i];
+            split.triples[i] = split.triples[j], split.triples[j] = swapped;
+        }
+        assert_int_equal(kge_evaluate(&evaluation, &sample, NULL, &error), 0);
+        squares += (sample.mrr - all.mrr) * (sample.mrr - all.mrr) / TIMES;
+        told += sample.mrr_error / TIMES;
+    }
+    assert_true(told > 0.8 * sqrt(squares) && told < 1.25 * sqrt(squares));
+    evaluation.stride = (uint32_t)split.n;
+    assert_int_equal(kge_evaluate(&evaluation, &sample, NULL, &error), 0);
+    assert_true(sample.triples == 1 && isnan(sample.mrr_error));
     kge_index_free(&known);
     kge_graph_free(&graph);
 }
@@ -815,8 +884,10 @@ int main(void) {
         cmocka_unit_test(test_divisor),
         cmocka_unit_test(test_relation_regularization),
         cmocka_unit_test(test_corrected_softmax),
+        cmocka_unit_test(test_guess),
         cmocka_unit_test(test_self_adversarial_weights),
         cmocka_unit_test(test_ranking),
+        cmocka_unit_test(test_ranking_error),
         cmocka_unit_test(test_ranking_degenerate),
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_parts),
