@@ -90,9 +90,23 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     return 0;
 }
 
+/* A pass of a small log has too few steps to learn what is there: it gets as many as make 128, up to 8. So few, because
+ * a model of many rows soon knows a small log by heart. */
+static void dlrm_choose_epochs(dlrm_options *options, uint64_t samples) {
+    enum { STEPS = 128, MOST_EPOCHS = 8 };
+    dlrm_settings *train = &options->train;
+    uint64_t step = (uint64_t)train->common.batch * train->common.devices, steps = (samples + step - 1) / step;
+    if (options->epochs_given || options->data.generate || train->common.steps || train->common.seconds > 0) return;
+    uint64_t epochs = (STEPS + steps - 1) / steps;
+    if (epochs < 2) return;
+    train->epochs = epochs < MOST_EPOCHS ? epochs : MOST_EPOCHS;
+    fprintf(stderr, "a small log, of %" PRIu64 " step%s a pass: --epochs %" PRIu64 ", as none are given\n", steps,
+            steps == 1 ? "" : "s", train->epochs);
+}
+
 /* Which samples train, which are held out; counts them where that is needed. */
 static int dlrm_split(dlrm_program *program, program_error *error) {
-    const dlrm_options *options = &program->options;
+    dlrm_options *options = &program->options;
     uint64_t samples = 0, held_out = 0;
     int count = options->data.test_share > 0 || options->decay_wanted || options->data.generate;
     clicks_malformed malformed = {0};
@@ -100,6 +114,7 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     dlrm_tell_malformed(program, options->data.path, &malformed);
     if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data.path);
     if (count && clicks_options_hold_out(&options->data, samples, &held_out, error)) return -1;
+    if (count) dlrm_choose_epochs(options, samples - held_out);
     program->source = (dlrm_source){.log = program->log,
                                     .path = options->data.path,
                                     .end = count ? samples - held_out : UINT64_MAX,

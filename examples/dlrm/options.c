@@ -76,7 +76,8 @@ static const options_entry dlrm_model_entries[] = {
 };
 static const options_entry dlrm_training[] = {
     {"batch", OPTIONS_WHOLE32, &given.options.train.common.batch, 1, 1 << 20, .help = "samples a step and device"},
-    {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18,
+    {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18, .given = &given.options.epochs_given,
+     .standard = "1; up to 8 where --data is counted and small: as many as make 128 steps",
      .help = "passes over the samples; 0: train nothing"},
     {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
      .help =

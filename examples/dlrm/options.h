@@ -12,6 +12,7 @@ typedef struct dlrm_options {
     training_outputs outputs; /* eval_every may be DLRM_EVAL_UNSET: six evaluations in all */
     clicks_options data;
     int decay_wanted;      /* the samples have to be counted first */
+    int epochs_given;      /* else a small log has more passes */
     uint64_t eval_samples; /* evaluations on the way take this many of the first held-out samples; 0: all */
 } dlrm_options;
 
