@@ -6,21 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "examples/clicks/file.h"
-#include "examples/clicks/generate.h"
-#include "examples/clicks/ids.h"
 #include "examples/clicks/line.h"
-#include "examples/clicks/schema.h"
+#include "examples/clicks/log.h"
 #include "examples/common/crc32.h"
 
 enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time */
-
-struct clicks {
-    clicks_settings settings;
-    clicks_schema schema;
-    clicks_planted planted;          /* CLICKS_GENERATED */
-    clicks_vocabulary *vocabularies; /* vocabularies[features]; CLICKS_VOCABULARY */
-    int prepared;
-};
 
 struct clicks_reader {
     const clicks *log;
@@ -40,6 +30,17 @@ static int clicks_begins(const char *text, size_t n, const char *with) {
     return n >= strlen(with) && !memcmp(text, with, strlen(with));
 }
 
+/* A label, a blank, and a word with one colon or two. */
+static int clicks_guess_indexed(const char *text, size_t n, clicks_format *format) {
+    size_t at = 0, colons = 0;
+    while (at < n && text[at] != ' ' && text[at] != '\t') at++;
+    if (at == 0 || at > 2) return 0;
+    while (at < n && (text[at] == ' ' || text[at] == '\t')) at++;
+    for (; at < n && text[at] != ' ' && text[at] != '\t'; at++) colons += text[at] == ':';
+    *format = colons == 1 ? CLICKS_LIBSVM : CLICKS_LIBFFM;
+    return colons == 1 || colons == 2;
+}
+
 int clicks_guess(const char *path, clicks_format *format, program_error *error) {
     clicks_file file;
     char *text = NULL;
@@ -53,14 +54,17 @@ int clicks_guess(const char *path, clicks_format *format, program_error *error) 
         *format = CLICKS_AVAZU;
     else if (got > 0 && tabs == 39)
         *format = CLICKS_CRITEO;
+    else if (got > 0 && clicks_guess_indexed(text, n, format))
+        known = 1;
     else
         known = 0;
     clicks_file_close(&file);
     if (got < 0 || known) return got < 0 ? -1 : 0;
     return program_fail(
         error,
-        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...) nor as "
-        "Avazu's (id,click,...); say its format, or give a schema",
+        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...), nor as "
+        "Avazu's (id,click,...), libsvm's (label index:value ...) or libffm's (label field:index:value ...); say its "
+        "format, or give a schema",
         path);
 }
 
@@ -74,6 +78,8 @@ static int clicks_check_settings(const clicks_settings *settings, program_error 
                             settings->schema);
     if (settings->rows > INT64_MAX)
         return program_fail(error, "%" PRIu64 " rows a feature; must be below 2^63", settings->rows);
+    if (settings->fields >= CLICKS_MOST_COLUMNS)
+        return program_fail(error, "%" PRIu32 " fields; must be below %d", settings->fields, CLICKS_MOST_COLUMNS);
     if (settings->threshold > UINT32_MAX)
         return program_fail(error, "a threshold of %" PRIu64 " for ids; must be below 2^32", settings->threshold);
     return 0;
@@ -93,6 +99,14 @@ static int clicks_set_rows(clicks *log, program_error *error) {
     return 0;
 }
 
+/* Every feature gets its table, or a vocabulary. */
+static int clicks_set_tables(clicks *log, program_error *error) {
+    if (log->settings.ids != CLICKS_VOCABULARY) return clicks_set_rows(log, error);
+    free(log->vocabularies);
+    log->vocabularies = calloc(log->schema.n_features, sizeof *log->vocabularies);
+    return log->vocabularies ? 0 : program_fail(error, "out of memory for vocabularies");
+}
+
 static int clicks_open_schema(clicks *log, program_error *error) {
     const clicks_settings *settings = &log->settings;
     if (settings->format == CLICKS_SCHEMA) return clicks_schema_read(&log->schema, settings->schema, error);
@@ -109,11 +123,11 @@ int clicks_open(clicks **out, const clicks_settings *settings, program_error *er
     log->settings = *settings;
     int status = clicks_open_schema(log, error);
     log->settings.schema = NULL; /* the caller's */
-    if (!status) status = clicks_set_rows(log, error);
-    if (!status && settings->ids == CLICKS_VOCABULARY) {
-        log->vocabularies = calloc(log->schema.n_features, sizeof *log->vocabularies);
-        if (!log->vocabularies) status = program_fail(error, "out of memory for vocabularies");
-    }
+    if (!status && settings->format == CLICKS_LIBFFM && settings->fields)
+        status = clicks_schema_set_fields(&log->schema, settings->fields, error);
+    if (!status && log->schema.bags) log->most_ids = settings->most_ids;
+    if (!status && settings->labels) status = clicks_schema_drop_label(&log->schema, settings->labels, error);
+    if (!status) status = clicks_set_tables(log, error);
     if (status)
         clicks_close(log);
     else
@@ -144,6 +158,18 @@ uint64_t clicks_rows(const clicks *log, uint32_t feature) {
     return log->schema.columns[log->schema.feature_columns[feature]].rows;
 }
 
+uint32_t clicks_most_ids(const clicks *log) {
+    return log->most_ids;
+}
+
+int clicks_has_bags(const clicks *log) {
+    return log->schema.bags;
+}
+
+int clicks_is_mean(const clicks *log, uint32_t feature) {
+    return log->schema.columns[log->schema.feature_columns[feature]].mean;
+}
+
 const char *clicks_feature_name(const clicks *log, uint32_t feature) {
     return log->schema.columns[log->schema.feature_columns[feature]].name.at;
 }
@@ -162,6 +188,20 @@ static uint32_t clicks_column_checksum(uint32_t sum, const clicks_column *column
                      (int)column->transform, (int)column->bucket, column->subtract, column->divide, column->width,
                      column->rows, column->last, column->hex, column->number, column->feature, column->name.at);
     return crc32_of(sum, text, (size_t)n + 1);
+}
+
+/* What has no part in the checksum of a log without bags, which is as it was before there were any. */
+static uint32_t clicks_bags_checksum(uint32_t sum, const clicks *log) {
+    const clicks_schema *schema = &log->schema;
+    uint32_t how[] = {(uint32_t)schema->form, log->settings.most_ids}; /* which may make a line malformed */
+    sum = crc32_of(sum, how, sizeof how);
+    for (uint32_t i = 0; i < schema->n_columns; i++) {
+        const clicks_column *column = &schema->columns[i];
+        uint32_t is[] = {(uint32_t)column->several, (uint32_t)column->weighted, (uint32_t)column->mean,
+                         (uint32_t)column->bag, column->with};
+        sum = crc32_of(sum, is, sizeof is);
+    }
+    return sum;
 }
 
 /* A sum over all its ids, because the order in which they lie in the table differs between versions. */
@@ -183,7 +223,7 @@ uint32_t clicks_checksum(const clicks *log) {
     for (uint32_t i = 0; i < schema->n_columns; i++) sum = clicks_column_checksum(sum, &schema->columns[i]);
     for (uint32_t k = 0; k < schema->n_features && log->vocabularies; k++)
         sum = clicks_vocabulary_checksum(sum, &log->vocabularies[k]);
-    return sum;
+    return schema->bags ? clicks_bags_checksum(sum, log) : sum;
 }
 
 /* ---- Batches -------------------------------------------------------------------------------------------- */
@@ -191,12 +231,27 @@ uint32_t clicks_checksum(const clicks *log) {
 int clicks_batch_open_in(clicks_batch *batch, const clicks *log, uint32_t room, const clicks_memory *memory,
                          program_error *error) {
     size_t samples = room, numbers = log->schema.n_numbers, features = log->schema.n_features;
-    *batch = (clicks_batch){.room = room};
+    size_t ids = samples * (log->schema.bags ? log->most_ids : features);
+    *batch = (clicks_batch){.room = room, .most = log->most_ids};
+    if (log->schema.bags && !log->most_ids)
+        return program_fail(error, "it is not known how many ids a sample has at most; count them first, or say it");
     batch->labels = memory->allocate(memory->user, (samples + 1) * sizeof *batch->labels);
     batch->numbers = memory->allocate(memory->user, (samples * numbers + 1) * sizeof *batch->numbers);
-    batch->ids = memory->allocate(memory->user, (samples * features + 1) * sizeof *batch->ids);
+    batch->ids = memory->allocate(memory->user, (ids + 1) * sizeof *batch->ids);
     batch->truth = memory->allocate(memory->user, (samples + 1) * sizeof *batch->truth);
-    if (batch->labels && batch->numbers && batch->ids && batch->truth) return 0;
+    int failed = !batch->labels || !batch->numbers || !batch->ids || !batch->truth;
+    if (batch->most) {
+        batch->counts = memory->allocate(memory->user, (samples + 1) * sizeof *batch->counts);
+        batch->features = memory->allocate(memory->user, (ids + 1) * sizeof *batch->features);
+        batch->weights = memory->allocate(memory->user, (ids + 1) * sizeof *batch->weights);
+        failed |= !batch->counts || !batch->features || !batch->weights;
+    }
+    if (!failed) return 0;
+    if (batch->most)
+        return program_fail(error,
+                            "out of memory for a batch of %" PRIu32 " samples of up to %" PRIu32
+                            " ids; use a smaller batch, or fewer --most-ids",
+                            room, batch->most);
     return program_fail(error, "out of memory for a batch of %" PRIu32 " samples of %zu columns", room,
                         1 + numbers + features);
 }
@@ -218,18 +273,38 @@ void clicks_batch_close(clicks_batch *batch) {
     free(batch->numbers);
     free(batch->ids);
     free(batch->truth);
+    free(batch->counts);
+    free(batch->features);
+    free(batch->weights);
     *batch = (clicks_batch){0};
 }
 
 static clicks_sample clicks_batch_sample(const clicks *log, clicks_batch *batch, uint32_t i) {
+    size_t at = (size_t)i * batch->most;
+    if (batch->most)
+        return (clicks_sample){.label = &batch->labels[i],
+                               .numbers = batch->numbers + (size_t)i * log->schema.n_numbers,
+                               .ids = batch->ids + at,
+                               .features = batch->features + at,
+                               .weights = batch->weights + at,
+                               .count = &batch->counts[i]};
     return (clicks_sample){.label = &batch->labels[i],
                            .numbers = batch->numbers + (size_t)i * log->schema.n_numbers,
                            .ids = batch->ids + i,
                            .stride = batch->room};
 }
 
-/* Hashes become rows, a feature at a time, so that a vocabulary stays in the caches. */
+static uint64_t clicks_row_of(const clicks *log, uint32_t feature, uint64_t hash) {
+    return log->vocabularies ? clicks_vocabulary_row(&log->vocabularies[feature], hash)
+                             : hash % clicks_rows(log, feature);
+}
+
+/* Hashes become rows, a feature at a time, so that a vocabulary stays in the caches; in bags, a sample at a time. */
 static void clicks_batch_rows(const clicks *log, clicks_batch *batch) {
+    for (uint32_t i = 0; i < batch->n && batch->most; i++)
+        for (size_t at = (size_t)i * batch->most, end = at + batch->counts[i]; at < end; at++)
+            batch->ids[at] = clicks_row_of(log, batch->features[at], batch->ids[at]);
+    if (batch->most) return;
     for (uint32_t k = 0; k < log->schema.n_features; k++) {
         uint64_t *ids = batch->ids + (size_t)k * batch->room, rows = clicks_rows(log, k);
         for (uint32_t i = 0; i < batch->n; i++)
@@ -249,8 +324,9 @@ static int clicks_is_malformed(clicks_reader *reader, const char *reason, progra
     return program_fail(
         error,
         "%.150s: %s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
-        "Mend the file, or tolerate more (--malformed)",
-        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
+        "Mend the file%s",
+        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most,
+        reader->log->settings.labels ? "" : ", or tolerate more (--malformed)"); /* when predicting, each line counts */
 }
 
 static int clicks_read_header(clicks_reader *reader, program_error *error) {
@@ -346,7 +422,8 @@ static int clicks_reader_make(clicks_reader **out, const clicks *log, const char
     clicks_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return program_fail(error, "out of memory for a reader");
     *reader = (clicks_reader){.log = log, .first = first, .end = end};
-    reader->line = (clicks_line){.schema = &log->schema, .given = log->settings.ids == CLICKS_GIVEN};
+    reader->line =
+        (clicks_line){.schema = &log->schema, .given = log->settings.ids == CLICKS_GIVEN, .most = log->most_ids};
     if (clicks_reader_start(reader, path, error)) {
         clicks_reader_close(reader);
         return -1;
@@ -397,6 +474,34 @@ const clicks_malformed *clicks_reader_malformed(const clicks_reader *reader) {
 
 /* ---- Passes over a whole log ---------------------------------------------------------------------------- */
 
+static int clicks_any_field(const clicks *log) {
+    return log->settings.format == CLICKS_LIBFFM && !log->settings.fields;
+}
+
+int clicks_is_measured(const clicks *log) {
+    return !log->schema.bags || (log->settings.most_ids && !clicks_any_field(log));
+}
+
+int clicks_measure(clicks *log, const char *path, program_error *error) {
+    int fields = clicks_any_field(log), got;
+    clicks_reader *reader;
+    if (clicks_is_measured(log)) return 0;
+    if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, error)) return -1;
+    reader->line.most = log->settings.most_ids;
+    reader->line.any_field = fields;
+    uint32_t most = log->most_ids, found = 0;
+    while ((got = clicks_next_sample(reader, NULL, error)) > 0) {
+        if (reader->line.ids > most) most = reader->line.ids;
+        if (reader->line.fields > found) found = reader->line.fields;
+    }
+    clicks_reader_close(reader);
+    if (got < 0) return -1;
+    log->most_ids = most ? most : 1;
+    if (!fields || found <= log->schema.n_features) return 0;
+    if (clicks_schema_set_fields(&log->schema, found, error)) return -1;
+    return clicks_set_tables(log, error);
+}
+
 int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
                  program_error *error) {
     clicks_reader *reader;
@@ -425,7 +530,10 @@ static int clicks_count_ids(clicks *log, const char *path, uint64_t n, program_e
     do {
         if (!status) status = clicks_reader_read(reader, batch.room, &batch, error);
         counted += status ? 0 : batch.n;
-        for (uint32_t k = 0; k < log->schema.n_features && !status; k++)
+        for (uint32_t i = 0; i < batch.n && !status && batch.most; i++)
+            for (size_t at = (size_t)i * batch.most, end = at + batch.counts[i]; at < end && !status; at++)
+                status = clicks_vocabulary_count(&log->vocabularies[batch.features[at]], batch.ids[at], error);
+        for (uint32_t k = 0; k < log->schema.n_features && !status && !batch.most; k++)
             for (uint32_t i = 0; i < batch.n && !status; i++)
                 status = clicks_vocabulary_count(&log->vocabularies[k], batch.ids[(size_t)k * batch.room + i], error);
     } while (!status && batch.n);

@@ -1,7 +1,8 @@
 /* Click logs as batches: what a line means (schema), how ids become rows, and reading them, a block at a time.
  *
- * A sample is a label (0 or 1), some numbers, and one id a feature. Logs are read from a file, plain or gz, or drawn by
- * a generator (generate.h) that knows what it planted. Only vocabularies are ever whole in memory.
+ * A sample is a label (0 or 1), some numbers, and one id a feature, or a bag of any number of ids. Logs are read from a
+ * file, plain or gz, or drawn by a generator (generate.h) that knows what it planted. Only vocabularies are ever whole
+ * in memory.
  */
 #ifndef CLICKS_H
 #define CLICKS_H
@@ -25,8 +26,13 @@ typedef enum {
     CLICKS_CRITEO_CSV, /* the same with a header: Id,Label,I1,...,I13,C1,...,C26 */
     CLICKS_AVAZU,      /* header id,click,hour,C1,banner_pos,...,C21: 22 ids, of hour the hour of the day; no numbers */
     CLICKS_SCHEMA,     /* any: schema.h */
+    CLICKS_LIBSVM,     /* label index:value ...: one feature, a bag of the indices, with the values as weights */
+    CLICKS_LIBFFM,     /* label field:index:value ...: a bag a field */
     CLICKS_GENERATED   /* planted: generate.h; CLICKS_GIVEN ids are drawn ones, else their decimal texts */
 } clicks_format;
+
+/* Whether samples have labels; where they are not read, all are 0. */
+typedef enum { CLICKS_LABELS_READ, CLICKS_LABELS_IGNORED, CLICKS_LABELS_ABSENT } clicks_labels;
 
 /* Planted click logs: see generate.h. */
 typedef struct clicks_generator {
@@ -53,6 +59,10 @@ typedef struct clicks_settings {
     uint64_t rows;
     uint64_t threshold; /* CLICKS_VOCABULARY: an id gets a row if it comes so often; below 2^32, 0 and 1: always */
     uint64_t malformed; /* at most this many lines that are no samples are skipped in a pass over a file */
+    /* With bags: ids of a sample, at most; a line with more is malformed. CLICKS_LIBFFM: fields. 0: as many as
+     * clicks_measure finds. */
+    uint32_t most_ids, fields;
+    clicks_labels labels;
 } clicks_settings;
 
 /* To which of the built-in formats the first line of a file belongs. */
@@ -70,6 +80,16 @@ typedef struct clicks_malformed {
     uint64_t lines;
     char what[CLICKS_TOLD][200];
 } clicks_malformed;
+
+/* Where samples have bags, and it is not set how many ids they have at most, and how many fields: finds that in a pass
+ * over a file, beside what other files had; before anything else is done with the log. */
+int clicks_measure(clicks *log, const char *path, program_error *error);
+/* Is it known, or not needed? */
+int clicks_is_measured(const clicks *log);
+/* Ids of a sample, at most, where they are in bags; 0: one id a feature. */
+uint32_t clicks_most_ids(const clicks *log);
+int clicks_has_bags(const clicks *log);
+int clicks_is_mean(const clicks *log, uint32_t feature); /* a bag's rows are divided by their number */
 
 /* Counts the samples of a file (`path` NULL: of the generator) in one pass, and the lines that are none (`malformed`
  * may be NULL). */
@@ -95,6 +115,10 @@ typedef struct clicks_batch { /* samples that follow each other in the log */
     float *numbers; /* numbers[room][numbers]: transformed as the schema says; missing ones 0 */
     uint64_t *ids;  /* ids[features][room]: rows of the feature's table */
     float *truth;   /* truth[room]: the planted logit, where the log is generated; else zeros */
+    /* Of a log with bags: ids[room][most], and of each the feature and the weight; counts[room]. A sample's ids come in
+     * the order of its line (bags.h brings them together by feature). `most` is 0 in other logs. */
+    uint32_t most, *counts, *features;
+    float *weights;
 } clicks_batch;
 
 int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error);

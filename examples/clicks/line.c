@@ -95,25 +95,47 @@ static int clicks_read_label(clicks_line *line, uint32_t column, const clicks_fi
     return 0;
 }
 
-/* A row below the column's rows, decimal or hexadecimal. */
+/* An id of the sample; weight: of its row in a bag. */
+static int clicks_put_id(clicks_line *line, uint32_t feature, uint64_t id, float weight, const clicks_sample *out) {
+    uint32_t at = line->ids;
+    if (!line->schema->bags) {
+        if (out) out->ids[feature * out->stride] = id;
+        return 0;
+    }
+    if (line->most && at == line->most)
+        return clicks_line_fail(line, "more than %" PRIu32 " ids, which is the most that a sample may have", at);
+    if (out) out->ids[at] = id, out->features[at] = feature, out->weights[at] = weight;
+    line->ids++;
+    return 0;
+}
+
+/* Of the table of the column's feature. */
+static uint64_t clicks_table_rows(const clicks_line *line, uint32_t column) {
+    const clicks_schema *schema = line->schema;
+    return schema->columns[schema->feature_columns[schema->columns[column].feature]].rows;
+}
+
+/* A row below the table's rows, decimal or hexadecimal. */
 static int clicks_given_row(clicks_line *line, uint32_t column, const clicks_field *field, uint64_t *row) {
     const clicks_column *c = &line->schema->columns[column];
-    uint64_t base = c->hex ? 16 : 10, sum = 0;
+    uint64_t base = c->hex ? 16 : 10, sum = 0, rows = clicks_table_rows(line, column);
     int good = field->n > 0;
     char what[100];
     for (size_t i = 0; i < field->n && good; i++) {
         unsigned digit = (unsigned)(unsigned char)field->at[i] - '0', letter = ((unsigned)field->at[i] | 32u) - 'a';
         uint64_t value = digit < 10 ? digit : letter < 6 ? letter + 10 : base;
-        good = value < base && sum <= (c->rows - 1) / base; /* nothing overflows because rows < 2^63 */
+        good = value < base && sum <= (rows - 1) / base; /* nothing overflows because rows < 2^63 */
         if (good) sum = sum * base + value;
     }
     *row = sum;
-    if (good && sum < c->rows) return 0;
-    snprintf(what, sizeof what, "must be a%s row below %" PRIu64, c->hex ? " hexadecimal" : "", c->rows);
+    if (good && sum < rows) return 0;
+    snprintf(what, sizeof what, "must be a%s row below %" PRIu64, c->hex ? " hexadecimal" : "", rows);
     return clicks_field_fail(line, column, field, what);
 }
 
-static int clicks_read_id(clicks_line *line, uint32_t column, clicks_field *field, const clicks_sample *out) {
+/* One id, with its weight. */
+static int clicks_read_one(clicks_line *line, uint32_t column, clicks_field *field, float weight,
+                           const clicks_sample *out) {
     const clicks_column *c = &line->schema->columns[column];
     uint64_t id = 0;
     if (c->last && field->n) {
@@ -125,8 +147,38 @@ static int clicks_read_id(clicks_line *line, uint32_t column, clicks_field *fiel
         if (clicks_given_row(line, column, field, &id)) return -1;
     } else if (out)
         id = clicks_hash(field->at, field->n);
-    if (out) out->ids[c->feature * out->stride] = id;
+    return clicks_put_id(line, c->feature, id, weight, out);
+}
+
+/* The number behind the last colon of the field, which is cut off with it. */
+static int clicks_read_weight(clicks_line *line, uint32_t column, clicks_field *field, float *weight) {
+    const char *colon = memrchr(field->at, ':', field->n);
+    size_t before = colon ? (size_t)(colon - field->at) : 0;
+    double x;
+    if (!before || !clicks_parse_number(colon + 1, field->n - before - 1, &x) || !(fabs(x) <= FLT_MAX))
+        return clicks_field_fail(line, column, field, "must be an id, a colon and a number");
+    *weight = (float)x;
+    field->n = before;
     return 0;
+}
+
+/* An id of a bag, if the text has one. */
+static int clicks_read_item(clicks_line *line, uint32_t column, clicks_field item, const clicks_sample *out) {
+    float weight = 1;
+    while (item.n && clicks_line_blank(*item.at)) item.at++, item.n--;
+    while (item.n && clicks_line_blank(item.at[item.n - 1])) item.n--;
+    if (!item.n) return 0;
+    if (line->schema->columns[column].weighted && clicks_read_weight(line, column, &item, &weight)) return -1;
+    return clicks_read_one(line, column, &item, weight, out);
+}
+
+static int clicks_read_id(clicks_line *line, uint32_t column, clicks_field *field, const clicks_sample *out) {
+    const clicks_column *c = &line->schema->columns[column];
+    char *at = field->at, *end = field->at + field->n, *stop;
+    if (!c->several) return clicks_read_one(line, column, field, 1, out);
+    for (; c->bag && (stop = memchr(at, c->bag, (size_t)(end - at))); at = stop + 1)
+        if (clicks_read_item(line, column, (clicks_field){at, (size_t)(stop - at)}, out)) return -1;
+    return clicks_read_item(line, column, (clicks_field){at, (size_t)(end - at)}, out);
 }
 
 /* The number as an id; `field` is empty where there is none. */
@@ -141,13 +193,11 @@ static int clicks_read_bucket(clicks_line *line, uint32_t column, const clicks_f
         snprintf(what, sizeof what, "must be a number of a bucket below %" PRIu64, c->rows);
         return clicks_field_fail(line, column, field, what);
     }
-    if (!out) return 0;
     if (line->given)
         id = (uint64_t)bucket;
     else
         id = field->n ? clicks_hash_number((int64_t)bucket) : clicks_hash("", 0);
-    out->ids[c->feature * out->stride] = id;
-    return 0;
+    return clicks_put_id(line, c->feature, id, 1, out);
 }
 
 /* Most numbers are short and whole. */
@@ -222,8 +272,64 @@ static int clicks_each_field(clicks_line *line, char *text, size_t n, const clic
     return clicks_line_fail(line, "%" PRIu32 " column%s, must be %" PRIu32, i, i == 1 ? "" : "s", schema->n_columns);
 }
 
+/* ---- index:value and field:index:value ------------------------------------------------------------------ */
+
+/* The word at `at`, up to a blank or the end, where a blank stands. */
+static char *clicks_word_end(char *at) {
+    while (!clicks_line_blank(*at)) at++;
+    return at;
+}
+
+/* The field's number and a colon in front of the word, which are cut off. */
+static int clicks_read_field_number(clicks_line *line, clicks_field *word, uint32_t *number) {
+    const clicks_schema *schema = line->schema;
+    uint32_t most = line->any_field ? CLICKS_MOST_COLUMNS - 1 : schema->n_features, sum = 0;
+    size_t i = 0;
+    for (; i < word->n && word->at[i] >= '0' && word->at[i] <= '9' && sum < most; i++)
+        sum = 10 * sum + (uint32_t)(word->at[i] - '0');
+    if (i && sum >= most) return clicks_line_fail(line, "a field from %" PRIu32 " on, must be below it", most);
+    if (!i || i == word->n || word->at[i] != ':' || !memchr(word->at + i + 1, ':', word->n - i - 1))
+        return clicks_field_fail(line, 1, word, "must be field:index:value");
+    word->at += i + 1, word->n -= i + 1;
+    *number = sum;
+    if (sum >= line->fields) line->fields = sum + 1;
+    return 0;
+}
+
+static int clicks_read_indexed_word(clicks_line *line, clicks_field *word, const clicks_sample *out) {
+    uint32_t field = 0;
+    if (line->schema->form == CLICKS_FIELDS && clicks_read_field_number(line, word, &field)) return -1;
+    if (field >= line->schema->n_features) field = 0; /* only checked */
+    const char *colon = memchr(word->at, ':', word->n);
+    if (!colon || colon == word->at || memchr(colon + 1, ':', word->n - (size_t)(colon + 1 - word->at)))
+        return clicks_field_fail(line, 1 + field, word, "must be index:value");
+    return clicks_read_item(line, 1 + field, *word, out);
+}
+
+/* The label, and ids with weights. `#` begins a comment. */
+static int clicks_read_indexed(clicks_line *line, char *text, size_t n, const clicks_sample *out) {
+    char *at = text, *end = text + n;
+    if (memchr(text, 0, n)) return clicks_line_fail(line, "a zero byte: is it text?");
+    *end = ' ';
+    for (int words = 0, unlabelled = line->schema->unlabelled;; words++) {
+        while (at < end && clicks_line_blank(*at)) at++;
+        if (at == end || *at == '#') return words ? 0 : clicks_line_fail(line, "no label");
+        char *stop = clicks_word_end(at);
+        clicks_field word = {at, (size_t)(stop - at)};
+        at = stop;
+        if (!words && unlabelled && !memchr(word.at, ':', word.n)) continue; /* a label, which is not read */
+        if (words || unlabelled ? clicks_read_indexed_word(line, &word, out) : clicks_read_label(line, 0, &word, out))
+            return -1;
+    }
+}
+
 int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out) {
-    return clicks_each_field(line, text, n, out, clicks_read_column);
+    line->ids = line->fields = 0;
+    if (out && line->schema->unlabelled) *out->label = 0;
+    int status = line->schema->form == CLICKS_DENSE ? clicks_each_field(line, text, n, out, clicks_read_column)
+                                                    : clicks_read_indexed(line, text, n, out);
+    if (!status && out && line->schema->bags) *out->count = line->ids;
+    return status;
 }
 
 static int clicks_read_name(clicks_line *line, uint32_t column, clicks_field *field, const clicks_sample *out) {

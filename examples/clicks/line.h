@@ -12,11 +12,18 @@ typedef struct clicks_sample {
     float *numbers; /* numbers[n_numbers] */
     uint64_t *ids;  /* ids[k * stride] is that of feature k: its row where ids are given, else the hash of its text */
     uint64_t stride;
+    /* With bags: ids[], the feature and the weight of each, and how many they are. */
+    uint32_t *features, *count;
+    float *weights;
 } clicks_sample;
 
 typedef struct clicks_line {
     const clicks_schema *schema; /* each id with its rows, where ids are given */
     int given;
+    uint32_t most;    /* with bags: ids of a line; 0: any number, as long as lines are only checked */
+    int any_field;    /* fields beyond the schema's are checked, too */
+    uint32_t ids;     /* with bags: of the last line */
+    uint32_t fields;  /* of field:index:value: the last line's highest field, and 1 */
     char reason[160]; /* why the line is no sample: "12 columns, must be 15" */
 } clicks_line;
 

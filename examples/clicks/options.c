@@ -9,7 +9,8 @@
 
 static struct {
     clicks_options options;
-    int format, format_given, test_given, ids_given, rows_given, threshold_given, malformed_given;
+    int format, format_given, test_given, ids_given, rows_given, threshold_given, malformed_given, most_ids_given,
+        fields_given;
 } given;
 
 /* A share of the samples; what is no number is a file. */
@@ -29,9 +30,10 @@ static int clicks_read_test(void *to, const char *name, const char *text, progra
 }
 
 enum { CLICKS_FORMAT_AUTO, CLICKS_FORMAT_SCHEMA = 4 }; /* of clicks_formats */
-static const char *const clicks_formats[] = {"auto", "criteo", "criteo-csv", "avazu", "schema", NULL};
+static const char *const clicks_formats[] = {"auto",   "criteo", "criteo-csv", "avazu",
+                                             "schema", "libsvm", "libffm",     NULL};
 static const clicks_format clicks_format_kinds[] = {CLICKS_CRITEO, CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU,
-                                                    CLICKS_SCHEMA};
+                                                    CLICKS_SCHEMA, CLICKS_LIBSVM, CLICKS_LIBFFM};
 static const char *const clicks_ids_names[] = {"hash", "vocabulary", "given", NULL}; /* clicks_ids */
 
 #define MADE(field) &given.options.clicks.generator.field
@@ -50,7 +52,8 @@ static const options_entry clicks_generator_keys[] = {
 static const options_entry clicks_columns[] = {
     {"format", OPTIONS_CHOICE, &given.format, .choices = clicks_formats, .given = &given.format_given,
      .help = "of a click log: criteo is tabs: label, 13 numbers, 26 hex ids; criteo-csv Id,Label,I1..I13,C1..C26; "
-             "avazu id,click,hour,C1,...; auto is by the first line"},
+             "avazu id,click,hour,C1,...; libsvm label index:value ...; libffm label field:index:value ...; auto is by "
+             "the first line"},
     {"schema", OPTIONS_TEXT, &given.options.clicks.schema,
      .help = "what the columns of another log mean (examples/clicks/adult.schema is one)"},
     {0},
@@ -68,6 +71,12 @@ static const options_entry clicks_rows_of_ids[] = {
      .help = "of each feature's table, unless a vocabulary or the schema says how many"},
     {"threshold", OPTIONS_WHOLE64, &given.options.clicks.threshold, 1, UINT32_MAX, .given = &given.threshold_given,
      .help = "vocabulary: how often an id must come to get a row"},
+    {"most-ids", OPTIONS_WHOLE32, &given.options.clicks.most_ids, 1, 65536, .given = &given.most_ids_given,
+     .standard = "those of the log's largest sample, found in a pass",
+     .help = "features with several ids (libsvm, libffm, some schemas): of a sample, at most; lines with more are "
+             "malformed"},
+    {"fields", OPTIONS_WHOLE32, &given.options.clicks.fields, 1, 4095, .given = &given.fields_given,
+     .standard = "those of the log, found in a pass", .help = "libffm: how many there are; from 0 on"},
     {"malformed", OPTIONS_WHOLE64, &given.options.clicks.malformed, 0, 1e18, .given = &given.malformed_given,
      .help = "lines that are no sample and are skipped, at most, in a pass"},
     {0},
@@ -116,6 +125,8 @@ const char *clicks_options_of_log(void) {
            : given.ids_given             ? "ids"
            : given.rows_given            ? "rows"
            : given.threshold_given       ? "threshold"
+           : given.most_ids_given        ? "most-ids"
+           : given.fields_given          ? "fields"
            : given.malformed_given       ? "malformed"
                                          : NULL;
 }
@@ -131,6 +142,11 @@ static int clicks_check_generated(const clicks_options *options, program_error *
     if (given.format || clicks->schema)
         return program_fail(error, "--generate makes its own columns; --%s is for --data",
                             given.format ? "format" : "schema");
+    if (given.most_ids_given)
+        return program_fail(error,
+                            "--most-ids %" PRIu32 " is for logs whose features have several ids, and those of "
+                            "--generate have one; leave it out",
+                            clicks->most_ids);
     if (clicks->ids == CLICKS_GIVEN && given.rows_given)
         return program_fail(error, "--rows is the generator's: give --generate rows=%" PRIu64 ", or --ids hash",
                             clicks->rows);
@@ -158,6 +174,8 @@ int clicks_options_take(clicks_options *options, const clicks_options_words *wor
                      : clicks->schema  ? CLICKS_SCHEMA
                                        : clicks_format_kinds[given.format];
     options->guess = !options->generate && !clicks->schema && given.format == CLICKS_FORMAT_AUTO;
+    if (given.fields_given && clicks->format != CLICKS_LIBFFM && !options->guess)
+        return program_fail(error, "--fields %" PRIu32 " is for --format libffm alone; leave it out", clicks->fields);
     return options->generate ? clicks_check_generated(options, error) : clicks_check_file(options, error);
 }
 

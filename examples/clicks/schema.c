@@ -53,8 +53,10 @@ int clicks_schema_finish(clicks_schema *schema, program_error *error) {
         return program_fail(error, "out of memory for %" PRIu32 " columns", schema->n_columns);
     for (uint32_t i = 0; i < schema->n_columns; i++) {
         clicks_column *column = &schema->columns[i];
+        schema->bags |= column->several;
         if (column->kind == CLICKS_NUMBER) column->number = schema->n_numbers++;
-        if (column->kind != CLICKS_ID && !(column->width > 0)) continue;
+        if (column->with) column->feature = schema->columns[column->with - 1].feature;
+        if (column->with || (column->kind != CLICKS_ID && !(column->width > 0))) continue;
         schema->feature_columns[schema->n_features] = i;
         column->feature = schema->n_features++;
     }
@@ -65,6 +67,22 @@ void clicks_schema_free(clicks_schema *schema) {
     free(schema->columns);
     free(schema->feature_columns);
     *schema = (clicks_schema){0};
+}
+
+int clicks_schema_drop_label(clicks_schema *schema, clicks_labels labels, program_error *error) {
+    uint32_t at = 0;
+    schema->unlabelled = 1;
+    if (schema->form != CLICKS_DENSE) return 0;
+    while (schema->columns[at].kind != CLICKS_LABEL) at++;
+    schema->columns[at].kind = CLICKS_SKIP;
+    if (labels != CLICKS_LABELS_ABSENT) return 0;
+    schema->n_columns--;
+    memmove(&schema->columns[at], &schema->columns[at + 1], (schema->n_columns - at) * sizeof *schema->columns);
+    for (uint32_t i = at; i < schema->n_columns; i++)
+        if (schema->columns[i].with > at + 1) schema->columns[i].with--;
+    free(schema->feature_columns);
+    schema->n_numbers = schema->n_features = 0;
+    return clicks_schema_finish(schema, error);
 }
 
 /* ---- Known formats -------------------------------------------------------------------------------------- */
@@ -106,6 +124,25 @@ static int clicks_add_avazu(clicks_schema *schema) {
     return -failed;
 }
 
+static int clicks_add_fields(clicks_schema *schema, uint32_t fields) {
+    char name[16];
+    for (uint32_t i = 0; i < fields; i++) {
+        snprintf(name, sizeof name, "field%" PRIu32, i);
+        clicks_column *column = clicks_add_named(schema, CLICKS_ID, fields > 1 ? name : "ids");
+        if (!column) return -1;
+        column->several = column->weighted = 1;
+    }
+    return 0;
+}
+
+int clicks_schema_set_fields(clicks_schema *schema, uint32_t fields, program_error *error) {
+    free(schema->feature_columns);
+    schema->feature_columns = NULL;
+    schema->n_columns = 1, schema->n_features = 0; /* the label stays */
+    if (clicks_add_fields(schema, fields)) return program_fail(error, "out of memory for %" PRIu32 " fields", fields);
+    return clicks_schema_finish(schema, error);
+}
+
 static void clicks_set_labels(clicks_schema *schema) {
     schema->one.n = schema->zero.n = 1;
     clicks_text_set(&schema->one.text[0], "1", 1);
@@ -116,7 +153,14 @@ int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program
     int csv = format != CLICKS_CRITEO, failed;
     *schema = (clicks_schema){.separator = csv ? ',' : '\t', .header = csv, .quotes = csv};
     clicks_set_labels(schema);
-    if (format == CLICKS_AVAZU)
+    if (format == CLICKS_LIBSVM || format == CLICKS_LIBFFM) {
+        *schema = (clicks_schema){.separator = ' ', .form = format == CLICKS_LIBSVM ? CLICKS_INDEXED : CLICKS_FIELDS};
+        clicks_set_labels(schema);
+        schema->one.n = schema->zero.n = 2;
+        clicks_text_set(&schema->one.text[1], "+1", 2);
+        clicks_text_set(&schema->zero.text[1], "-1", 2);
+        failed = !clicks_add_named(schema, CLICKS_LABEL, "label") || clicks_add_fields(schema, 1);
+    } else if (format == CLICKS_AVAZU)
         failed = clicks_add_avazu(schema);
     else
         failed = (csv && !clicks_add_named(schema, CLICKS_SKIP, "Id")) ||

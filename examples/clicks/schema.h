@@ -12,13 +12,19 @@
  *
  *     label NAME one TEXT... zero TEXT...
  *     number NAME [raw | log | scale A B] [bucket W | logbucket W] [rows N]
- *     id NAME [rows N] [last N] [hex]
+ *     id NAME [rows N] [last N] [hex] [bag C] [weighted] [mean] [with NAME]
  *     skip NAME
  *
  * There is one label; fields with other texts make no sample. A number x is passed on as it is (raw, the default), as
  * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is also an id: x / W rounded down, as decimal text; with
  * `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is the size of the id's table, if it differs from that of
  * the other ids. `last` takes only the last N bytes of an id. `hex` and `rows` count where ids are given as rows.
+ *
+ * A feature may have a bag of ids, any number of them; its vector is the sum of their rows, zeros without an id. With
+ * `bag` a field holds several ids with C between them, which is named as the separator is (bar: |). With `with` the ids
+ * of a column join the bag of the column NAME above it. `weighted`: each id is followed by a colon and a number, which
+ * multiplies its row; else that is 1. `mean`: the sum is divided by the number of ids. A missing id, and an empty one
+ * in a bag, is none there.
  *
  * Blanks around fields and around the line are no part of them. Lines of blanks alone are ignored.
  */
@@ -27,6 +33,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "examples/clicks/clicks.h"
 
 enum {
@@ -57,12 +64,21 @@ typedef struct clicks_column {
     uint64_t rows;                      /* of an id; 0: as many as the others */
     uint32_t last;                      /* the last bytes of an id, which alone count; 0: all */
     int hex;
-    uint32_t number, feature; /* which of them it is, if it is one */
+    int several, weighted, mean; /* the ids are a bag; with weights; divided by their number */
+    char bag;                    /* between the ids of a field; 0: it has one */
+    uint32_t with;               /* the column whose bag its ids join, and 1; 0: its own */
+    uint32_t number, feature;    /* which of them it is, if it is one */
 } clicks_column;
+
+/* Lines of columns, or of the label and any number of `index:value`, or of `field:index:value`, with blanks between
+ * them. */
+typedef enum { CLICKS_DENSE, CLICKS_INDEXED, CLICKS_FIELDS } clicks_form;
 
 typedef struct clicks_schema {
     char separator;
-    int header, quotes;
+    int header, quotes, bags; /* bags: a column at least is a bag */
+    int unlabelled;           /* clicks_schema_drop_label */
+    clicks_form form;         /* if it is another than CLICKS_DENSE, the columns are the label, and a bag a field */
     clicks_texts missing, one, zero;
     clicks_column *columns;
     uint32_t n_columns, n_numbers, n_features;
@@ -71,12 +87,19 @@ typedef struct clicks_schema {
 
 /* The schema of a built-in format. On failure nothing has to be freed. */
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error);
+/* CLICKS_LIBFFM: its fields, whose number the log says; instead of those that it has. */
+int clicks_schema_set_fields(clicks_schema *schema, uint32_t fields, program_error *error);
+/* The label's column is skipped, or with CLICKS_LABELS_ABSENT there is none; a label in front of `index:value` may be
+ * there or not. */
+int clicks_schema_drop_label(clicks_schema *schema, clicks_labels labels, program_error *error);
 /* Of generated logs: comma, header, label, numbers I1..., ids C1... */
 int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error);
 int clicks_schema_read(clicks_schema *schema, const char *path, program_error *error);
 /* Of the file's bytes; `path` for messages. */
 int clicks_schema_parse(clicks_schema *schema, const char *path, const char *text, size_t n, program_error *error);
 void clicks_schema_free(clicks_schema *schema);
+/* As a schema file. Logs of the forms of libsvm and libffm have no columns: a comment says so. */
+void clicks_schema_write(const clicks_schema *schema, FILE *stream);
 
 /* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more
  * than CLICKS_MOST_COLUMNS. */

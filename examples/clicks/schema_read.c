@@ -130,19 +130,26 @@ static int clicks_statement_whole(clicks_statements *s, uint64_t most, const cha
 
 /* ---- Statements about the file --------------------------------------------------------------------------- */
 
+/* The next word as a character that separates: by its name or as it is. 0: none that can. */
+static char clicks_word_separator(const clicks_word *word) {
+    static const struct {
+        const char *name;
+        char is;
+    } names[] = {{"comma", ','}, {"tab", '\t'}, {"semicolon", ';'}, {"space", ' '}, {"bar", '|'}};
+    int c = word->n == 1 ? (unsigned char)*word->at : 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (clicks_word_is(word, names[i].name)) c = names[i].is;
+    return c == 0 || c >= 127 || isalnum(c) || strchr("\"-+.", c) ? 0 : (char)c;
+}
+
 static int clicks_statement_separator(clicks_statements *s) {
-    static const char *const form = "`separator comma`, tab, semicolon, space, or the character itself";
+    static const char *const form = "`separator comma`, tab, semicolon, space, bar, or the character itself";
     clicks_word word;
     int got = clicks_word_next(s, &word);
     if (got < 0) return -1;
-    int c = word.n == 1 ? (unsigned char)*word.at : 0;
-    if (clicks_word_is(&word, "comma")) c = ',';
-    if (clicks_word_is(&word, "tab")) c = '\t';
-    if (clicks_word_is(&word, "semicolon")) c = ';';
-    if (clicks_word_is(&word, "space")) c = ' ';
-    if (c == 0 || c >= 127 || isalnum(c) || strchr("\"-+.", c))
+    s->schema->separator = clicks_word_separator(&word);
+    if (!s->schema->separator)
         return clicks_statement_fail(s, "write %s; no letter, digit, sign, point or quote can be it", form);
-    s->schema->separator = (char)c;
     return clicks_statement_end(s, form);
 }
 
@@ -221,6 +228,41 @@ static int clicks_statement_number(clicks_statements *s, clicks_column *column) 
     return failed || got < 0 ? -1 : 0;
 }
 
+static int clicks_statement_bag(clicks_statements *s, clicks_column *column) {
+    clicks_word word;
+    int got = clicks_word_next(s, &word);
+    if (got < 0) return -1;
+    column->bag = clicks_word_separator(&word);
+    if (column->bag) return 0;
+    return clicks_statement_fail(s, "`bag` is followed by what stands between ids: comma, tab, semicolon, space, bar, "
+                                    "or the character itself, which is no letter, digit, sign, point or quote");
+}
+
+/* The column is the last one. */
+static int clicks_statement_with(clicks_statements *s, clicks_column *column) {
+    clicks_word word;
+    int got = clicks_word_next(s, &word);
+    if (got < 0) return -1;
+    for (clicks_column *other = s->schema->columns; got && other < column; other++) {
+        if (other->name.n != word.n || memcmp(other->name.at, word.at, word.n)) continue;
+        if (other->kind != CLICKS_ID || other->with) break;
+        column->with = (uint32_t)(other - s->schema->columns) + 1;
+        other->several = 1;
+        return 0;
+    }
+    return clicks_statement_fail(s,
+                                 "`with` is followed by the name of an `id` column above, which is not `with` another");
+}
+
+static int clicks_check_id(clicks_statements *s, clicks_column *column) {
+    column->several |= column->bag || column->weighted || column->mean || column->with;
+    if (column->with && (column->rows || column->mean))
+        return clicks_statement_fail(s, "rows and mean are said of the column that it is `with`");
+    if (column->weighted && column->bag == ':')
+        return clicks_statement_fail(s, "a colon stands between id and weight, and so not between ids");
+    return 0;
+}
+
 static int clicks_statement_id(clicks_statements *s, clicks_column *column) {
     clicks_word word;
     uint64_t last = 0;
@@ -232,12 +274,22 @@ static int clicks_statement_id(clicks_statements *s, clicks_column *column) {
             failed = clicks_statement_whole(s, 1000, "last", &last);
         else if (clicks_word_is(&word, "hex") && !column->hex)
             column->hex = 1;
+        else if (clicks_word_is(&word, "bag") && !column->bag)
+            failed = clicks_statement_bag(s, column);
+        else if (clicks_word_is(&word, "weighted") && !column->weighted)
+            column->weighted = 1;
+        else if (clicks_word_is(&word, "mean") && !column->mean)
+            column->mean = 1;
+        else if (clicks_word_is(&word, "with") && !column->with)
+            failed = clicks_statement_with(s, column);
         else
-            failed = clicks_statement_fail(s, "'%.*s' does not fit there; write `id NAME [rows N] [last N] [hex]`",
+            failed = clicks_statement_fail(s,
+                                           "'%.*s' does not fit there; write `id NAME [rows N] [last N] [hex] [bag C] "
+                                           "[weighted] [mean] [with NAME]`",
                                            clicks_shown(&word), word.at);
     }
     column->last = (uint32_t)last;
-    return failed || got < 0 ? -1 : 0;
+    return failed || got < 0 ? -1 : clicks_check_id(s, column);
 }
 
 static int clicks_statement_column(clicks_statements *s, clicks_kind kind) {
@@ -294,6 +346,10 @@ static int clicks_statements_check(clicks_statements *s) {
     if (clicks_schema_finish(schema, s->error)) return -1;
     if (!schema->n_features)
         return program_fail(s->error, "%.180s: no ids; add a line `id NAME`, or `bucket W` to a number", s->path);
+    for (uint32_t i = 0; i < schema->n_columns && !schema->quotes; i++)
+        if (schema->columns[i].bag == schema->separator)
+            return program_fail(s->error, "%.180s: the ids of '%s' cannot have the separator between them", s->path,
+                                schema->columns[i].name.at);
     const clicks_texts *texts[] = {&schema->missing, &schema->one, &schema->zero};
     for (int i = 0; i < 3; i++)
         for (uint32_t k = 0; k < texts[i]->n; k++)

@@ -77,11 +77,17 @@ void clicks_shuffle_bytes(clicks_shuffle *shuffle, uint64_t pass, uint64_t n, co
 
 /* The batch from its sample `at` on. */
 static clicks_batch clicks_shuffle_rest(const clicks_shuffle *shuffle, const clicks_batch *batch, uint32_t at) {
-    return (clicks_batch){.room = batch->room,
-                          .labels = batch->labels + at,
-                          .numbers = batch->numbers + (size_t)at * clicks_numbers(shuffle->desc.log),
-                          .ids = batch->ids + at,
-                          .truth = batch->truth + at};
+    clicks_batch rest = {.room = batch->room,
+                         .labels = batch->labels + at,
+                         .numbers = batch->numbers + (size_t)at * clicks_numbers(shuffle->desc.log),
+                         .ids = batch->ids + (size_t)at * (batch->most ? batch->most : 1),
+                         .truth = batch->truth + at,
+                         .most = batch->most};
+    if (!rest.most) return rest;
+    rest.counts = batch->counts + at;
+    rest.features = batch->features + (size_t)at * rest.most;
+    rest.weights = batch->weights + (size_t)at * rest.most;
+    return rest;
 }
 
 /* Reads up to `most` samples more of the block that is not dealt out. */
@@ -108,6 +114,15 @@ static int clicks_shuffle_turn(clicks_shuffle *shuffle, program_error *error) {
     return 0;
 }
 
+/* The bags of sample i of `to` become those of sample j of `from`. */
+static void clicks_shuffle_move_bags(const clicks_batch *to, uint32_t i, const clicks_batch *from, uint32_t j) {
+    size_t n = from->counts[j], at = (size_t)i * to->most, was = (size_t)j * from->most;
+    to->counts[i] = from->counts[j];
+    memcpy(to->ids + at, from->ids + was, n * sizeof *to->ids);
+    memcpy(to->features + at, from->features + was, n * sizeof *to->features);
+    memcpy(to->weights + at, from->weights + was, n * sizeof *to->weights);
+}
+
 /* Appends the next n samples of the block to the batch. */
 static void clicks_shuffle_deal(clicks_shuffle *shuffle, uint32_t n, clicks_batch *batch) {
     const clicks *log = shuffle->desc.log;
@@ -118,8 +133,9 @@ static void clicks_shuffle_deal(clicks_shuffle *shuffle, uint32_t n, clicks_batc
     for (uint32_t i = 0; i < n; i++) {
         to.labels[i] = block->labels[order[i]];
         memcpy(to.numbers + (size_t)i * numbers, block->numbers + (size_t)order[i] * numbers, numbers * sizeof(float));
+        if (to.most) clicks_shuffle_move_bags(&to, i, block, order[i]);
     }
-    for (size_t k = 0; k < features; k++)
+    for (size_t k = 0; k < features && !to.most; k++)
         for (uint32_t i = 0; i < n; i++) to.ids[k * to.room + i] = block->ids[k * block->room + order[i]];
     shuffle->at += n;
     batch->n += n;

@@ -12,6 +12,12 @@ enum {
 int clicks_source_open(clicks_source *source, const clicks *log, const char *path, uint64_t first, uint64_t end,
                        program_error *error) {
     uint32_t features = clicks_features(log);
+    if (clicks_has_bags(log)) {
+        *source = (clicks_source){.log = log};
+        return program_fail(error,
+                            "samples with several ids a feature cannot be dealt by the rows that they touch, nor "
+                            "their rows reordered; leave that out");
+    }
     uint64_t block = CLICKS_SOURCE_KEYS / features;
     *source = (clicks_source){.log = log, .path = path, .first = first, .end = end};
     source->block = block > PARTITION_BLOCK ? PARTITION_BLOCK : block;

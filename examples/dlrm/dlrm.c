@@ -2,20 +2,23 @@
  *
  *     dlrm --data train.txt.gz --test 0.1           read a Criteo log, train, predict its last tenth
  *     dlrm --generate                               the same on a generated log, whose best AUC is known
+ *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
  * CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense layers),
- * deal (samples to devices by parts), state and describe (for checkpoints), eval (prediction), save (files). In
- * examples/clicks: clicks (logs; schema, ids, generate, shuffle, source and others beside it), auc. In examples/common,
- * what the programs share: course (a program that trains, from its options to its exit status), settings (options that
- * all have), placing (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices),
- * processes (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and
- * what; uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
+ * deal (samples to devices by parts), state and describe (for checkpoints), score and eval (how well samples are
+ * predicted), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate,
+ * shuffle, source and others beside it), auc. In examples/common, what the programs share: course (a program that
+ * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
+ * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the
+ * best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"
+#include "examples/dlrm/predict.h"
 #include "examples/dlrm/save.h"
 #include "examples/common/course.h"
 #include "examples/common/manifest.h"
@@ -34,7 +37,7 @@ typedef struct dlrm_program {
     char linear_file[MANIFEST_LONGEST_PATH]; /* beside the tables' */
     clicks *log;
     dlrm_source source;
-    dlrm_held_out held_out;
+    dlrm_samples held_out;
     placing placing;
     secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
@@ -81,7 +84,7 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
                                 table ? program->linear_file : NULL,
                                 placing_file(options->train.common.place)};
     memcpy(c->kept, kept, sizeof kept);
-    c->saved = dlrm_save_names(&options->train.model, &c->n_saved);
+    c->saved = dlrm_save_names(options, &c->n_saved);
     c->outputs = options->outputs;
     c->settings = &options->train.common;
     return 0;
@@ -103,8 +106,8 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
                                     .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
     program->held_out =
-        (dlrm_held_out){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
-    if (options->data.test) program->held_out = (dlrm_held_out){program->log, options->data.test, 0, UINT64_MAX};
+        (dlrm_samples){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
+    if (options->data.test) program->held_out = (dlrm_samples){program->log, options->data.test, 0, UINT64_MAX};
     program->course.evaluates = options->data.test || held_out;
     return 0;
 }
@@ -122,10 +125,15 @@ static void dlrm_set_evaluations(dlrm_program *program) {
     outputs->eval_every = program->course.evaluates ? (steps + 5) / 6 : 0;
 }
 
+/* A file that is missing counts as one: opening it says so. */
+static int dlrm_is_pipe(const char *path) {
+    struct stat is;
+    return path && !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
 /* A pipe can be read once: by the loader, in one pass. */
 static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
-    struct stat is;
-    if (!options->data.path || stat(options->data.path, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
+    if (!dlrm_is_pipe(options->data.path)) return 0;
     const char *twice = options->data.guess                             ? "--format auto"
                         : options->data.test_share > 0                  ? "a share as --test"
                         : options->data.clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
@@ -137,6 +145,29 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
                         options->data.path, twice);
+}
+
+/* How many ids a sample has at most, of bags, in all files. */
+static int dlrm_measure(dlrm_program *program, program_error *error) {
+    const clicks_options *data = &program->options.data;
+    const char *const files[] = {data->path, data->test};
+    if (clicks_is_measured(program->log)) return 0;
+    for (int i = 0; i < 2 && files[i]; i++) {
+        if (dlrm_is_pipe(files[i]))
+            return program_fail(error,
+                                "%.200s is no file that can be read twice, and how many ids a sample has is not known "
+                                "before; give --most-ids (libffm: --fields, too), or write it to one",
+                                files[i]);
+        if (clicks_measure(program->log, files[i], error)) return -1;
+    }
+    return 0;
+}
+
+/* Where samples may have many ids, fewer samples change places by default: their ids take as much memory. */
+static void dlrm_limit_shuffle(dlrm_program *program) {
+    dlrm_options *options = &program->options;
+    uint32_t most = clicks_most_ids(program->log), ids = options->train.shuffle * 64;
+    if (!options->shuffle_given && most > 64) options->train.shuffle = most < ids ? ids / most : 1;
 }
 
 /* Parts, and rows with stale copies. With parts the number of samples is known, too. */
@@ -162,7 +193,9 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_model *model = &options->train.model;
     if (dlrm_check_pipe(options, error)) return -1;
     if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
-    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_split(program, error)) return -1;
+    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_measure(program, error)) return -1;
+    dlrm_limit_shuffle(program);
+    if (dlrm_split(program, error)) return -1;
     if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
     if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;
     if (dlrm_place_log(program, error)) return -1;
@@ -171,6 +204,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     double rows = 0;
     for (uint32_t i = 0; i < model->features; i++) rows += (double)clicks_rows(program->log, i);
     fprintf(stderr, "%u numbers, %u features of %.0f rows in all", model->numbers, model->features, rows);
+    if (clicks_has_bags(program->log)) fprintf(stderr, ", up to %u ids a sample", clicks_most_ids(program->log));
     if (program->source.end != UINT64_MAX) fprintf(stderr, ", %" PRIu64 " samples to train on", program->source.end);
     if (program->course.evaluates && program->held_out.end != UINT64_MAX)
         fprintf(stderr, ", %" PRIu64 " held out", program->held_out.end - program->held_out.first);
@@ -184,10 +218,9 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
  * checked: others may be readable only once. */
 static int dlrm_check_test(dlrm_program *program, program_error *error) {
     const char *path = program->options.data.test;
-    struct stat is;
     clicks_reader *reader = NULL;
     clicks_batch sample;
-    if (!path || (!stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode))) return 0;
+    if (!path || dlrm_is_pipe(path)) return 0;
     if (clicks_batch_open(&sample, program->log, 1, error)) return -1;
     int status = clicks_reader_open(&reader, program->log, path, 0, 1, error);
     if (!status) status = clicks_reader_read(reader, 1, &sample, error);
@@ -281,7 +314,7 @@ static int dlrm_write_tables(void *user, const char *path, program_error *error)
 
 static int dlrm_save_all(course *c, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
-    return dlrm_save(c->set, program->trainer, program->log, course_step(c), error);
+    return dlrm_save(c->set, program->trainer, program->log, &program->options, course_step(c), error);
 }
 
 static int dlrm_go_back(course *c, const char *tables, program_error *error) {
@@ -302,7 +335,7 @@ static const char *dlrm_area_text(char text[16], double area, int digits, const 
 /* ---- Prediction ---------------------------------------------------------------------------------------- */
 
 static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metrics, program_error *error) {
-    dlrm_held_out held_out = program->held_out;
+    dlrm_samples held_out = program->held_out;
     double from = program_now();
     if (most && held_out.end - held_out.first > most) held_out.end = held_out.first + most;
     int status =
@@ -472,5 +505,6 @@ static const course_parts dlrm_parts = {.name = "dlrm",
 
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};
+    if (dlrm_predicts(argc, argv)) return dlrm_predict_run(argc, argv);
     return course_run(&program.course, &dlrm_parts, argc, argv);
 }

@@ -1,161 +1,57 @@
-/* Evaluation: a reader, threads that score, and scores added in the order of the samples. */
+/* Evaluation: scores, and what they are worth. */
 #include "examples/dlrm/eval.h"
 #include "examples/clicks/auc.h"
 #include "examples/common/training.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define DLRM_BLOCK 1024 /* samples a turn */
-
-typedef struct dlrm_scoring {
-    dlrm_trainer *trainer;
-    const dlrm_held_out *held_out;
-    atomic_int *stop;
-    pthread_mutex_t lock; /* of all below */
-    pthread_cond_t turn;
-    clicks_reader *reader;
-    uint64_t read, added; /* blocks */
-    int ended, failed;
+typedef struct dlrm_evaluation {
     auc *scores, *truths; /* truths NULL: there are none */
-    program_error error;
-} dlrm_scoring;
+    clicks_malformed malformed;
+} dlrm_evaluation;
 
-typedef struct dlrm_scorer { /* one thread's */
-    dlrm_scoring *scoring;
-    clicks_batch batch;
-    dlrm_workspace *work;
-    float *rows[2], *logits;
-    program_error error;
-} dlrm_scorer;
-
-static int dlrm_scorer_open(dlrm_scorer *scorer, dlrm_scoring *scoring, program_error *error) {
-    const dlrm_model *model = dlrm_trainer_model(scoring->trainer);
-    uint64_t positions = (uint64_t)DLRM_BLOCK * model->features;
-    scorer->scoring = scoring;
-    if (clicks_batch_open(&scorer->batch, scoring->held_out->log, DLRM_BLOCK, error)) return -1;
-    scorer->rows[0] = malloc((positions * model->dim + 1) * sizeof(float));
-    scorer->rows[1] = malloc((positions + 1) * sizeof(float));
-    scorer->logits = malloc(DLRM_BLOCK * sizeof(float));
-    if (!scorer->rows[0] || !scorer->rows[1] || !scorer->logits)
-        return program_fail(error, "out of memory for the evaluation");
-    return dlrm_workspace_open(&scorer->work, model, DLRM_BLOCK, error);
+static int dlrm_read_trained(void *trainer, uint32_t instance, const frugal_keys *keys, float *rows,
+                             program_error *error) {
+    if (!frugal_read_rows(dlrm_trainer_tables(trainer, instance), keys, rows, NULL)) return 0;
+    return training_fail("cannot read the embeddings", error);
 }
 
-static void dlrm_scorer_close(dlrm_scorer *scorer) {
-    clicks_batch_close(&scorer->batch);
-    dlrm_workspace_close(scorer->work);
-    free(scorer->rows[0]);
-    free(scorer->rows[1]);
-    free(scorer->logits);
+static int dlrm_take_scores(void *taker, const clicks_batch *batch, const float *logits, program_error *error) {
+    dlrm_evaluation *e = taker;
+    if (auc_add(e->scores, logits, batch->labels, batch->n, error)) return -1;
+    return e->truths ? auc_add(e->truths, batch->truth, batch->labels, batch->n, error) : 0;
 }
 
-/* The next block of samples, if there is one, and its number. */
-static int dlrm_take_block(dlrm_scorer *scorer, uint64_t *number) {
-    dlrm_scoring *scoring = scorer->scoring;
-    pthread_mutex_lock(&scoring->lock);
-    if (atomic_load_explicit(scoring->stop, memory_order_relaxed))
-        scoring->ended = 1; /* relaxed: nothing comes with it */
-    if (!scoring->ended && !scoring->failed) {
-        scoring->failed = clicks_reader_read(scoring->reader, DLRM_BLOCK, &scorer->batch, &scoring->error) != 0;
-        scoring->ended = scorer->batch.n == 0;
-    }
-    int taken = !scoring->ended && !scoring->failed;
-    *number = scoring->read;
-    scoring->read += (uint64_t)taken;
-    pthread_cond_broadcast(&scoring->turn); /* of a failure */
-    pthread_mutex_unlock(&scoring->lock);
-    return taken;
-}
-
-static int dlrm_score(dlrm_scorer *scorer) {
-    dlrm_trainer *trainer = scorer->scoring->trainer;
-    const dlrm_model *model = dlrm_trainer_model(trainer);
-    const clicks_batch *batch = &scorer->batch;
-    for (uint32_t i = 0; i < 2; i++) {
-        frugal *tables = dlrm_trainer_tables(trainer, i);
-        uint64_t floats = (uint64_t)batch->n * (i == 0 ? model->dim : 1);
-        for (uint32_t k = 0; tables && k < model->features; k++) {
-            frugal_keys keys = {.table = k, .keys = batch->ids + (uint64_t)k * batch->room, .n = batch->n};
-            if (frugal_read_rows(tables, &keys, scorer->rows[i] + k * floats, NULL))
-                return training_fail("cannot read the embeddings", &scorer->error);
-        }
-    }
-    dlrm_input input = {.n = batch->n, .numbers = batch->numbers, .rows = scorer->rows[0], .linear = scorer->rows[1]};
-    dlrm_logits(model, dlrm_trainer_parameters(trainer), &input, scorer->logits, scorer->work);
-    return 0;
-}
-
-/* In the order of the samples, so that sums do not depend on which thread is faster. */
-static void dlrm_add_block(dlrm_scorer *scorer, uint64_t number, int failed) {
-    dlrm_scoring *scoring = scorer->scoring;
-    const clicks_batch *batch = &scorer->batch;
-    pthread_mutex_lock(&scoring->lock);
-    while (scoring->added != number && !scoring->failed) pthread_cond_wait(&scoring->turn, &scoring->lock);
-    if (failed && !scoring->failed) scoring->failed = 1, scoring->error = scorer->error;
-    if (!scoring->failed)
-        scoring->failed =
-            auc_add(scoring->scores, scorer->logits, batch->labels, batch->n, &scoring->error) ||
-            (scoring->truths && auc_add(scoring->truths, batch->truth, batch->labels, batch->n, &scoring->error));
-    scoring->added++;
-    pthread_cond_broadcast(&scoring->turn);
-    pthread_mutex_unlock(&scoring->lock);
-}
-
-static void *dlrm_scorer_run(void *argument) {
-    dlrm_scorer *scorer = argument;
-    for (uint64_t number; dlrm_take_block(scorer, &number);) dlrm_add_block(scorer, number, dlrm_score(scorer));
-    return NULL;
-}
-
-static int dlrm_score_all(dlrm_scoring *scoring, uint32_t threads, program_error *error) {
-    dlrm_scorer *scorers = calloc(threads, sizeof *scorers);
-    pthread_t *thread = malloc(threads * sizeof *thread);
-    uint32_t opened = 0, started = 0;
-    int status = scorers && thread ? 0 : program_fail(error, "out of memory for the evaluation");
-    while (!status && opened < threads) status = dlrm_scorer_open(&scorers[opened++], scoring, error);
-    while (!status && started < threads && !pthread_create(&thread[started], NULL, dlrm_scorer_run, &scorers[started]))
-        started++;
-    if (!status && started == 0) status = program_fail(error, "cannot start a thread for the evaluation");
-    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
-    for (uint32_t i = 0; i < opened; i++) dlrm_scorer_close(&scorers[i]);
-    free(scorers);
-    free(thread);
-    if (!status && scoring->failed) status = program_fail(error, "%s", scoring->error.text);
-    return status;
-}
-
-static int dlrm_measure(dlrm_scoring *scoring, dlrm_metrics *metrics, program_error *error) {
+static int dlrm_measure(dlrm_evaluation *e, dlrm_metrics *metrics, program_error *error) {
     dlrm_metrics m = {.auc = NAN, .best_auc = NAN, .best_logloss = NAN};
-    m.samples = auc_samples(scoring->scores), m.positives = auc_positives(scoring->scores);
-    m.malformed = *clicks_reader_malformed(scoring->reader);
+    m.samples = auc_samples(e->scores), m.positives = auc_positives(e->scores);
+    m.malformed = e->malformed;
     int alike = m.positives == 0 || m.positives == m.samples; /* as in the first samples of a sorted log */
-    if (auc_log_loss(scoring->scores, &m.logloss, error)) return -1;
-    if (!alike && auc_area(scoring->scores, &m.auc, error)) return -1;
-    if (scoring->truths && auc_log_loss(scoring->truths, &m.best_logloss, error)) return -1;
-    if (scoring->truths && !alike && auc_area(scoring->truths, &m.best_auc, error)) return -1;
+    if (auc_log_loss(e->scores, &m.logloss, error)) return -1;
+    if (!alike && auc_area(e->scores, &m.auc, error)) return -1;
+    if (e->truths && auc_log_loss(e->truths, &m.best_logloss, error)) return -1;
+    if (e->truths && !alike && auc_area(e->truths, &m.best_auc, error)) return -1;
     *metrics = m;
     return 0;
 }
 
-int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t threads, atomic_int *stop,
+dlrm_score_desc dlrm_trainer_scores(dlrm_trainer *trainer) {
+    return (dlrm_score_desc){.model = dlrm_trainer_model(trainer),
+                             .parameters = dlrm_trainer_parameters(trainer),
+                             .read_rows = dlrm_read_trained,
+                             .tables = trainer};
+}
+
+int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, atomic_int *stop,
                   dlrm_metrics *metrics, program_error *error) {
-    dlrm_scoring scoring = {.trainer = trainer, .held_out = held_out, .stop = stop};
-    pthread_mutex_init(&scoring.lock, NULL);
-    pthread_cond_init(&scoring.turn, NULL);
-    int status = auc_open(&scoring.scores, error) || (!held_out->path && auc_open(&scoring.truths, error)) ? -1 : 0;
-    if (!status)
-        status =
-            clicks_reader_open(&scoring.reader, held_out->log, held_out->path, held_out->first, held_out->end, error);
-    if (!status) status = dlrm_score_all(&scoring, threads, error);
+    dlrm_evaluation e = {.scores = NULL};
+    dlrm_score_desc desc = dlrm_trainer_scores(trainer);
+    desc.samples = *held_out, desc.threads = threads, desc.stop = stop, desc.take = dlrm_take_scores, desc.taker = &e;
+    int status = auc_open(&e.scores, error) || (!held_out->path && auc_open(&e.truths, error)) ? -1 : 0;
+    if (!status) status = dlrm_score(&desc, &e.malformed, error);
     *metrics = (dlrm_metrics){.interrupted = atomic_load(stop) != 0};
-    if (!status && !metrics->interrupted) status = dlrm_measure(&scoring, metrics, error);
-    clicks_reader_close(scoring.reader);
-    auc_close(scoring.scores);
-    auc_close(scoring.truths);
-    pthread_mutex_destroy(&scoring.lock);
-    pthread_cond_destroy(&scoring.turn);
+    if (!status && !metrics->interrupted) status = dlrm_measure(&e, metrics, error);
+    auc_close(e.scores);
+    auc_close(e.truths);
     return status;
 }

@@ -2,13 +2,8 @@
 #ifndef DLRM_EVAL_H
 #define DLRM_EVAL_H
 
+#include "examples/dlrm/score.h"
 #include "examples/dlrm/train.h"
-
-typedef struct dlrm_held_out { /* samples [first, end) of a log; end UINT64_MAX: to its end */
-    const clicks *log;
-    const char *path; /* NULL: generated */
-    uint64_t first, end;
-} dlrm_held_out;
 
 typedef struct dlrm_metrics {
     int interrupted;               /* there is nothing else */
@@ -18,9 +13,11 @@ typedef struct dlrm_metrics {
     clicks_malformed malformed; /* malformed lines of the file, up to the last sample */
 } dlrm_metrics;
 
+/* Model, parameters and tables of a score, between runs; the other fields are 0. */
+dlrm_score_desc dlrm_trainer_scores(dlrm_trainer *trainer);
 /* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, with
  * nothing but metrics->interrupted set, where *stop becomes nonzero. */
-int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t threads, atomic_int *stop,
+int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, atomic_int *stop,
                   dlrm_metrics *metrics, program_error *error);
 
 #endif

@@ -7,6 +7,7 @@
 
 static const char dlrm_about[] =
     "usage: dlrm --data FILE | --generate [SPEC]   [options]\n"
+    "       dlrm --predict FILE --load DIR [--out FILE] [--threads N]\n"
     "\n"
     "Trains a recommendation model on a click log with Frugal and says how well it predicts held-out clicks.\n"
     "\n";
@@ -15,6 +16,9 @@ static const char dlrm_notes[] =
     "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
+    "--predict writes the probability of a click for each sample of a log, which need not have labels, by the model "
+    "that\n"
+    "--save has saved to DIR: one a line, to stdout or --out. It takes no other options.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
     "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
     "resumed, unless the clock ends it (--seconds).\n";
@@ -75,13 +79,17 @@ static const options_entry dlrm_training[] = {
     {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
      .help =
          "in each pass, N samples that follow each other in the log change places, then the next N, ...; two times N "
-         "are in memory; 0: the order of the log"},
+         "are in memory; 0: the order of the log",
+     .standard = "65536; fewer where samples have more than 64 ids in bags"},
     {0},
 };
 static const options_entry dlrm_dense[] = {
     {"dense-optimizer", OPTIONS_CHOICE, &given.dense_optimizer, .choices = dlrm_dense_optimizers,
      .help = "of the dense layers"},
     {"dense-lr", OPTIONS_FLOAT, &given.options.train.dense_lr, 0, 1000, .help = "their learning rate"},
+    {"dense-weight-decay", OPTIONS_FLOAT, &given.options.train.dense_weight_decay, 0, 1000,
+     .help = "decoupled, as AdamW's: before each step dense parameters lose --dense-lr times this share of themselves; "
+             "0: none"},
     {"accumulator", OPTIONS_FLOAT, &given.options.train.accumulator, 0, 1000,
      .help = "what Adagrad's sums of squares start from"},
     {0},
@@ -110,9 +118,9 @@ static const options_entry dlrm_results[] = {
      .help = "end the training after N of these evaluations in a row without a better AUC; whatever ends it, rows and "
              "layers are then those of the best one; not with --table-file; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
-     .help =
-         "tables and dense layers as .npy files, model.json, which describes them, and manifest.json, which says what "
-         "belongs together. The set that is there stays until the new one is on disk"},
+     .help = "tables and dense layers as .npy files, model.json, which describes them, what reads a log (options.txt, "
+             "schema.txt, vocabulary.npy), and manifest.json, which says what belongs together. The set that is there "
+             "stays until the new one is on disk"},
     {0},
 };
 
@@ -150,6 +158,14 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
                             "leave one of them out",
                             options->outputs.patience);
+    double share = (double)options->train.dense_lr * (double)options->train.dense_weight_decay;
+    if (share >= 1)
+        return program_fail(error,
+                            "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
+                            "parameters lose in a step: give less of one",
+                            (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
+    options->shuffle_given = options->train.shuffle != DLRM_SHUFFLE_UNSET;
+    if (!options->shuffle_given) options->train.shuffle = 1 << 16;
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }
@@ -168,7 +184,8 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train = {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
+        .train =
+            {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = DLRM_SHUFFLE_UNSET},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,

@@ -1,5 +1,6 @@
 /* Saving: tables in pieces, so that they need not fit into memory twice. */
 #include "examples/dlrm/save.h"
+#include "examples/clicks/keep.h"
 #include "examples/common/training.h"
 
 #include <inttypes.h>
@@ -7,11 +8,12 @@
 
 #define DLRM_PIECE 4096 /* rows */
 
-static const char *const dlrm_files[] = {"model.json", "dense.npy", "rows.npy", "linear.npy"};
-
-const char *const *dlrm_save_names(const dlrm_model *model, int *n) {
-    *n = dlrm_has_linear(model) ? 4 : 3;
-    return dlrm_files;
+const char *const *dlrm_save_names(const dlrm_options *options, int *n) {
+    static const char *names[7] = {"model.json", "dense.npy", "options.txt", "schema.txt", "rows.npy"};
+    *n = 5;
+    if (dlrm_has_linear(&options->train.model)) names[(*n)++] = "linear.npy";
+    if (options->data.clicks.ids == CLICKS_VOCABULARY) names[(*n)++] = "vocabulary.npy";
+    return names;
 }
 
 /* Appends the rows of one table to the file. */
@@ -33,7 +35,7 @@ static int dlrm_save_table(FILE *file, const dlrm_settings *settings, frugal *ta
 }
 
 static int dlrm_save_tables(save_set *set, dlrm_trainer *trainer, uint32_t instance, program_error *error) {
-    const char *name = dlrm_files[2 + instance];
+    const char *name = instance == 0 ? "rows.npy" : "linear.npy";
     frugal *tables = dlrm_trainer_tables(trainer, instance);
     const frugal_desc *desc = frugal_settings(tables);
     uint64_t rows = 0;
@@ -71,7 +73,7 @@ static int dlrm_save_description(save_set *set, dlrm_trainer *trainer, const cli
     const dlrm_model *model = dlrm_trainer_model(trainer);
     dlrm_layers layers;
     if (dlrm_layout(model, &layers, error)) return -1;
-    FILE *file = save_open(set, dlrm_files[0], error);
+    FILE *file = save_open(set, "model.json", error);
     if (!file) return -1;
     fprintf(file, "{\n  \"model\": \"%s\",\n  \"numbers\": %u,\n  \"dim\": %u,\n  \"parameters\": %" PRIu64 ",\n",
             dlrm_model_name(model->kind), model->numbers, model->dim, layers.parameters);
@@ -87,7 +89,42 @@ static int dlrm_save_description(save_set *set, dlrm_trainer *trainer, const cli
         first += clicks_rows(log, i);
     }
     fprintf(file, "\n  ]\n}\n");
-    return save_close(set, dlrm_files[0], error);
+    return save_close(set, "model.json", error);
+}
+
+/* As options are written. */
+static void dlrm_write_widths(FILE *stream, const char *name, const uint32_t *width, uint32_t n) {
+    fprintf(stream, "--%s ", name);
+    for (uint32_t i = 0; i < n; i++) fprintf(stream, "%s%u", i ? "," : "", width[i]);
+    fputs(n ? "\n" : "none\n", stream);
+}
+
+static void dlrm_write_options(FILE *stream, const dlrm_options *options, const clicks *log) {
+    static const char *const ids[] = {"hash", "vocabulary", "given"};
+    const dlrm_model *model = &options->train.model;
+    const clicks_settings *data = &options->data.clicks;
+    fprintf(stream, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
+    dlrm_write_widths(stream, "bottom", model->bottom, model->n_bottom);
+    dlrm_write_widths(stream, "top", model->top, model->n_top);
+    fprintf(stream, "--ids %s\n--rows %" PRIu64 "\n", ids[data->ids], data->rows);
+    if (data->format == CLICKS_LIBSVM) fputs("--format libsvm\n", stream);
+    if (data->format == CLICKS_LIBFFM) fprintf(stream, "--format libffm\n--fields %u\n", clicks_features(log));
+}
+
+/* What reads a log. */
+static int dlrm_save_log(save_set *set, const clicks *log, const dlrm_options *options, program_error *error) {
+    FILE *file = save_open(set, "options.txt", error);
+    if (!file) return -1;
+    dlrm_write_options(file, options, log);
+    if (save_close(set, "options.txt", error) || !(file = save_open(set, "schema.txt", error))) return -1;
+    clicks_keep_schema(log, file);
+    if (save_close(set, "schema.txt", error)) return -1;
+    if (options->data.clicks.ids != CLICKS_VOCABULARY) return 0;
+    if (!(file = save_open(set, "vocabulary.npy", error))) return -1;
+    save_begin_array(file, "u8", clicks_vocabulary_numbers(log), SAVE_VECTOR);
+    program_error closing;
+    int status = clicks_keep_vocabularies(log, file, error);
+    return save_close(set, "vocabulary.npy", status ? &closing : error) || status ? -1 : 0;
 }
 
 static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error) {
@@ -96,13 +133,15 @@ static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *l
     if (dlrm_layout(model, &layers, error) || dlrm_save_description(set, trainer, log, error)) return -1;
     if (!training_is_finite(dlrm_trainer_parameters(trainer), layers.parameters))
         return dlrm_fail_diverged(dlrm_trainer_settings(trainer), "a dense layer has", error);
-    if (save_rows(set, dlrm_files[1], 1, layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
+    if (save_rows(set, "dense.npy", 1, layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
     for (uint32_t i = 0; i < 2; i++)
         if (dlrm_trainer_tables(trainer, i) && dlrm_save_tables(set, trainer, i, error)) return -1;
     return 0;
 }
 
-int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, uint64_t step, program_error *error) {
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options, uint64_t step,
+              program_error *error) {
     save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), step};
-    return save_finish(set, &origin, dlrm_save_files(set, trainer, log, error), error);
+    int failed = dlrm_save_log(set, log, options, error) || dlrm_save_files(set, trainer, log, error);
+    return save_finish(set, &origin, failed, error);
 }

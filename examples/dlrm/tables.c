@@ -12,6 +12,10 @@
 
 enum { DLRM_LONGEST_PATH = 4096 };
 
+uint32_t dlrm_most_keys(const clicks *log) {
+    return clicks_has_bags(log) ? clicks_most_ids(log) : clicks_features(log);
+}
+
 /* The name of the file with the instance's tables, if they lie in a file. */
 static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
                            program_error *error) {
@@ -39,7 +43,7 @@ static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int loo
                         .n_tables = features,
                         .dim = instance == 0 ? settings->model.dim : 1,
                         .devices = settings->common.devices,
-                        .max_keys = settings->common.batch * features,
+                        .max_keys = settings->common.batch * dlrm_most_keys(t->log),
                         .lookahead = settings->common.lookahead,
                         .shared_workers = t->workers,
                         .mode = settings->common.mode,

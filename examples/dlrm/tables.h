@@ -19,6 +19,8 @@ typedef struct dlrm_tables {
     int *made;       /* made[DLRM_INSTANCES]: the file was not there */
 } dlrm_tables;
 
+/* Keys of a sample, at most. */
+uint32_t dlrm_most_keys(const clicks *log);
 /* 0, or -1 with *error filled. */
 int dlrm_tables_open(const dlrm_tables *t, program_error *error);
 /* After a failure: removes the files that were made, while this process still holds them. */

@@ -1,5 +1,6 @@
 /* The training loop over Frugal's logical devices. */
 #include "examples/dlrm/train.h"
+#include "examples/clicks/bags.h"
 #include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/dlrm/tables.h"
@@ -22,6 +23,7 @@
 typedef struct dlrm_slot {
     clicks_batch batch;
     uint32_t first[FRUGAL_MAX_DEVICES + 1]; /* device d has samples first[d] to first[d + 1] - 1 */
+    clicks_bags *bags;                      /* bags[devices], their samples; NULL: each feature has one id */
     float rate;                             /* the share of the learning rates that the decay has left */
     int end;                                /* no step but the end: nothing follows */
 } dlrm_slot;
@@ -152,6 +154,7 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     device->end = &trainer->end[number];
     const dlrm_state *resumed = trainer->settings.resumed;
     device->dense = (dlrm_dense){.kind = trainer->settings.dense_optimizer,
+                                 .weight_decay = trainer->settings.dense_weight_decay,
                                  .power1 = resumed ? resumed->power1 : 1,
                                  .power2 = resumed ? resumed->power2 : 1};
 #ifdef TRAINING_CUDA
@@ -163,15 +166,24 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
 /* Frugal refuses these, too, but does not know what they come from. */
 static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    uint64_t keys = (uint64_t)settings->common.batch * settings->common.devices * settings->model.features;
+    uint32_t most = dlrm_most_keys(trainer->source.log);
+    uint64_t keys = (uint64_t)settings->common.batch * settings->common.devices * most;
     double rows = 0;
     for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
     if (keys > FRUGAL_MAX_KEYS)
         return program_fail(error,
-                            "%u devices, %u samples each and %u features make %llu keys a step; the limit is %d; "
-                            "use a smaller --batch",
-                            settings->common.devices, settings->common.batch, settings->model.features,
-                            (unsigned long long)keys, FRUGAL_MAX_KEYS);
+                            "%u devices, %u samples each and %u %s make %llu keys a step; the limit is %d; "
+                            "use a smaller --batch%s",
+                            settings->common.devices, settings->common.batch, most,
+                            clicks_has_bags(trainer->source.log) ? "ids a sample" : "features",
+                            (unsigned long long)keys, FRUGAL_MAX_KEYS,
+                            clicks_has_bags(trainer->source.log) ? ", or --most-ids" : "");
+    for (uint32_t d = 0; d < settings->common.devices && clicks_has_bags(trainer->source.log); d++)
+        if (settings->common.gpu[d])
+            return program_fail(error,
+                                "features with several ids a sample are pooled on host cores only, and --device gives "
+                                "device %u a GPU; leave it out, or give each feature one id",
+                                d);
     if (rows > FRUGAL_MAX_ROWS)
         return program_fail(error, "%u features have %.0f rows in all; the limit is %.0f; use fewer --rows",
                             settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
@@ -246,20 +258,33 @@ static void *dlrm_slot_memory(void *trainer, size_t bytes) {
     return processes_memory(((dlrm_trainer *)trainer)->processes, bytes);
 }
 
+/* The ring of slots. */
+static int dlrm_slots_open(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    const clicks *log = trainer->source.log;
+    uint32_t slots = settings->common.lookahead + 2, devices = settings->common.devices;
+    clicks_memory memory = {dlrm_slot_memory, trainer};
+    trainer->slot = processes_memory(trainer->processes, slots * sizeof *trainer->slot);
+    if (!trainer->slot) return program_fail(error, "out of memory");
+    for (dlrm_slot *slot = trainer->slot; slot < trainer->slot + slots; slot++) {
+        if (clicks_batch_open_in(&slot->batch, log, settings->common.batch * devices, &memory, error)) return -1;
+        if (!clicks_has_bags(log)) continue;
+        slot->bags = processes_memory(trainer->processes, devices * sizeof *slot->bags);
+        if (!slot->bags) return program_fail(error, "out of memory");
+        for (uint32_t d = 0; d < devices; d++)
+            if (clicks_bags_open_in(&slot->bags[d], log, settings->common.batch, &memory, error)) return -1;
+    }
+    return 0;
+}
+
 /* All that processes share, as the training begins or goes on. */
 static int dlrm_shared_open(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    uint32_t slots = settings->common.lookahead + 2, room = settings->common.batch * settings->common.devices;
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
-    clicks_memory memory = {dlrm_slot_memory, trainer};
     if (dlrm_dense_open(trainer, state, error) || dlrm_passes_open_for(trainer, error)) return -1;
     if (settings->resumed && dlrm_resume(trainer, state, error)) return -1;
     atomic_store(&trainer->run->loaded, trainer->announced);
-    trainer->slot = processes_memory(trainer->processes, slots * sizeof *trainer->slot);
-    if (!trainer->slot) return program_fail(error, "out of memory");
-    for (uint32_t i = 0; i < slots; i++)
-        if (clicks_batch_open_in(&trainer->slot[i].batch, trainer->source.log, room, &memory, error)) return -1;
-    return 0;
+    return dlrm_slots_open(trainer, error);
 }
 
 /* Attaches the devices of this process. */
@@ -467,11 +492,19 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
         atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
                               memory_order_relaxed); /* announce releases it */
     if (dlrm_passes_read(trainer->passes, &slot->batch, slot->first, &dlrm_loader_end(trainer)->error)) return -1;
+    for (uint32_t d = 0; d < settings->common.devices && slot->bags; d++)
+        clicks_bags_fill(&slot->bags[d], trainer->source.log, &slot->batch, slot->first[d], slot->first[d + 1]);
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
     double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
     atomic_store_explicit(&trainer->read_seconds, spent, memory_order_relaxed); /* a statistic, written only here */
     return 0;
+}
+
+/* Of the bags of one feature, of n samples. */
+static frugal_keys dlrm_bag_keys(const clicks_bags *bags, uint32_t feature, uint32_t n) {
+    const uint32_t *offsets = bags->offsets + (uint64_t)feature * n;
+    return (frugal_keys){.table = feature, .keys = bags->keys + offsets[0], .n = offsets[n] - offsets[0]};
 }
 
 static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uint32_t device, frugal_keys *segments) {
@@ -481,7 +514,9 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     uint32_t features = trainer->settings.model.features;
     for (uint32_t i = 0; i < features; i++)
         segments[i] =
-            (frugal_keys){.table = i, .keys = batch->ids + (uint64_t)i * batch->room + first, .n = end - first};
+            slot->bags
+                ? dlrm_bag_keys(&slot->bags[device], i, end - first)
+                : (frugal_keys){.table = i, .keys = batch->ids + (uint64_t)i * batch->room + first, .n = end - first};
     frugal_batch announcement = {.segments = segments, .n_segments = features};
     return frugal_announce(trainer->frugal[instance], device, trainer->announced + trainer->skipped, &announcement);
 }
@@ -564,11 +599,19 @@ static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t s
     return status;
 }
 
+/* Bags are filled when the step is announced, so Frugal reads them then; those behind the step's samples are empty. */
 static frugal_status dlrm_lookup(dlrm_device *device, uint64_t step) {
     dlrm_trainer *trainer = device->trainer;
+    const dlrm_slot *slot = dlrm_slot_of(trainer, step);
+    const clicks_bags *from = slot->bags ? &slot->bags[device->number] : NULL;
+    frugal_bags bags = {0};
     frugal_status status = FRUGAL_OK;
+    uint64_t frugal_step = step + trainer->skipped;
+    if (from)
+        bags = (frugal_bags){.n_bags = from->features * from->room, .offsets = from->offsets, .weights = from->weights};
     for (uint32_t i = 0; i < trainer->instances && !status; i++)
-        status = frugal_lookup(trainer->frugal[i], device->number, step + trainer->skipped, device->rows[i]);
+        status = from ? frugal_lookup_bags(trainer->frugal[i], device->number, frugal_step, &bags, device->rows[i])
+                      : frugal_lookup(trainer->frugal[i], device->number, frugal_step, device->rows[i]);
     return status;
 }
 
@@ -577,7 +620,7 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < trainer->instances && !status; i++) {
-        frugal_gradients gradients = {.grads = device->grads[i], .lr = lr};
+        frugal_gradients gradients = {.grads = device->grads[i], .lr = lr, .by_bag = trainer->slot->bags != NULL};
         status = frugal_update(trainer->frugal[i], device->number, step + trainer->skipped, lr < 0 ? NULL : &gradients);
     }
     return status;

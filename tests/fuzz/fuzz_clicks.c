@@ -19,6 +19,8 @@ static const char *const schemas[] = {
     "separator tab\nheader yes\nmissing ? NA\nid i\nlabel l one y yes zero n\nskip s\n",
     "separator ;\nmissing -\nid h hex rows 300\nid e last 2\nlabel l one a zero \";\"\nnumber m scale 3 -0.25\n",
     "separator space\nquotes no\nlabel l one 1 zero 0\nnumber x logbucket 0.1\nnumber y bucket 1000\n",
+    "label l one 1 zero 0\nid a bag bar weighted rows 9\nid b mean last 1\nid c bag ; with b\nid d\n",
+    "label l one 1 zero 0\nnumber x bucket 2\nid a bag comma hex\n",
 };
 enum { SCHEMAS = sizeof schemas / sizeof *schemas };
 
@@ -30,6 +32,14 @@ typedef struct second {
     char *id[MOST_SAMPLES][MOST_FEATURES]; /* its text; "" where there is none */
     int near[MOST_SAMPLES][MOST_FEATURES]; /* of a bucket: so near to the next that rounding decides */
     int no_header;
+    /* With bags: the ids of sample i are item[first[i]] to item[first[i + 1] - 1]. */
+    uint32_t first[MOST_SAMPLES + 1];
+    struct {
+        char *id;
+        uint32_t feature;
+        double weight;
+        int near;
+    } item[2 * MOST_SAMPLES];
 } second;
 
 static second *s;
@@ -107,6 +117,13 @@ static double given_on(clicks_transform transform, double x) {
     return transform == CLICKS_LOG ? (x < 0 ? -log1p(-x) : log1p(x)) : x;
 }
 
+/* An id of a sample with bags. */
+static void add_item(uint32_t feature, const char *id, double weight, int near) {
+    uint32_t at = s->first[s->n + 1]++;
+    assert_true(at < 2 * MOST_SAMPLES);
+    s->item[at].id = strdup(id), s->item[at].feature = feature, s->item[at].weight = weight, s->item[at].near = near;
+}
+
 static int read_number(const clicks_column *c, const char *field) {
     double x = *field ? strtod(field, NULL) : 0, value = given_on(c->transform, x);
     if (*field && (strlen(field) > 400 || !is_number(field) || !(fabs(x) <= FLT_MAX))) return -1;
@@ -119,10 +136,11 @@ static int read_number(const clicks_column *c, const char *field) {
     if (settings.ids == CLICKS_GIVEN && (!*field || bucket < 0 || bucket >= (double)c->rows)) return -1;
     s->id[s->n][c->feature] = *field ? text_of(bucket) : strdup("");
     s->near[s->n][c->feature] = fabs(exact - round(exact)) < 1e-9 * (1 + fabs(exact));
+    add_item(c->feature, s->id[s->n][c->feature], 1, s->near[s->n][c->feature]);
     return 0;
 }
 
-static int read_id(const clicks_column *c, const char *field) {
+static int read_one(const clicks_column *c, uint64_t rows, const char *field, double weight) {
     size_t n = strlen(field);
     if (c->last && n && n < c->last) return -1;
     if (c->last && n) field += n - c->last;
@@ -130,10 +148,67 @@ static int read_id(const clicks_column *c, const char *field) {
         const char *digits = c->hex ? "0123456789abcdefABCDEF" : "0123456789";
         if (!*field || field[strspn(field, digits)]) return -1;
         while (field[0] == '0' && field[1]) field++;
-        if (strlen(field) > 15 || strtoull(field, NULL, c->hex ? 16 : 10) >= c->rows) return -1;
+        if (strlen(field) > 15 || strtoull(field, NULL, c->hex ? 16 : 10) >= rows) return -1;
     }
-    s->id[s->n][c->feature] = strdup(field);
+    add_item(c->feature, field, weight, 0);
+    if (!c->several) s->id[s->n][c->feature] = strdup(field);
     return 0;
+}
+
+/* An id of a bag, which may have a weight; nothing but blanks is none. */
+static int read_item(const clicks_column *c, uint64_t rows, const char *text, size_t n) {
+    char item[MOST_SAMPLES + 1], *colon;
+    double weight = 1;
+    while (n && is_blank(*text)) text++, n--;
+    while (n && is_blank(text[n - 1])) n--;
+    if (!n) return 0;
+    memcpy(item, text, n);
+    item[n] = 0;
+    if (c->weighted) {
+        colon = strrchr(item, ':');
+        if (!colon || colon == item || strlen(colon + 1) > 400 || !is_number(colon + 1)) return -1;
+        weight = strtod(colon + 1, NULL);
+        if (!(fabs(weight) <= FLT_MAX)) return -1;
+        *colon = 0;
+    }
+    return read_one(c, rows, item, weight);
+}
+
+static int read_id(const clicks_column *c, uint64_t rows, const char *field) {
+    if (!c->several) return read_one(c, rows, field, 1);
+    for (;;) {
+        const char *stop = c->bag ? strchr(field, c->bag) : NULL;
+        if (read_item(c, rows, field, stop ? (size_t)(stop - field) : strlen(field))) return -1;
+        if (!stop) return 0;
+        field = stop + 1;
+    }
+}
+
+/* A line of label, and index:value or field:index:value. */
+static int read_indexed(const clicks_schema *schema, const char *line, size_t n) {
+    int words = 0;
+    for (size_t at = 0, end;; at = end, words++) {
+        while (at < n && is_blank(line[at])) at++;
+        if (at == n || line[at] == '#') return words ? 0 : -1;
+        for (end = at; end < n && !is_blank(line[end]);) end++;
+        char word[MOST_SAMPLES + 1] = {0}, *index = word;
+        clicks_column field = {.several = 1, .weighted = 1};
+        memcpy(word, line + at, end - at);
+        if (!words) {
+            s->label[s->n] = (float)holds(&schema->one, word);
+            if (!holds(&schema->one, word) && !holds(&schema->zero, word)) return -1;
+            continue;
+        }
+        if (schema->form == CLICKS_FIELDS) {
+            size_t digits = strspn(word, "0123456789"), zeros = strspn(word, "0");
+            if (!digits || word[digits] != ':' || digits - zeros > 4 || atoi(word) > 4094) return -1;
+            field.feature = (uint32_t)atoi(word);
+            index = word + digits + 1;
+        }
+        char *colon = strchr(index, ':');
+        if (!colon || colon == index || strchr(colon + 1, ':')) return -1;
+        if (read_item(&field, settings.rows, index, strlen(index))) return -1;
+    }
 }
 
 static void forget(uint64_t sample) {
@@ -142,6 +217,7 @@ static void forget(uint64_t sample) {
         s->id[sample][k] = NULL;
         s->near[sample][k] = 0;
     }
+    for (uint32_t i = s->first[sample]; i < s->first[sample + 1]; i++) free(s->item[i].id);
 }
 
 /* A sample; else -1. */
@@ -157,7 +233,8 @@ static int read_fields(const clicks_schema *schema, char **fields, int count) {
         }
         if (holds(&schema->missing, field)) field = "";
         if (c->kind == CLICKS_NUMBER && read_number(c, field)) return -1;
-        if (c->kind == CLICKS_ID && read_id(c, field)) return -1;
+        uint64_t rows = schema->columns[schema->feature_columns[c->feature]].rows;
+        if (c->kind == CLICKS_ID && read_id(c, rows, field)) return -1;
     }
     return 0;
 }
@@ -175,10 +252,12 @@ static void second_line(const clicks_schema *schema, uint64_t number, const char
     for (size_t i = 0; i < n; i++) blank = blank && is_blank(line[i]);
     if (blank && !header && n <= CLICKS_LONGEST_LINE) return;
     fields[0] = NULL;
-    int count = n > CLICKS_LONGEST_LINE || memchr(line, 0, n) ? -1 : split(schema, line, n, fields);
+    s->first[s->n + 1] = s->first[s->n];
+    int text = n <= CLICKS_LONGEST_LINE && !memchr(line, 0, n), dense = schema->form == CLICKS_DENSE;
+    int count = !text || !dense ? -1 : split(schema, line, n, fields);
     if (header)
         s->no_header = !is_header(schema, fields, count);
-    else if (count < 0 || read_fields(schema, fields, count)) {
+    else if (dense ? count < 0 || read_fields(schema, fields, count) : !text || read_indexed(schema, line, n)) {
         forget(s->n);
         if (!s->malformed++) s->first_malformed = number;
     } else
@@ -218,6 +297,44 @@ static uint64_t vocabulary_row(uint32_t k, const char *id, uint64_t prepared) {
     return 0;
 }
 
+/* The same of an id in a bag, which comes twice where it is twice in a sample. */
+static uint64_t vocabulary_row_of_item(uint32_t k, const char *id, uint64_t prepared) {
+    uint64_t row = 0;
+    uint32_t n = s->first[prepared];
+    for (uint32_t i = 0; i < n && *id; i++) {
+        int came = 0, before = 0;
+        const char *other = s->item[i].id;
+        if (s->item[i].feature != k || !*other) continue;
+        for (uint32_t j = 0; j < n; j++) {
+            int same = s->item[j].feature == k && !strcmp(s->item[j].id, other);
+            came += same, before += same && j < i;
+        }
+        row += !before && came > 1;
+        if (!strcmp(other, id)) return came > 1 ? row : 0;
+    }
+    return 0;
+}
+
+/* The ids of sample `at`, which is the batch's i-th. */
+static void check_items(const clicks *log, const clicks_schema *schema, const clicks_batch *batch, uint32_t i,
+                        uint64_t at, uint64_t prepared) {
+    assert_int_equal(batch->counts[i], s->first[at + 1] - s->first[at]);
+    for (uint32_t k = 0; k < batch->counts[i]; k++) {
+        size_t from = (size_t)i * batch->most + k;
+        uint32_t item = s->first[at] + k, feature = s->item[item].feature;
+        const char *id = s->item[item].id;
+        uint64_t row = clicks_hash(id, strlen(id)) % clicks_rows(log, feature);
+        int hex = schema->form == CLICKS_DENSE && schema->columns[schema->feature_columns[feature]].hex;
+        if (settings.ids == CLICKS_VOCABULARY) row = vocabulary_row_of_item(feature, id, prepared);
+        if (settings.ids == CLICKS_GIVEN) row = strtoull(id, NULL, hex ? 16 : 10);
+        assert_int_equal(batch->features[from], feature);
+        assert_true(batch->ids[from] < clicks_rows(log, feature));
+        if (!s->item[item].near) assert_int_equal(batch->ids[from], row);
+        double is = (double)batch->weights[from], must = s->item[item].weight;
+        if (!(fabs(is - must) <= 1e-6 * fabs(must) + 1e-40)) fail_msg("a weight is %.17g, not %.17g", is, must);
+    }
+}
+
 static uint64_t wanted_row(const clicks *log, const clicks_schema *schema, uint64_t i, uint32_t k, uint64_t prepared) {
     const char *id = s->id[i][k];
     const clicks_column *c = &schema->columns[schema->feature_columns[k]];
@@ -244,7 +361,8 @@ static void check_part(const clicks *log, const clicks_schema *schema, const cha
                 double is = batch.numbers[i * schema->n_numbers + k], must = s->number[at][k];
                 if (!(fabs(is - must) <= 1e-6 * (fabs(must) + 1))) fail_msg("a number is %.17g, not %.17g", is, must);
             }
-            for (uint32_t k = 0; k < schema->n_features; k++) {
+            if (batch.most) check_items(log, schema, &batch, i, at, prepared);
+            for (uint32_t k = 0; k < schema->n_features && !batch.most; k++) {
                 uint64_t row = batch.ids[(size_t)k * batch.room + i];
                 assert_true(row < clicks_rows(log, k));
                 if (!s->near[at][k]) assert_int_equal(row, wanted_row(log, schema, at, k, prepared));
@@ -266,7 +384,7 @@ static void check_strict(const char *path) {
     char wanted[64];
     strict.malformed = 0;
     if (clicks_open(&log, &strict, &error)) fail_msg("%s", error.text);
-    int status = clicks_count(log, path, &samples, NULL, &error);
+    int status = clicks_measure(log, path, &error) || clicks_count(log, path, &samples, NULL, &error);
     snprintf(wanted, sizeof wanted, "line %" PRIu64 ": ", s->first_malformed);
     if (status && strchr(error.text, '\n')) fail_msg("not one line: %s", error.text);
     if (s->no_header)
@@ -292,6 +410,7 @@ static void check(const clicks_schema *schema, const char *path, unsigned choice
     if (clicks_open(&log, &settings, &error)) fail_msg("%s", error.text);
     check_strict(path);
     if (!s->no_header) {
+        if (clicks_measure(log, path, &error)) fail_msg("not measured: %s", error.text);
         if (clicks_count(log, path, &samples, NULL, &error)) fail_msg("not counted: %s", error.text);
         assert_int_equal(samples, s->n);
         uint64_t prepared = s->n - first; /* rounding may number ids otherwise */
@@ -315,20 +434,23 @@ const unsigned fuzz_inputs = 2000;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const clicks_ids ids[] = {CLICKS_HASH, CLICKS_GIVEN, CLICKS_VOCABULARY, CLICKS_HASH};
     static const clicks_format formats[] = {CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU};
+    static const clicks_format indexed[] = {CLICKS_LIBSVM, CLICKS_LIBFFM};
     char path[128], schema_path[128];
     program_error error;
     clicks_schema schema;
     if (size < 2 || size > MOST_SAMPLES) return 0;
     if (!s) s = calloc(1, sizeof *s);
-    unsigned format = data[0] % (3 + SCHEMAS), choice = data[1];
+    unsigned format = data[0] % (3 + SCHEMAS + 2), choice = data[1];
     snprintf(path, sizeof path, "%s/log", fuzz_folder());
     snprintf(schema_path, sizeof schema_path, "%s/schema", fuzz_made);
-    settings = (clicks_settings){.format = format < 3 ? formats[format] : CLICKS_SCHEMA,
+    settings = (clicks_settings){.format = format < 3             ? formats[format]
+                                           : format < 3 + SCHEMAS ? CLICKS_SCHEMA
+                                                                  : indexed[format - 3 - SCHEMAS],
                                  .ids = ids[choice & 3],
                                  .rows = 1000,
                                  .threshold = 2,
                                  .malformed = UINT64_MAX};
-    if (format >= 3) {
+    if (settings.format == CLICKS_SCHEMA) {
         fuzz_write("schema", schemas[format - 3], strlen(schemas[format - 3]));
         settings.schema = schema_path;
         if (clicks_schema_read(&schema, schema_path, &error)) fail_msg("%s", error.text);

@@ -9,73 +9,6 @@
 #include "examples/clicks/number.h"
 #include "fuzz.h"
 
-/* ---- Written out ---------------------------------------------------------------------------------------- */
-
-typedef struct text {
-    char *at;
-    size_t n, room;
-} text;
-
-static void put(text *t, const char *word) {
-    size_t n = strlen(word);
-    assert_true(t->n + n < t->room);
-    memcpy(t->at + t->n, word, n + 1);
-    t->n += n;
-}
-
-/* In quotes wherever it can be: never a keyword, then. */
-static void put_word(text *t, const char *word) {
-    int quoted = !strchr(word, '"');
-    put(t, quoted ? " \"" : " ");
-    put(t, word);
-    if (quoted) put(t, "\"");
-}
-
-static void put_number(text *t, const char *before, double x) {
-    char number[64];
-    snprintf(number, sizeof number, "%s%.17g", before, x);
-    put(t, number);
-}
-
-static void put_whole(text *t, const char *before, uint64_t n) {
-    char number[64];
-    snprintf(number, sizeof number, "%s%" PRIu64, before, n);
-    if (n) put(t, number);
-}
-
-static void put_texts(text *t, const char *before, const clicks_texts *texts) {
-    if (texts->n) put(t, before);
-    for (uint32_t i = 0; i < texts->n; i++) put_word(t, texts->text[i].at);
-}
-
-static void put_column(text *t, const clicks_schema *schema, const clicks_column *c) {
-    static const char *const kinds[] = {"skip", "label", "number", "id"};
-    put(t, kinds[c->kind]);
-    put_word(t, c->name.at);
-    if (c->kind == CLICKS_LABEL) put_texts(t, " one", &schema->one), put_texts(t, " zero", &schema->zero);
-    if (c->transform == CLICKS_LOG) put(t, " log");
-    if (c->transform == CLICKS_SCALE) put_number(t, " scale ", c->subtract), put_number(t, " ", c->divide);
-    if (c->width > 0) put_number(t, c->bucket == CLICKS_LOG ? " logbucket " : " bucket ", c->width);
-    put_whole(t, " rows ", c->rows);
-    put_whole(t, " last ", c->last);
-    if (c->hex) put(t, " hex");
-    put(t, "\n");
-}
-
-static text written(const clicks_schema *schema) {
-    text t = {.room = 4096 + 256 * (size_t)schema->n_columns + 4096};
-    char separator[] = {schema->separator, 0};
-    t.at = malloc(t.room);
-    put(&t, "separator");
-    put_word(&t, separator);
-    put(&t, schema->header ? "\nheader yes\n" : "\nheader no\n");
-    put(&t, schema->quotes ? "quotes yes\n" : "quotes no\n");
-    put_texts(&t, "missing", &schema->missing);
-    put(&t, "\n");
-    for (uint32_t i = 0; i < schema->n_columns; i++) put_column(&t, schema, &schema->columns[i]);
-    return t;
-}
-
 /* ---- Compared ------------------------------------------------------------------------------------------- */
 
 static int is_near(double a, double b) {
@@ -100,6 +33,8 @@ static void check_same(const clicks_schema *a, const clicks_schema *b) {
         assert_true(is_near(x->divide, y->divide) && is_near(x->width, y->width));
         assert_true(x->rows == y->rows && x->last == y->last && x->hex == y->hex);
         assert_true(x->number == y->number && x->feature == y->feature);
+        assert_true(x->several == y->several && x->weighted == y->weighted && x->mean == y->mean);
+        assert_true(x->bag == y->bag && x->with == y->with);
     }
 }
 
@@ -112,7 +47,11 @@ static void check_promises(const clicks_schema *schema) {
         assert_true(c->name.n && c->name.n <= CLICKS_LONGEST_TEXT && strlen(c->name.at) == c->name.n);
         labels += c->kind == CLICKS_LABEL;
         if (c->kind == CLICKS_NUMBER) assert_int_equal(c->number, numbers++);
-        if (c->kind == CLICKS_ID || c->width > 0) {
+        if (c->with) {
+            const clicks_column *other = &schema->columns[c->with - 1];
+            assert_true(other < c && other->kind == CLICKS_ID && other->several && !other->with && !c->mean);
+            assert_int_equal(c->feature, other->feature);
+        } else if (c->kind == CLICKS_ID || c->width > 0) {
             assert_int_equal(schema->feature_columns[features], i);
             assert_int_equal(c->feature, features++);
         }
@@ -125,10 +64,19 @@ static void check_promises(const clicks_schema *schema) {
 
 static void read_line(clicks_schema *schema, int given, const char *log, size_t n) {
     float label = 7, *numbers = malloc((schema->n_numbers + 1) * sizeof *numbers);
-    uint64_t *ids = malloc(schema->n_features * sizeof *ids);
+    size_t most = schema->n_columns + n; /* ids of the line */
+    uint64_t *ids = malloc(most * sizeof *ids);
+    uint32_t *features = malloc(most * sizeof *features), count = 0;
+    float *weights = malloc(most * sizeof *weights);
     char *copy = malloc(n + 1);
     clicks_line line = {.schema = schema, .given = given};
-    clicks_sample sample = {.label = &label, .numbers = numbers, .ids = ids, .stride = 1};
+    clicks_sample sample = {.label = &label,
+                            .numbers = numbers,
+                            .ids = ids,
+                            .stride = 1,
+                            .features = features,
+                            .count = &count,
+                            .weights = weights};
     for (uint32_t i = 0; i < schema->n_columns; i++)
         if (!schema->columns[i].rows) schema->columns[i].rows = 100;
     for (uint32_t k = 0; k < schema->n_features; k++) ids[k] = UINT64_MAX;
@@ -138,12 +86,19 @@ static void read_line(clicks_schema *schema, int given, const char *log, size_t 
     memcpy(copy, log, n);
     assert_int_equal(status, clicks_line_read(&line, copy, n, &sample)); /* a sample is one whoever asks */
     if (!status) assert_true(label == 0 || label == 1);
-    for (uint32_t k = 0; k < schema->n_features && given && !status; k++)
+    assert_true(count <= most);
+    for (uint32_t i = 0; i < count && !status; i++) {
+        const clicks_column *c = &schema->columns[schema->feature_columns[features[i]]];
+        assert_true(features[i] < schema->n_features && fabsf(weights[i]) <= FLT_MAX && (!given || ids[i] < c->rows));
+    }
+    for (uint32_t k = 0; k < schema->n_features && given && !status && !schema->bags; k++)
         assert_true(ids[k] < schema->columns[schema->feature_columns[k]].rows);
     memcpy(copy, log, n);
     clicks_line_header(&line, copy, n);
     free(numbers);
     free(ids);
+    free(features);
+    free(weights);
     free(copy);
 }
 
@@ -181,14 +136,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     check_promises(&schema);
-    text out = written(&schema);
-    if (clicks_schema_parse(&again, "again", out.at, out.n, &error)) fail_msg("%s in:\n%s", error.text, out.at);
+    char *text;
+    size_t written;
+    FILE *out = open_memstream(&text, &written);
+    clicks_schema_write(&schema, out);
+    fclose(out);
+    if (clicks_schema_parse(&again, "again", text, written, &error)) fail_msg("%s in:\n%s", error.text, text);
     check_same(&schema, &again);
     if (log && !memchr(log + 3, '\n', rest)) {
         read_line(&schema, 0, log + 3, rest);
         read_line(&schema, 1, log + 3, rest);
     }
-    free(out.at);
+    free(text);
     clicks_schema_free(&schema);
     clicks_schema_free(&again);
     return 0;

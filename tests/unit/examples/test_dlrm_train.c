@@ -214,7 +214,7 @@ static void compare(scene *s) {
         if (!(fabs(s->losses[i] - losses[i]) <= 1e-4 * losses[i]))
             fail_msg("step %d: the loss is %.9g, the reference's %.9g", (int)i, s->losses[i], losses[i]);
     assert_true(losses[STEPS - 1] < losses[0]);
-    dlrm_held_out held_out = {.log = s->log, .first = STEPS * BATCH, .end = UINT64_MAX};
+    dlrm_samples held_out = {.log = s->log, .first = STEPS * BATCH, .end = UINT64_MAX};
     assert_works(dlrm_evaluate(s->trainer, &held_out, 2, &never, &metrics, &error));
     assert_int_equal(metrics.samples, HELD_OUT);
     double expected = reference_auc(s);

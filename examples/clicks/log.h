@@ -1,0 +1,19 @@
+/* What a log is, for the sources of this folder. Others see clicks.h alone. */
+#ifndef CLICKS_LOG_H
+#define CLICKS_LOG_H
+
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/generate.h"
+#include "examples/clicks/ids.h"
+#include "examples/clicks/schema.h"
+
+struct clicks {
+    clicks_settings settings;
+    clicks_schema schema;
+    clicks_planted planted;          /* CLICKS_GENERATED */
+    clicks_vocabulary *vocabularies; /* vocabularies[features]; CLICKS_VOCABULARY */
+    uint32_t most_ids;               /* with bags; 0: not known yet */
+    int prepared;
+};
+
+#endif

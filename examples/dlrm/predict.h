@@ -1,0 +1,10 @@
+/* dlrm --predict LOG --load DIR: the probability of a click for each sample of a log, by a model that was saved. */
+#ifndef DLRM_PREDICT_H
+#define DLRM_PREDICT_H
+
+/* Is this such a command line? */
+int dlrm_predicts(int argc, char **argv);
+/* The whole program; its exit status. */
+int dlrm_predict_run(int argc, char **argv);
+
+#endif
