@@ -11,8 +11,8 @@
  * shuffle, source and others beside it), auc. In examples/common, what the programs share: course (a program that
  * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
  * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
- * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the
- * best evaluation), options, program, vector.h.
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity),
+ * best (the best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
