@@ -6,7 +6,7 @@
 
 #include "tests/reference.h"
 
-enum { REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM };
+enum { REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM, REFERENCE_DCN };
 
 /* Layers by their widths, the first of them the input's: width[0 .. n]. */
 typedef struct reference_mlp {
@@ -18,11 +18,16 @@ typedef struct reference_dlrm {
     int kind;
     uint32_t numbers, features, dim;
     reference_mlp bottom, top; /* bottom.n is 0 where there is none */
-    uint64_t parameters;       /* their number: bottom, top, linear; of a layer weight[out][in], bias[out] */
+    uint32_t cross;            /* cross layers */
+    uint64_t parameters;       /* their number: bottom, top, linear or cross; of a layer weight[out][in], bias[out] */
     double nearest;            /* of the last sample: the smallest |x| that went into a relu */
 } reference_dlrm;
 
-/* Hidden widths, as in examples/dlrm/model.h. */
+static inline int reference_has_linear(const reference_dlrm *m) {
+    return m->kind == REFERENCE_WIDE_DEEP || m->kind == REFERENCE_DEEPFM;
+}
+
+/* Hidden widths, as in examples/dlrm/model.h. Of REFERENCE_DCN, reference_cross_open follows. */
 static inline void reference_dlrm_open(reference_dlrm *m, int kind, uint32_t numbers, uint32_t features, uint32_t dim,
                                        uint32_t n_bottom, const uint32_t *bottom, uint32_t n_top, const uint32_t *top) {
     int has_bottom = kind == REFERENCE_DLRM && numbers;
@@ -37,11 +42,16 @@ static inline void reference_dlrm_open(reference_dlrm *m, int kind, uint32_t num
     m->top.width[0] = kind == REFERENCE_DLRM ? (has_bottom ? dim : 0) + pairs : numbers + features * dim;
     for (uint32_t i = 0; i < n_top; i++) m->top.width[i + 1] = top[i];
     m->top.width[n_top + 1] = 1;
-    m->parameters = kind == REFERENCE_DLRM ? 0 : numbers;
+    m->parameters = reference_has_linear(m) ? numbers : 0;
     const reference_mlp *mlp[] = {&m->bottom, &m->top};
     for (int i = 0; i < 2; i++)
         for (uint32_t l = 0; l < mlp[i]->n; l++)
             m->parameters += (mlp[i]->width[l] + 1) * (uint64_t)mlp[i]->width[l + 1];
+}
+
+static inline void reference_cross_open(reference_dlrm *m, uint32_t layers) {
+    m->cross = layers;
+    m->parameters += (2 * (uint64_t)layers + 1) * m->top.width[0];
 }
 
 static inline uint64_t reference_mlp_parameters(const reference_mlp *mlp) {
@@ -147,12 +157,47 @@ static inline void reference_top_input_back(const reference_dlrm *m, const refer
             }
 }
 
-/* The sum of the linear part and the factorization machine. With `out` also their slopes times `slope`, which are added
- * for rows and set for the others. */
+/* Deep & Cross: x_{l+1} = x_0 (x_l . w_l) + b_l + x_l, and x_L . out. With `o` also the slopes times `slope`, which are
+ * added. p, dp: w[L][width], b[L][width], out[width]. NaN: no memory. */
+static inline double reference_cross(const reference_dlrm *m, const double *p, const reference_sample *s, double slope,
+                                     double *dp, const reference_slopes *o) {
+    uint32_t width = m->top.width[0], layers = m->cross;
+    double *x = calloc((uint64_t)(layers + 4) * width, sizeof *x), sum = 0;
+    if (!x) return NAN;
+    double *last = x + (uint64_t)layers * width, *d = last + width, *d0 = d + width;
+    for (uint32_t j = 0; j < width; j++) x[j] = j < m->numbers ? s->numbers[j] : s->rows[j - m->numbers];
+    for (uint32_t l = 0; l < layers; l++) {
+        double dot = 0, *from = x + (uint64_t)l * width;
+        for (uint32_t j = 0; j < width; j++) dot += from[j] * p[l * width + j];
+        for (uint32_t j = 0; j < width; j++) from[width + j] = x[j] * dot + p[(layers + l) * width + j] + from[j];
+    }
+    for (uint32_t j = 0; j < width; j++) sum += last[j] * p[2 * layers * width + j];
+    for (uint32_t j = 0; j < width && o; j++) {
+        d[j] = slope * p[2 * layers * width + j];
+        dp[2 * layers * width + j] += slope * last[j];
+    }
+    for (uint32_t l = layers; l-- > 0 && o;) {
+        double dot = 0, ddot = 0, *from = x + (uint64_t)l * width;
+        for (uint32_t j = 0; j < width; j++) dot += from[j] * p[l * width + j], ddot += d[j] * x[j];
+        for (uint32_t j = 0; j < width; j++) {
+            dp[(layers + l) * width + j] += d[j];
+            dp[l * width + j] += ddot * from[j];
+            d0[j] += d[j] * dot;
+            d[j] += ddot * p[l * width + j];
+        }
+    }
+    for (uint32_t j = m->numbers; j < width && o; j++) o->rows[j - m->numbers] += d0[j] + d[j];
+    free(x);
+    return sum;
+}
+
+/* The sum of the linear part and the factorization machine, or that of the cross layers. With `out` also their slopes
+ * times `slope`, which are added for rows and parameters and set for linear rows. */
 static inline double reference_wide(const reference_dlrm *m, const double *linear, const reference_sample *s,
                                     double slope, double *to_linear, const reference_slopes *out) {
     double sum = 0;
     if (m->kind == REFERENCE_DLRM) return 0;
+    if (m->kind == REFERENCE_DCN) return reference_cross(m, linear, s, slope, to_linear, out);
     for (uint32_t i = 0; i < m->numbers; i++) {
         sum += linear[i] * s->numbers[i];
         if (out) to_linear[i] += slope * s->numbers[i];
@@ -243,7 +288,7 @@ static inline double reference_training_device(reference_training *t, const refe
         for (uint32_t f = 0; f < m->features; f++) {
             uint64_t id = b->ids[(uint64_t)f * b->n + i];
             for (uint32_t k = 0; k < m->dim; k++) rows[f * m->dim + k] = (double)t->rows.weights[id * m->dim + k];
-            if (m->kind != REFERENCE_DLRM) linear[f] = (double)t->linear.weights[id];
+            if (reference_has_linear(m)) linear[f] = (double)t->linear.weights[id];
         }
         double logit;
         reference_sample sample = {numbers, rows, linear, (double)b->labels[i]};
@@ -277,7 +322,7 @@ static inline double reference_training_step(reference_training *t, uint64_t ste
         loss += reference_training_device(t, &samples[d], batch, grads[d], grads[d] + (uint64_t)n * m->dim);
     }
     reference_step(&t->rows, step, lr, rows);
-    if (m->kind != REFERENCE_DLRM) reference_step(&t->linear, step, lr, linear);
+    if (reference_has_linear(m)) reference_step(&t->linear, step, lr, linear);
     for (uint64_t i = 0; i < m->parameters; i++) {
         double g = t->gradient[i];
         t->state[i] += g * g;

@@ -279,6 +279,15 @@ void clicks_batch_close(clicks_batch *batch) {
     *batch = (clicks_batch){0};
 }
 
+clicks_batch clicks_batch_rest(const clicks *log, const clicks_batch *batch, uint32_t at) {
+    clicks_batch rest = *batch;
+    size_t ids = batch->most ? (size_t)at * batch->most : at;
+    rest.n = 0;
+    rest.labels += at, rest.numbers += (size_t)at * log->schema.n_numbers, rest.truth += at, rest.ids += ids;
+    if (batch->most) rest.counts += at, rest.features += ids, rest.weights += ids;
+    return rest;
+}
+
 static clicks_sample clicks_batch_sample(const clicks *log, clicks_batch *batch, uint32_t i) {
     size_t at = (size_t)i * batch->most;
     if (batch->most)

@@ -130,6 +130,8 @@ typedef struct clicks_memory {
 int clicks_batch_open_in(clicks_batch *batch, const clicks *log, uint32_t room, const clicks_memory *memory,
                          program_error *error);
 void clicks_batch_close(clicks_batch *batch);
+/* The batch from its sample `at` on, in the same memory; n is 0. */
+clicks_batch clicks_batch_rest(const clicks *log, const clicks_batch *batch, uint32_t at);
 
 /* A pass over samples [first, end) of one log; samples are numbered from 0, and lines that are no samples have no
  * number. A reader is for one thread at a time; several readers may be used at the same time. */

@@ -75,27 +75,12 @@ void clicks_shuffle_bytes(clicks_shuffle *shuffle, uint64_t pass, uint64_t n, co
 
 /* ---- Samples ------------------------------------------------------------------------------------------- */
 
-/* The batch from its sample `at` on. */
-static clicks_batch clicks_shuffle_rest(const clicks_shuffle *shuffle, const clicks_batch *batch, uint32_t at) {
-    clicks_batch rest = {.room = batch->room,
-                         .labels = batch->labels + at,
-                         .numbers = batch->numbers + (size_t)at * clicks_numbers(shuffle->desc.log),
-                         .ids = batch->ids + (size_t)at * (batch->most ? batch->most : 1),
-                         .truth = batch->truth + at,
-                         .most = batch->most};
-    if (!rest.most) return rest;
-    rest.counts = batch->counts + at;
-    rest.features = batch->features + (size_t)at * rest.most;
-    rest.weights = batch->weights + (size_t)at * rest.most;
-    return rest;
-}
-
 /* Reads up to `most` samples more of the block that is not dealt out. */
 static int clicks_shuffle_fill(clicks_shuffle *shuffle, uint32_t most, program_error *error) {
     clicks_batch *block = &shuffle->block[!shuffle->dealt];
     if (most > shuffle->desc.block - block->n) most = shuffle->desc.block - block->n;
     while (most && !shuffle->ended) {
-        clicks_batch rest = clicks_shuffle_rest(shuffle, block, block->n);
+        clicks_batch rest = clicks_batch_rest(shuffle->desc.log, block, block->n);
         if (clicks_reader_read(shuffle->reader, most, &rest, error)) return -1;
         shuffle->ended = rest.n == 0;
         block->n += rest.n;
@@ -114,13 +99,11 @@ static int clicks_shuffle_turn(clicks_shuffle *shuffle, program_error *error) {
     return 0;
 }
 
-/* The bags of sample i of `to` become those of sample j of `from`. */
-static void clicks_shuffle_move_bags(const clicks_batch *to, uint32_t i, const clicks_batch *from, uint32_t j) {
-    size_t n = from->counts[j], at = (size_t)i * to->most, was = (size_t)j * from->most;
-    to->counts[i] = from->counts[j];
-    memcpy(to->ids + at, from->ids + was, n * sizeof *to->ids);
-    memcpy(to->features + at, from->features + was, n * sizeof *to->features);
-    memcpy(to->weights + at, from->weights + was, n * sizeof *to->weights);
+static void clicks_shuffle_copy_bags(const clicks_batch *from, size_t i, const clicks_batch *to, size_t at) {
+    uint32_t n = to->counts[at] = from->counts[i];
+    memcpy(to->ids + at * to->most, from->ids + i * from->most, n * sizeof *to->ids);
+    memcpy(to->features + at * to->most, from->features + i * from->most, n * sizeof *to->features);
+    memcpy(to->weights + at * to->most, from->weights + i * from->most, n * sizeof *to->weights);
 }
 
 /* Appends the next n samples of the block to the batch. */
@@ -129,12 +112,12 @@ static void clicks_shuffle_deal(clicks_shuffle *shuffle, uint32_t n, clicks_batc
     const clicks_batch *block = &shuffle->block[shuffle->dealt];
     const uint32_t *order = shuffle->order + shuffle->at;
     uint32_t numbers = clicks_numbers(log), features = clicks_features(log);
-    clicks_batch to = clicks_shuffle_rest(shuffle, batch, batch->n);
+    clicks_batch to = clicks_batch_rest(log, batch, batch->n);
     for (uint32_t i = 0; i < n; i++) {
         to.labels[i] = block->labels[order[i]];
         memcpy(to.numbers + (size_t)i * numbers, block->numbers + (size_t)order[i] * numbers, numbers * sizeof(float));
-        if (to.most) clicks_shuffle_move_bags(&to, i, block, order[i]);
     }
+    for (uint32_t i = 0; i < n && to.most; i++) clicks_shuffle_copy_bags(block, order[i], &to, i);
     for (size_t k = 0; k < features && !to.most; k++)
         for (uint32_t i = 0; i < n; i++) to.ids[k * to.room + i] = block->ids[k * block->room + order[i]];
     shuffle->at += n;

@@ -54,6 +54,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     fprintf(lines, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
     dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
     dlrm_describe_widths("top", model->top, model->n_top, lines);
+    if (model->kind == DLRM_DCN) fprintf(lines, "--cross-layers %u\n", model->n_cross);
     fprintf(lines, "--batch %u\n--shuffle %" PRIu32 "\n", common->batch, train->shuffle);
     training_describe(common, lines);
     if (train->placing) placing_describe(train->placing, lines);

@@ -4,15 +4,15 @@
  *     dlrm --generate                               the same on a generated log, whose best AUC is known
  *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
- * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
- * CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense layers),
- * deal (samples to devices by parts), state and describe (for checkpoints), score and eval (how well samples are
- * predicted), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate,
+ * Here: options (the command line), model and cross (the mathematics), dlrm_cuda (the same on a GPU, where it is built
+ * with CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense
+ * layers), deal (samples to devices by parts), state and describe (for checkpoints), score and eval (how well samples
+ * are predicted), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate,
  * shuffle, source and others beside it), auc. In examples/common, what the programs share: course (a program that
  * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
  * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
- * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity),
- * best (the best evaluation), options, program, vector.h.
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best
+ * (the best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"

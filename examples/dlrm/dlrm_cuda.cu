@@ -3,6 +3,7 @@
  *
  *   layers     cuBLAS; bias and relu, relu's mask, bias' gradients: a thread a number, a block 32 columns
  *   pairs      tiles of 32 x 32 in shared memory, as for a matrix product; the same for their gradients
+ *   cross      a warp a sample: a cross layer, and its gradients
  *   logits     a warp a sample: linear part, factorization machine, loss and its slope
  *   total      one block: the loss
  */
@@ -33,6 +34,7 @@ typedef struct dlrm_view {
     size_t stride, pairs_at; /* where in them the pairs begin */
     float *bottom_gradient;  /* [n][dim] */
     float *sum;              /* of rows: [n][dim] */
+    float *cross;            /* dcn: [n], the cross layers' part of the logit */
     float *logit, *slope, *loss;
 } dlrm_view;
 
@@ -212,6 +214,54 @@ static __global__ void dlrm_linear_back_kernel(dlrm_view v) {
         v.linear_gradients[i] = v.slope[i % v.n];
 }
 
+/* ---- Cross layers ---------------------------------------------------------------------------------------- */
+
+/* One of them. Matrices are [n][width of the top's input]. */
+typedef struct dlrm_cross_layer {
+    const float *x, *weight, *bias;
+    float *product, *to; /* product[n]; to NULL: the product alone */
+    float *gradient;     /* of what comes out; becomes that of what comes in */
+    float *slope;        /* [n]: of the products */
+    int first;           /* x is x_0 */
+} dlrm_cross_layer;
+
+/* The sum over the lanes, for all of them. */
+static __device__ float dlrm_warp_total(float value) {
+    return __shfl_sync(PROGRAM_ALL_LANES, program_warp_sum(value), 0);
+}
+
+static __global__ void dlrm_cross_kernel(dlrm_view v, dlrm_cross_layer c) {
+    size_t sample = dlrm_first() / 32, at = sample * v.stride;
+    uint32_t lane = threadIdx.x % 32;
+    if (sample >= v.n) return; /* a whole warp */
+    float sum = 0;
+    for (size_t k = lane; k < v.stride; k += 32) sum += c.x[at + k] * c.weight[k];
+    sum = dlrm_warp_total(sum);
+    if (!lane) c.product[sample] = sum;
+    for (size_t k = lane; k < v.stride && c.to; k += 32) c.to[at + k] = v.in[at + k] * sum + c.bias[k] + c.x[at + k];
+}
+
+/* The gradient of the last layer's output. */
+static __global__ void dlrm_cross_begin_kernel(dlrm_view v, const float *out, float *gradient) {
+    for (size_t i = dlrm_first(); i < v.n * v.stride; i += dlrm_threads())
+        gradient[i] = v.slope[i / v.stride] * out[i % v.stride];
+}
+
+static __global__ void dlrm_cross_back_kernel(dlrm_view v, dlrm_cross_layer c) {
+    size_t sample = dlrm_first() / 32, at = sample * v.stride;
+    uint32_t lane = threadIdx.x % 32;
+    if (sample >= v.n) return; /* a whole warp */
+    float slope = 0, product = c.product[sample];
+    for (size_t k = lane; k < v.stride; k += 32) slope += c.gradient[at + k] * v.in[at + k];
+    slope = dlrm_warp_total(slope);
+    if (!lane) c.slope[sample] = slope;
+    for (size_t k = lane; k < v.stride; k += 32) {
+        float g = c.gradient[at + k], before = g + slope * c.weight[k];
+        c.gradient[at + k] = before;
+        v.in_gradient[at + k] += product * g + (c.first ? before : 0.0f);
+    }
+}
+
 /* ---- Logits and losses ----------------------------------------------------------------------------------- */
 
 /* A lane's share of the linear part and of the factorization machine. weight[numbers]: the linear part's. */
@@ -237,9 +287,10 @@ static __global__ void dlrm_logits_kernel(dlrm_view v, const float *weight) {
     size_t sample = dlrm_first() / 32;
     uint32_t lane = threadIdx.x % 32;
     if (sample >= v.n) return; /* a whole warp */
-    float wide = v.kind == DLRM_DLRM ? 0.0f : program_warp_sum(dlrm_wide(&v, weight, sample, lane));
+    int linear = v.kind == DLRM_WIDE_DEEP || v.kind == DLRM_DEEPFM;
+    float wide = linear ? program_warp_sum(dlrm_wide(&v, weight, sample, lane)) : 0.0f;
     if (lane) return;
-    float x = v.logit[sample] + wide, y = v.label[sample];
+    float x = v.logit[sample] + (v.kind == DLRM_DCN ? v.cross[sample] : wide), y = v.label[sample];
     float small = expf(-fabsf(x)), inverse = 1.0f / (1.0f + small);
     v.loss[sample] = ((x < 0.0f ? 0.0f : x) - y * x) + log1pf(small);
     v.slope[sample] = v.scale * ((x < 0.0f ? small * inverse : inverse) - y);
@@ -294,6 +345,8 @@ struct dlrm_cuda {
     dlrm_cuda_mlp bottom, top;
     float *scratch[2]; /* [samples][widest layer] */
     float *rows, *linear;
+    /* x_1 and on [n_cross][samples][width], products [n_cross][samples], the others as in dlrm_cross_layer. */
+    float *cross_x, *cross_products, *cross_gradient, *cross_slope;
     dlrm_view view; /* what is the same for all steps */
 };
 
@@ -385,6 +438,13 @@ static int dlrm_cuda_take_tables(dlrm_cuda *cuda, program_error *error) {
         return -1;
     if (dlrm_has_linear(model) && (dlrm_cuda_take(cuda, &cuda->linear, model->features * floats, 0, error) ||
                                    dlrm_cuda_take(cuda, &v->linear_gradients, model->features * floats, 0, error)))
+        return -1;
+    if (model->kind == DLRM_DCN &&
+        (dlrm_cuda_take(cuda, &cuda->cross_x, model->n_cross * v->stride * floats, 0, error) ||
+         dlrm_cuda_take(cuda, &cuda->cross_products, model->n_cross * floats, 0, error) ||
+         dlrm_cuda_take(cuda, &cuda->cross_gradient, v->stride * floats, 0, error) ||
+         dlrm_cuda_take(cuda, &cuda->cross_slope, floats, 0, error) ||
+         dlrm_cuda_take(cuda, &v->cross, floats, 0, error)))
         return -1;
     return model->kind == DLRM_DEEPFM ? dlrm_cuda_take(cuda, &v->sum, model->dim * floats, 0, error) : 0;
 }
@@ -583,6 +643,38 @@ static dlrm_view dlrm_cuda_view(const dlrm_cuda *cuda, uint64_t step, uint32_t b
     return v;
 }
 
+/* Layer l, or behind the last one the product with `out`. */
+static dlrm_cross_layer dlrm_cuda_cross_layer(const dlrm_cuda *cuda, const dlrm_view *v, uint32_t l) {
+    uint32_t layers = cuda->model.n_cross;
+    size_t width = v->stride, matrix = (size_t)cuda->samples * width;
+    const float *weights = cuda->parameters + cuda->layers.cross;
+    dlrm_cross_layer c;
+    c.x = l ? cuda->cross_x + (l - 1) * matrix : v->in;
+    c.weight = weights + (l < layers ? l : 2 * (size_t)layers) * width;
+    c.bias = weights + (layers + (size_t)l) * width;
+    c.product = l < layers ? cuda->cross_products + (size_t)l * cuda->samples : v->cross;
+    c.to = l < layers ? cuda->cross_x + l * matrix : NULL;
+    c.gradient = cuda->cross_gradient;
+    c.slope = cuda->cross_slope;
+    c.first = l == 0;
+    return c;
+}
+
+static void dlrm_cuda_cross_back(const dlrm_cuda *cuda, const dlrm_view *v) {
+    uint32_t layers = cuda->model.n_cross, width = (uint32_t)v->stride, blocks = (v->n + DLRM_WARPS - 1) / DLRM_WARPS;
+    float *out = cuda->gradient + cuda->layers.cross, *biases = out + layers * v->stride;
+    dlrm_cross_layer c = dlrm_cuda_cross_layer(cuda, v, layers);
+    dlrm_cuda_column_sums(cuda, v->n, width, c.x, v->slope, biases + layers * v->stride);
+    FRUGAL_LAUNCH(dlrm_cross_begin_kernel, dlrm_blocks(v->n * v->stride), DLRM_BLOCK, cuda->gpu.stream, *v, c.weight,
+                  cuda->cross_gradient);
+    for (uint32_t l = layers; l-- > 0;) {
+        c = dlrm_cuda_cross_layer(cuda, v, l);
+        dlrm_cuda_column_sums(cuda, v->n, width, c.gradient, NULL, biases + l * v->stride);
+        FRUGAL_LAUNCH(dlrm_cross_back_kernel, blocks, DLRM_BLOCK, cuda->gpu.stream, *v, c);
+        dlrm_cuda_column_sums(cuda, v->n, width, c.x, c.slope, out + l * v->stride);
+    }
+}
+
 /* From rows and numbers to the slopes of the losses. */
 static int dlrm_cuda_forward(dlrm_cuda *cuda, const dlrm_view *v, program_error *error) {
     cuda->bottom.at[0] = (float *)v->number;
@@ -593,6 +685,9 @@ static int dlrm_cuda_forward(dlrm_cuda *cuda, const dlrm_view *v, program_error 
     else
         FRUGAL_LAUNCH(dlrm_gather_kernel, dlrm_blocks(v->n * v->stride), DLRM_BLOCK, cuda->gpu.stream, *v);
     if (dlrm_cuda_mlp_forward(cuda, &cuda->top, v->n, 0, error)) return -1;
+    for (uint32_t l = 0; v->kind == DLRM_DCN && l <= cuda->model.n_cross; l++)
+        FRUGAL_LAUNCH(dlrm_cross_kernel, (v->n + DLRM_WARPS - 1) / DLRM_WARPS, DLRM_BLOCK, cuda->gpu.stream, *v,
+                      dlrm_cuda_cross_layer(cuda, v, l));
     FRUGAL_LAUNCH(dlrm_logits_kernel, (v->n + DLRM_WARPS - 1) / DLRM_WARPS, DLRM_BLOCK, cuda->gpu.stream, *v,
                   (const float *)cuda->parameters + cuda->layers.linear);
     return 0;
@@ -600,6 +695,7 @@ static int dlrm_cuda_forward(dlrm_cuda *cuda, const dlrm_view *v, program_error 
 
 static int dlrm_cuda_back(dlrm_cuda *cuda, const dlrm_view *v, program_error *error) {
     if (dlrm_cuda_mlp_back(cuda, &cuda->top, v->n, v->slope, v->in_gradient, error)) return -1;
+    if (v->kind == DLRM_DCN) dlrm_cuda_cross_back(cuda, v);
     if (v->kind == DLRM_DLRM)
         FRUGAL_LAUNCH(dlrm_pairs_back_kernel, v->n * dlrm_tiles(v->vectors) * dlrm_tiles(v->dim), DLRM_BLOCK,
                       cuda->gpu.stream, *v);

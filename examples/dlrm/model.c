@@ -1,6 +1,7 @@
 /* Logits, losses and gradients of the recommendation models. See model.h for what they are. */
 #include "examples/dlrm/model.h"
 #include "examples/common/vector.h"
+#include "examples/dlrm/cross.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -11,12 +12,12 @@
 #define DLRM_MOST_PARAMETERS ((uint64_t)1 << 40)
 
 const char *dlrm_model_name(dlrm_kind kind) {
-    static const char *const name[DLRM_KINDS] = {"dlrm", "wide-deep", "deepfm"};
+    static const char *const name[DLRM_KINDS] = {"dlrm", "wide-deep", "deepfm", "dcn"};
     return name[kind];
 }
 
 int dlrm_has_linear(const dlrm_model *model) {
-    return model->kind != DLRM_DLRM;
+    return model->kind == DLRM_WIDE_DEEP || model->kind == DLRM_DEEPFM;
 }
 
 /* ---- Layout --------------------------------------------------------------------------------------------- */
@@ -85,6 +86,11 @@ int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *err
     layers->n_top = model->n_top + 1;
     layers->linear = layers->parameters;
     if (dlrm_has_linear(model)) layers->parameters += model->numbers;
+    layers->cross = layers->parameters;
+    if (model->kind != DLRM_DCN) return 0;
+    if (!model->n_cross || model->n_cross > DLRM_MOST_LAYERS)
+        return program_fail(error, "dcn has %u cross layers, must have 1 to %d", model->n_cross, DLRM_MOST_LAYERS);
+    layers->parameters += (2 * (uint64_t)model->n_cross + 1) * in;
     return 0;
 }
 
@@ -120,6 +126,10 @@ void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters) {
     dlrm_init_layers(layers.n_bottom, layers.bottom, seed, parameters);
     dlrm_init_layers(layers.n_top, layers.top, seed, parameters);
     for (uint64_t i = layers.linear; i < layers.parameters; i++) parameters[i] = 0.0f;
+    uint64_t width = layers.top[0].in, all = layers.cross + model->n_cross * width;
+    double weight = sqrt(2.0 / ((double)width + 1));
+    for (uint64_t i = layers.cross; i < layers.parameters; i++)
+        if (i < all || i >= all + model->n_cross * width) parameters[i] = (float)(dlrm_normal(seed, i) * weight);
 }
 
 /* ---- Sixteen samples side by side ------------------------------------------------------------------------ */
@@ -496,6 +506,7 @@ struct dlrm_workspace {
     float *bottom_gradient;     /* [samples][dim], where there is a bottom MLP */
     float *sum, *square;        /* [samples][dim], deepfm */
     dlrm_pairs pairs;
+    dlrm_cross cross; /* dcn */
     void *memory;
 };
 
@@ -539,6 +550,13 @@ static void dlrm_place(dlrm_workspace *work, const dlrm_model *model, uint64_t s
     if (model->kind == DLRM_DEEPFM) {
         work->sum = dlrm_part(arena, samples * dim);
         work->square = dlrm_part(arena, samples * dim);
+    }
+    if (model->kind == DLRM_DCN) {
+        work->cross = (dlrm_cross){.layers = model->n_cross, .width = (uint32_t)in};
+        work->cross.x = dlrm_part(arena, model->n_cross * samples * in);
+        work->cross.products = dlrm_part(arena, model->n_cross * samples);
+        work->cross.gradient = dlrm_part(arena, samples * in);
+        work->cross.slopes = dlrm_part(arena, samples);
     }
     if (model->kind == DLRM_DLRM) {
         uint64_t padded = (vectors + DLRM_TILE - 1) / DLRM_TILE * DLRM_TILE;
@@ -633,6 +651,10 @@ static float *dlrm_forward(const dlrm_model *model, const float *parameters, con
         dlrm_rows rows = {input->n, model->features, model->dim, input->rows};
         dlrm_machine(&rows, work->sum, work->square, logit);
     }
+    if (model->kind == DLRM_DCN) {
+        work->cross.n = input->n, work->cross.x0 = in.at, work->cross.stride = in.stride;
+        dlrm_cross_forward(&work->cross, parameters + layers->cross, logit);
+    }
     return logit;
 }
 
@@ -669,6 +691,9 @@ double dlrm_gradients(const dlrm_model *model, const float *parameters, const dl
     double loss = dlrm_loss(input->n, 1.0f / (float)batch, logit, input->labels, work->slope);
     dlrm_mlp_back(&work->top, (dlrm_weights){parameters, out->parameters}, input->n, slope, work->gradient,
                   work->in_gradient);
+    if (model->kind == DLRM_DCN)
+        dlrm_cross_back(&work->cross, parameters + work->layers.cross, slope, out->parameters + work->layers.cross,
+                        work->in_gradient);
     if (model->kind == DLRM_DLRM)
         dlrm_pairs_and_bottom_back(model, parameters, input, out, work);
     else {

@@ -5,10 +5,12 @@
  *              MLP: the pairs are among the rows, and the top's input is the pairs alone.
  *   wide-deep  a linear part of numbers and ids, and an MLP over numbers and rows (Cheng et al. 2016)
  *   deepfm     the same linear part, a factorization machine over the rows, and the MLP (Guo et al. 2017)
+ *   dcn        cross layers over numbers and rows (cross.h), and the MLP beside them (Deep & Cross, Wang et al. 2017)
  *
  * The logit is what the top MLP puts out (its last bias is the model's), plus, where the model has them, the linear
- * part numbers . linear + the ids' linear rows, and the factorization machine's sum of row . row over all pairs of
- * features. The linear part of an id is a row of one float: a second table of dim 1 ("linear rows").
+ * part numbers . linear + the ids' linear rows, the factorization machine's sum of row . row over all pairs of
+ * features, and the cross layers' part. The linear part of an id is a row of one float: a second table of dim 1
+ * ("linear rows").
  *
  * The top's input, a sample: for dlrm the bottom's output[dim], then the pairs (1, 0), (2, 0), (2, 1), (3, 0) ... of
  * the vectors, of which the bottom's output is the first, where there is one, and the features follow in order. For the
@@ -26,7 +28,7 @@
 extern "C" {
 #endif
 
-typedef enum { DLRM_DLRM, DLRM_WIDE_DEEP, DLRM_DEEPFM, DLRM_KINDS } dlrm_kind;
+typedef enum { DLRM_DLRM, DLRM_WIDE_DEEP, DLRM_DEEPFM, DLRM_DCN, DLRM_KINDS } dlrm_kind;
 
 enum { DLRM_MOST_LAYERS = 16 };
 
@@ -37,6 +39,7 @@ typedef struct dlrm_model {
      */
     uint32_t n_bottom, bottom[DLRM_MOST_LAYERS];
     uint32_t n_top, top[DLRM_MOST_LAYERS]; /* hidden widths of the top MLP; a last layer of 1 is added */
+    uint32_t n_cross;                      /* of dcn: cross layers, 1 to DLRM_MOST_LAYERS; otherwise ignored */
 } dlrm_model;
 
 /* A dense layer: out = relu(weight in + bias), without the relu where it is the last of the top. */
@@ -45,11 +48,12 @@ typedef struct dlrm_layer {
     uint64_t weight, bias; /* where weight[out][in] and bias[out] lie in the parameters */
 } dlrm_layer;
 
-/* Parameters: the bottom's layers, the top's, each weight before bias, and the linear part. */
+/* Parameters: the bottom's layers, the top's, each weight before bias, and the linear part, or the cross layers. */
 typedef struct dlrm_layers {
     uint32_t n_bottom, n_top; /* with the last ones; n_bottom is 0 where there is no bottom MLP */
     dlrm_layer bottom[DLRM_MOST_LAYERS + 1], top[DLRM_MOST_LAYERS + 1];
     uint64_t linear;     /* wide-deep, deepfm: where linear[numbers] lies, the linear part's weights of the numbers */
+    uint64_t cross;      /* dcn: where the cross layers' parameters lie, over the top's input */
     uint64_t parameters; /* floats in all */
 } dlrm_layers;
 
@@ -61,7 +65,7 @@ uint32_t dlrm_vectors(const dlrm_model *model);
 /* Where everything lies. Fails if the widths make no sense. All other calls need a model for which this succeeded. */
 int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *error);
 /* First values, a function of the seed alone: weights normal with variance 2 / (in + out), biases normal with variance
- * 1 / out, as DLRM's; linear weights 0. */
+ * 1 / out, as DLRM's; linear weights 0; cross layers as layers with out = 1, but biases 0. */
 void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters);
 
 /* The memory that a device computes with, for at most `samples` samples (up to 2^31 - 1). One thread at a time. It

@@ -31,7 +31,7 @@ typedef struct dlrm_widths {
 static struct {
     dlrm_options options;
     dlrm_widths bottom, top;
-    int dense_optimizer;
+    int dense_optimizer, cross_given;
 } given;
 static training_options dlrm_common;
 
@@ -53,7 +53,7 @@ static int dlrm_read_widths(void *to, const char *name, const char *text, progra
     return 0;
 }
 
-static const char *const dlrm_models[] = {"dlrm", "wide-deep", "deepfm", NULL};
+static const char *const dlrm_models[] = {"dlrm", "wide-deep", "deepfm", "dcn", NULL};
 static const char *const dlrm_dense_optimizers[] = {"sgd", "adagrad", "adam", NULL};
 static const frugal_optimizer_kind dlrm_dense_kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ADAM};
 static const clicks_options_words dlrm_data = {
@@ -70,6 +70,8 @@ static const options_entry dlrm_model_entries[] = {
      .help = "hidden widths of the bottom MLP (dlrm), as 512,256; `none`"},
     {"top", OPTIONS_READ, &given.top, .read = dlrm_read_widths, .value = "LIST", .standard = "512,512,256",
      .help = "hidden widths of the top MLP; a last layer of 1 follows"},
+    {"cross-layers", OPTIONS_WHOLE32, &given.options.train.model.n_cross, 1, DLRM_MOST_LAYERS,
+     .given = &given.cross_given, .help = "dcn: how many cross layers there are beside the top MLP"},
     {0},
 };
 static const options_entry dlrm_training[] = {
@@ -148,6 +150,15 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
         return -1;
     if (options->outputs.eval_every && !data->generate && !data->test && !(data->test_share > 0))
         return program_fail(error, "--eval-every needs held-out samples; give --test FILE or a share");
+    if (given.cross_given && options->train.model.kind != DLRM_DCN)
+        return program_fail(error, "--cross-layers %u is for --model dcn alone; leave it out",
+                            options->train.model.n_cross);
+    double share = (double)options->train.dense_lr * (double)options->train.dense_weight_decay;
+    if (share >= 1)
+        return program_fail(error,
+                            "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
+                            "parameters lose in a step: give less of one",
+                            (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
     if (options->outputs.patience && (!options->outputs.eval_every || (!data->test && !(data->test_share > 0))))
         return program_fail(error,
                             "--patience %u counts evaluations on the way; give --eval-every N and held-out samples "
@@ -158,12 +169,6 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
                             "leave one of them out",
                             options->outputs.patience);
-    double share = (double)options->train.dense_lr * (double)options->train.dense_weight_decay;
-    if (share >= 1)
-        return program_fail(error,
-                            "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
-                            "parameters lose in a step: give less of one",
-                            (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
     options->shuffle_given = options->train.shuffle != DLRM_SHUFFLE_UNSET;
     if (!options->shuffle_given) options->train.shuffle = 1 << 16;
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
@@ -184,8 +189,11 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train =
-            {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = DLRM_SHUFFLE_UNSET},
+        .train = {.model = {.dim = 16, .n_cross = 3},
+                  .common = common,
+                  .dense_lr = 0.01f,
+                  .epochs = 1,
+                  .shuffle = DLRM_SHUFFLE_UNSET},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,

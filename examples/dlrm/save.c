@@ -80,6 +80,8 @@ static int dlrm_save_description(save_set *set, dlrm_trainer *trainer, const cli
     dlrm_write_layers(file, "bottom", layers.bottom, layers.n_bottom);
     dlrm_write_layers(file, "top", layers.top, layers.n_top);
     if (dlrm_has_linear(model)) fprintf(file, "  \"linear\": %" PRIu64 ",\n", layers.linear);
+    if (model->kind == DLRM_DCN)
+        fprintf(file, "  \"cross\": %" PRIu64 ",\n  \"cross_layers\": %u,\n", layers.cross, model->n_cross);
     fprintf(file, "  \"features\": [");
     uint64_t first = 0;
     for (uint32_t i = 0; i < model->features; i++) {
@@ -106,6 +108,7 @@ static void dlrm_write_options(FILE *stream, const dlrm_options *options, const 
     fprintf(stream, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
     dlrm_write_widths(stream, "bottom", model->bottom, model->n_bottom);
     dlrm_write_widths(stream, "top", model->top, model->n_top);
+    if (model->kind == DLRM_DCN) fprintf(stream, "--cross-layers %u\n", model->n_cross);
     fprintf(stream, "--ids %s\n--rows %" PRIu64 "\n", ids[data->ids], data->rows);
     if (data->format == CLICKS_LIBSVM) fputs("--format libsvm\n", stream);
     if (data->format == CLICKS_LIBFFM) fprintf(stream, "--format libffm\n--fields %u\n", clicks_features(log));

@@ -62,6 +62,7 @@ static dlrm_model a_model(dlrm_kind kind, uint32_t numbers, uint32_t features, u
     model.dim = dim;
     model.n_bottom = layers ? layers - 1 : 0;
     model.n_top = layers;
+    model.n_cross = 1 + layers;
     memcpy(model.bottom, width, sizeof width);
     memcpy(model.top, width, sizeof width);
     return model;
@@ -431,6 +432,7 @@ int main(void) {
         MODEL(DLRM_DLRM),
         MODEL(DLRM_WIDE_DEEP),
         MODEL(DLRM_DEEPFM),
+        MODEL(DLRM_DCN),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_no_such_gpu),

@@ -315,40 +315,47 @@ static void test_bags(void **state) {
     clicks_close(log);
 }
 
-/* Shuffled samples keep their bags; each comes once a pass. */
+/* In another order, each sample has the ids and weights that it had. Sample s has the row s in feature 0, and s mod 4
+ * ids, from s on, in feature 1. */
 static void test_shuffled(void **state) {
     (void)state;
-    clicks *log = open_log(given, "label l one 1 zero 0\nid a bag bar rows 90\nid b bag bar weighted mean rows 90\n",
-                           "1,1,2:1\n1,3|4,5:1|6:3|7:1|8:5\n0,,\n1,9,10:7|11:1\n0,12|13|14,\n0,,15:2\n1,16,\n");
-    clicks_batch all = read_all(log), batch;
-    clicks_shuffle_desc desc = {.log = log, .path = in_folder("log"), .end = UINT64_MAX, .block = 3, .seed = 5};
+    enum { SAMPLES = 90 };
+    char text[SAMPLES * 60];
+    size_t n = 0, moved = 0;
+    for (int s = 0; s < SAMPLES; s++) {
+        n += (size_t)sprintf(text + n, "%d 0:%d:1", s % 2, s);
+        for (int k = 0; k < s % 4; k++) n += (size_t)sprintf(text + n, " 1:%d:%d.5", s + k, k);
+        n += (size_t)sprintf(text + n, "\n");
+    }
+    clicks *log = open_log(libffm, NULL, text);
     clicks_shuffle *shuffle;
-    int moved = 0;
+    clicks_batch batch;
+    int seen[SAMPLES] = {0};
+    clicks_shuffle_desc desc = {.log = log, .path = in_folder("log"), .end = UINT64_MAX, .block = 40, .seed = 3};
     assert_works(clicks_shuffle_open(&shuffle, &desc, &error));
     assert_works(clicks_batch_open(&batch, log, 7, &error));
-    assert_int_equal(all.n, 7);
-    for (uint64_t pass = 1; pass < 9; pass++) {
-        assert_works(clicks_shuffle_begin(shuffle, pass, 0, &error));
+    assert_works(clicks_shuffle_begin(shuffle, 0, 0, &error));
+    for (uint64_t at = 0;; at += batch.n) {
         assert_works(clicks_shuffle_read(shuffle, 7, &batch, &error));
-        assert_int_equal(batch.n, 7);
-        for (uint32_t i = 0, seen = 0; i < 7; i++) {
-            uint32_t j = 0;
-            size_t at = (size_t)i * batch.most, n = batch.counts[i];
-            while (j < 7 && (all.counts[j] != n || (n && all.ids[(size_t)j * all.most] != batch.ids[at]))) j++;
-            assert_true(j < 7 && !(seen >> j & 1) && j / 3 == i / 3);
-            seen |= 1u << j, moved += i != j;
-            size_t was = (size_t)j * all.most;
-            assert_true(batch.labels[i] == all.labels[j]);
-            assert_memory_equal(batch.ids + at, all.ids + was, n * sizeof *all.ids);
-            assert_memory_equal(batch.features + at, all.features + was, n * sizeof *all.features);
-            assert_memory_equal(batch.weights + at, all.weights + was, n * sizeof *all.weights);
+        if (!batch.n) break;
+        for (uint32_t i = 0; i < batch.n; i++) {
+            const uint64_t *ids = batch.ids + (size_t)i * batch.most;
+            uint64_t s = ids[0];
+            assert_true(s < SAMPLES && !seen[s]++);
+            moved += s != at + i;
+            assert_int_equal(batch.counts[i], 1 + s % 4);
+            assert_true(batch.labels[i] == (float)(s % 2));
+            for (uint32_t k = 0; k < s % 4; k++) {
+                size_t from = (size_t)i * batch.most + 1 + k;
+                assert_true(batch.ids[from] == s + k && batch.features[from] == 1);
+                assert_true(batch.weights[from] == (float)k + 0.5f);
+            }
         }
-        clicks_shuffle_end(shuffle);
     }
-    assert_true(moved > 20);
-    clicks_shuffle_close(shuffle);
+    for (int s = 0; s < SAMPLES; s++) assert_int_equal(seen[s], 1);
+    assert_true(moved > SAMPLES / 2);
     clicks_batch_close(&batch);
-    clicks_batch_close(&all);
+    clicks_shuffle_close(shuffle);
     clicks_close(log);
 }
 

@@ -238,7 +238,7 @@ typedef struct way { /* none of which changes a bit */
 static void compare(dlrm_kind kind, uint32_t devices, const way *how) {
     clicks_settings settings = {
         .format = CLICKS_SCHEMA, .schema = in_folder("schema"), .ids = CLICKS_GIVEN, .rows = ROWS};
-    dlrm_settings train = {.model = {kind, 1, FEATURES, DIM, 1, {8}, 2, {12, 7}},
+    dlrm_settings train = {.model = {kind, 1, FEATURES, DIM, 1, {8}, 2, {12, 7}, 3},
                            .common = {.devices = devices,
                                       .processes = how->processes,
                                       .workers = how->workers,
@@ -302,7 +302,8 @@ static void test_processes(void **state) {
 
 int main(void) {
     openblas_set_num_threads(1);
-    const struct CMUnitTest tests[] = {MODEL(DLRM_DLRM), MODEL(DLRM_WIDE_DEEP), MODEL(DLRM_DEEPFM),
-                                       cmocka_unit_test(test_decay), cmocka_unit_test(test_processes)};
+    const struct CMUnitTest tests[] = {
+        MODEL(DLRM_DLRM), MODEL(DLRM_WIDE_DEEP),        MODEL(DLRM_DEEPFM),
+        MODEL(DLRM_DCN),  cmocka_unit_test(test_decay), cmocka_unit_test(test_processes)};
     return cmocka_run_group_tests(tests, make_log, remove_folder);
 }

@@ -48,11 +48,13 @@ static void draw_model(dlrm_model *m, uint32_t features, uint32_t dim) {
     m->n_top = (uint32_t)test_below(&rng, 4);
     for (uint32_t i = 0; i < m->n_bottom; i++) m->bottom[i] = (uint32_t)test_between(&rng, 1, 40);
     for (uint32_t i = 0; i < m->n_top; i++) m->top[i] = (uint32_t)test_between(&rng, 1, 40);
+    m->n_cross = (uint32_t)test_between(&rng, 1, 4);
 }
 
 static void open_reference(reference_dlrm *r, const dlrm_model *m) {
-    static const int kind[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM};
+    static const int kind[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM, REFERENCE_DCN};
     reference_dlrm_open(r, kind[m->kind], m->numbers, m->features, m->dim, m->n_bottom, m->bottom, m->n_top, m->top);
+    if (m->kind == DLRM_DCN) reference_cross_open(r, m->n_cross);
 }
 
 /* Sample i of the scene in doubles: numbers, rows, linear rows behind each other. */
@@ -107,7 +109,8 @@ static void open_scene(scene *s, const dlrm_model *model, uint32_t n) {
     assert_int_equal(s->layers.parameters, s->reference.parameters);
     s->parameters = floats(s->layers.parameters);
     dlrm_init(model, test_next(&rng), s->parameters);
-    for (uint64_t i = s->layers.linear; i < s->layers.parameters; i++) s->parameters[i] = a_number();
+    for (uint64_t i = s->layers.linear; i < s->layers.cross; i++) s->parameters[i] = a_number();
+    for (uint64_t i = s->layers.cross; i < s->layers.parameters; i++) s->parameters[i] += a_number() / 8;
     s->numbers = floats((size_t)n * model->numbers);
     s->labels = floats(n);
     s->rows = floats((size_t)n * model->features * model->dim);
@@ -243,9 +246,11 @@ static void test_large_and_small(void **state) {
                             .dim = 16,
                             .n_bottom = 2,
                             .n_top = 2,
+                            .n_cross = 3,
                             .bottom = {64, 32},
                             .top = {128, 64}};
-        dlrm_model small = {.kind = (dlrm_kind)kind, .numbers = kind == DLRM_DLRM, .features = 1, .dim = 1};
+        dlrm_model small = {
+            .kind = (dlrm_kind)kind, .numbers = kind == DLRM_DLRM, .features = 1, .dim = 1, .n_cross = 1};
         check_scene(&large, 130 / SHORTER);
         check_scene(&small, 1);
     }
@@ -257,7 +262,8 @@ static void test_no_samples(void **state) {
     rng = (test_random){.seed = 3};
     for (int kind = 0; kind < DLRM_KINDS; kind++)
         for (uint32_t room = 0; room < 2; room++) {
-            dlrm_model model = {.kind = (dlrm_kind)kind, .numbers = 3, .features = 2, .dim = 4, .n_top = 1, .top = {5}};
+            dlrm_model model = {
+                .kind = (dlrm_kind)kind, .numbers = 3, .features = 2, .dim = 4, .n_top = 1, .n_cross = 2, .top = {5}};
             dlrm_layers layers;
             dlrm_workspace *work;
             program_error error;
@@ -536,6 +542,7 @@ static void test_training(void **state) {
                                 .numbers = adagrad ? MOST_NUMBERS : 0,
                                 .features = MOST_FEATURES,
                                 .dim = 8,
+                                .n_cross = 2,
                                 .n_bottom = 1,
                                 .n_top = 1,
                                 .bottom = {10},
@@ -599,12 +606,19 @@ static void test_layout(void **state) {
             at = l->bias + l->out;
         }
         assert_int_equal(layers.linear, at);
-        assert_int_equal(layers.parameters, at + (dlrm_has_linear(&m) ? m.numbers : 0));
+        uint64_t width = layers.top[0].in, cross = m.kind == DLRM_DCN ? (2 * m.n_cross + 1) * width : 0;
+        assert_int_equal(layers.cross, at + (dlrm_has_linear(&m) ? m.numbers : 0));
+        assert_int_equal(layers.parameters, layers.cross + cross);
         assert_int_equal(layers.n_bottom, m.kind == DLRM_DLRM && m.numbers ? m.n_bottom + 1 : 0);
         assert_int_equal(dlrm_vectors(&m), m.features + (layers.n_bottom > 0));
         float *parameters = floats(layers.parameters);
         dlrm_init(&m, 1, parameters);
-        for (uint64_t i = 0; i < layers.parameters; i++) assert_true(i < at ? !isnan(parameters[i]) : !parameters[i]);
+        for (uint64_t i = 0; i < at; i++) assert_false(isnan(parameters[i]));
+        for (uint64_t i = at; i < layers.cross; i++) assert_true(parameters[i] == 0);
+        for (uint64_t i = layers.cross, k = 0; i < layers.parameters; i++, k++) { /* only biases are zeros */
+            int bias = k >= m.n_cross * width && k < 2 * m.n_cross * width;
+            assert_true(bias ? parameters[i] == 0 : parameters[i] < 0 || parameters[i] > 0);
+        }
         free(parameters);
     }
 }
@@ -616,8 +630,8 @@ static void test_refused(void **state) {
     struct {
         const char *text;
         dlrm_model model;
-    } bad[9];
-    for (int i = 0; i < 9; i++) bad[i].model = good;
+    } bad[11];
+    for (int i = 0; i < 11; i++) bad[i].model = good;
     bad[0].text = "no features", bad[0].model.features = 0;
     bad[1].text = "dim 0", bad[1].model.dim = 0;
     bad[2].text = "has 17 hidden layers, can have 16", bad[2].model.n_top = 17;
@@ -627,7 +641,9 @@ static void test_refused(void **state) {
     bad[6].text = "input has 2147516420 numbers, can have 2147483647", bad[6].model.features = 65536;
     bad[7].text = "more than 2^40", bad[7].model.top[0] = 1u << 30, bad[7].model.features = 100;
     bad[8].text = "has 17 hidden layers, can have 16", bad[8].model.n_bottom = 17;
-    for (int i = 0; i < 9; i++) {
+    bad[9].text = "dcn has 0 cross layers, must have 1 to 16", bad[9].model.kind = DLRM_DCN;
+    bad[10].text = "dcn has 17 cross layers", bad[10].model.kind = DLRM_DCN, bad[10].model.n_cross = 17;
+    for (int i = 0; i < 11; i++) {
         dlrm_layers layers;
         dlrm_workspace *work;
         program_error error = {.text = ""};

@@ -81,14 +81,15 @@ static void copy_table(const scene *s, uint32_t instance, reference *to, uint32_
 static void open_reference(scene *s) {
     const dlrm_model *m = &s->settings.model;
     reference_training *t = &s->reference;
-    static const int kinds[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM};
+    static const int kinds[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM, REFERENCE_DCN};
     reference_dlrm_open(&t->model, kinds[m->kind], m->numbers, m->features, m->dim, m->n_bottom, m->bottom, m->n_top,
                         m->top);
+    if (m->kind == DLRM_DCN) reference_cross_open(&t->model, m->n_cross);
     t->adagrad = s->settings.dense_optimizer == FRUGAL_ADAGRAD;
     t->eps = 1e-10;
     assert_true(reference_training_open(t, 0));
     copy_table(s, 0, &t->rows, DIM);
-    if (m->kind != DLRM_DLRM) copy_table(s, 1, &t->linear, 1);
+    if (dlrm_has_linear(m)) copy_table(s, 1, &t->linear, 1);
     for (uint64_t i = 0; i < t->model.parameters; i++)
         t->parameters[i] = (double)dlrm_trainer_parameters(s->trainer)[i];
 }
@@ -97,7 +98,7 @@ static void open_scene(scene *s, dlrm_kind kind, uint32_t devices) {
     clicks_settings log = {.format = CLICKS_GENERATED, .generator = clicks_generator_default(), .ids = CLICKS_GIVEN};
     log.generator.samples = STEPS * BATCH + HELD_OUT, log.generator.rows = ROWS;
     log.generator.numbers = NUMBERS, log.generator.features = FEATURES;
-    *s = (scene){.settings = {.model = {kind, NUMBERS, FEATURES, DIM, 1, {8}, 2, {12, 7}},
+    *s = (scene){.settings = {.model = {kind, NUMBERS, FEATURES, DIM, 1, {8}, 2, {12, 7}, 2},
                               .common = {.devices = devices,
                                          .workers = 1,
                                          .lookahead = 3,
@@ -503,6 +504,7 @@ int main(void) {
         MODEL(DLRM_DLRM),
         MODEL(DLRM_WIDE_DEEP),
         MODEL(DLRM_DEEPFM),
+        MODEL(DLRM_DCN),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_shuffled),
