@@ -178,6 +178,13 @@ static int dlrm_measure(dlrm_program *program, program_error *error) {
     return 0;
 }
 
+/* Where samples may have many ids, fewer samples change places by default: their ids take as much memory. */
+static void dlrm_limit_shuffle(dlrm_program *program) {
+    dlrm_options *options = &program->options;
+    uint32_t most = clicks_most_ids(program->log), ids = options->train.shuffle * 64;
+    if (!options->shuffle_given && most > 64) options->train.shuffle = most < ids ? ids / most : 1;
+}
+
 /* Parts, and rows with stale copies. With parts the number of samples is known, too. */
 static int dlrm_place_log(dlrm_program *program, program_error *error) {
     dlrm_settings *train = &program->options.train;
@@ -202,6 +209,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     if (dlrm_check_pipe(options, error)) return -1;
     if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
     if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_measure(program, error)) return -1;
+    dlrm_limit_shuffle(program);
     if (dlrm_split(program, error)) return -1;
     if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
     if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;

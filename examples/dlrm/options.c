@@ -82,7 +82,8 @@ static const options_entry dlrm_training[] = {
     {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
      .help =
          "in each pass, N samples that follow each other in the log change places, then the next N, ...; two times N "
-         "are in memory; 0: the order of the log"},
+         "are in memory; 0: the order of the log",
+     .standard = "65536; fewer where samples have more than 64 ids in bags"},
     {0},
 };
 static const options_entry dlrm_dense[] = {
@@ -169,6 +170,8 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
                             "leave one of them out",
                             options->outputs.patience);
+    options->shuffle_given = options->train.shuffle != DLRM_SHUFFLE_UNSET;
+    if (!options->shuffle_given) options->train.shuffle = 1 << 16;
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }
@@ -187,8 +190,11 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train =
-            {.model = {.dim = 16, .n_cross = 3}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
+        .train = {.model = {.dim = 16, .n_cross = 3},
+                  .common = common,
+                  .dense_lr = 0.01f,
+                  .epochs = 1,
+                  .shuffle = DLRM_SHUFFLE_UNSET},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,

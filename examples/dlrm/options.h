@@ -5,7 +5,8 @@
 #include "examples/clicks/options.h"
 #include "examples/dlrm/train.h"
 
-#define DLRM_EVAL_UNSET UINT64_MAX
+#define DLRM_EVAL_UNSET    UINT64_MAX
+#define DLRM_SHUFFLE_UNSET UINT32_MAX
 
 typedef struct dlrm_options {
     dlrm_settings train;      /* numbers and features are not set: the log says them */
@@ -13,6 +14,7 @@ typedef struct dlrm_options {
     clicks_options data;
     int decay_wanted;      /* the samples have to be counted first */
     int epochs_given;      /* else a small log has more passes */
+    int shuffle_given;     /* if not, train.shuffle is for samples with one id a feature */
     uint64_t eval_samples; /* evaluations on the way take this many of the first held-out samples; 0: all */
 } dlrm_options;
 

@@ -105,15 +105,14 @@ static void test_once(void **state) {
             assert_int_equal(met[seen[i]]++, 0);
             assert_int_equal(seen[i] / blocks[b], i / blocks[b]); /* in its block */
         }
-        if (blocks[b] < 7) continue;
-        for (uint32_t most = 1; most <= SAMPLES; most += 166) { /* sizes of reads */
+        for (uint32_t most = 1; most <= SAMPLES && blocks[b] >= 7; most += 166) { /* sizes of reads */
             assert_int_equal(read_rest(shuffle, 3, 0, most, again), SAMPLES);
             assert_memory_equal(seen, again, sizeof seen);
         }
         assert_int_equal(read_rest(shuffle, 4, 0, 9, again), SAMPLES);
-        assert_memory_not_equal(seen, again, sizeof seen); /* another pass */
+        assert_true(blocks[b] == 1 || memcmp(seen, again, sizeof seen)); /* another pass */
         assert_int_equal(read_rest(other, 3, 0, 9, again), SAMPLES);
-        assert_memory_not_equal(seen, again, sizeof seen); /* another seed */
+        assert_true(blocks[b] == 1 || memcmp(seen, again, sizeof seen)); /* another seed */
         clicks_shuffle_close(shuffle);
         clicks_shuffle_close(other);
     }
