@@ -79,7 +79,7 @@ static const options_entry dlrm_training[] = {
     {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18, .given = &given.options.epochs_given,
      .standard = "1; up to 8 where --data is counted and small: as many as make 128 steps",
      .help = "passes over the samples; 0: train nothing"},
-    {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9,
+    {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9, .given = &given.options.shuffle_given,
      .help =
          "in each pass, N samples that follow each other in the log change places, then the next N, ...; two times N "
          "are in memory; 0: the order of the log",
@@ -170,8 +170,6 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
                             "leave one of them out",
                             options->outputs.patience);
-    options->shuffle_given = options->train.shuffle != DLRM_SHUFFLE_UNSET;
-    if (!options->shuffle_given) options->train.shuffle = 1 << 16;
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }
@@ -190,11 +188,8 @@ static void dlrm_set_defaults(int generate) {
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
-        .train = {.model = {.dim = 16, .n_cross = 3},
-                  .common = common,
-                  .dense_lr = 0.01f,
-                  .epochs = 1,
-                  .shuffle = DLRM_SHUFFLE_UNSET},
+        .train =
+            {.model = {.dim = 16, .n_cross = 3}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
         .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
                     .threads = 2,
                     .report_seconds = -1,

@@ -5,8 +5,7 @@
 #include "examples/clicks/options.h"
 #include "examples/dlrm/train.h"
 
-#define DLRM_EVAL_UNSET    UINT64_MAX
-#define DLRM_SHUFFLE_UNSET UINT32_MAX
+#define DLRM_EVAL_UNSET UINT64_MAX
 
 typedef struct dlrm_options {
     dlrm_settings train;      /* numbers and features are not set: the log says them */
