@@ -12,7 +12,8 @@ def samples(r):
 
 
 def predicted(tried):
-    page = ("Held-out samples, predicted after one pass over the others. All settings are the program's defaults, "
+    page = ("Held-out samples, predicted after one pass over the others, in the order of the log (`--epochs 1 "
+            "--shuffle 0`). All other settings are the program's defaults, "
             "except the layers (64, 32) for the generated log (made up). Seconds are of the whole run.\n\n")
     page += table(["log", "model", "AUC", "best possible", "log loss", "seconds"],
                   [[r["log"], r["what"], f"{r['auc']:.4f}", f"{r['best_auc']:.4f}" if r["best_auc"] else "",
