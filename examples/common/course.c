@@ -305,11 +305,28 @@ static int course_checkpoint_on_the_way(course *c, uint64_t step, program_error 
     return 0;
 }
 
+/* An evaluation at the end, which a longer training would not have, is no part of the last checkpoint: patience would
+ * count it when a run goes on from there. */
+static int course_ends_early_for(const course *c, uint64_t step) {
+    return c->outputs.patience && c->checkpoints.path && step % c->outputs.eval_every != 0;
+}
+
+/* If it fails, it is tried again at the end. */
+static int course_checkpoint_before_end(course *c, program_error *error) {
+    program_error failed;
+    if (c->checkpoints.any && c->checkpoints.step == c->parts->total(c).step) return 0;
+    if (c->parts->check(c, error)) return -1;
+    (void)course_write_checkpoint(c, &failed);
+    return 0;
+}
+
 static int course_train(course *c, program_error *error) {
     uint64_t every = c->outputs.eval_every;
     for (;;) {
         uint64_t step = c->parts->total(c).step, evaluation = every ? (step / every + 1) * every : UINT64_MAX;
-        if (course_evaluation_is_due(c, step) && course_evaluate_on_the_way(c, error)) return -1;
+        int due = course_evaluation_is_due(c, step);
+        if (due && course_ends_early_for(c, step) && course_checkpoint_before_end(c, error)) return -1;
+        if (due && course_evaluate_on_the_way(c, error)) return -1;
         if (course_is_done(c) || program_signalled) break;
         if (course_checkpoint_on_the_way(c, step, error)) return -1;
         uint64_t checkpoint = checkpointing_until(&c->checkpoints, step);

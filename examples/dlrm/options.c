@@ -118,7 +118,8 @@ static const options_entry dlrm_results[] = {
     {"eval-samples", OPTIONS_WHOLE64, &given.options.eval_samples, 0, 1e18,
      .help = "on the first N held-out samples; 0: all"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
-     .help = "end the training after N of these evaluations in a row without a better AUC; whatever ends it, rows and "
+     .help = "end the training after N of these evaluations in a row without a better AUC; whatever ends it, except "
+             "divergence, rows and "
              "layers are then those of the best one; not with --table-file; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "tables and dense layers as .npy files, model.json, which describes them, what reads a log (options.txt, "

@@ -1,6 +1,7 @@
 /* The command line, and probabilities, a line each. */
 #include "examples/dlrm/predict.h"
 #include "examples/dlrm/load.h"
+#include "examples/common/checkpointing.h"
 #include "examples/common/file.h"
 #include "examples/common/options.h"
 #include "examples/common/program.h"
@@ -79,6 +80,10 @@ static int dlrm_predict_all(program_error *error) {
     }
     if (file_is_same(given.out, given.log))
         return program_fail(error, "--out would overwrite %.200s, which is predicted; give another file", given.out);
+    if (checkpointing_lies_in(given.out, given.folder))
+        return program_fail(
+            error, "--out %.200s lies in the folder of --load, whose files it could replace; give another place",
+            given.out);
     if (file_make(&file, given.out, error)) return -1;
     int status = file_stream(&file, error) || dlrm_predict_to(file.stream, error) || file_close(&file, error) ||
                  file_publish(&file, error);

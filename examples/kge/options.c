@@ -130,7 +130,8 @@ static const options_entry kge_results[] = {
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294, .help = "of about so many triples"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
-     .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, the "
+     .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
+             "divergence, the "
              "embeddings are then those of the best one; 0: never"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "entities.npy, relations.npy, entity2id.txt, relation2id.txt; and manifest.json, which says what belongs "

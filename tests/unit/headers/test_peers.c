@@ -336,9 +336,32 @@ static void test_many_sizes(void **state) {
     for (uint32_t i = 0; i < plan.n; i++) assert_int_equal(plan.patterns[i].size, sizes[i]);
     for (uint32_t d = 0; d < 32; d++) assert_true(frugal_place_slots(&plan, d) <= 50);
     for (int i = 1; i < 4; i++) assert_true(plan.seconds <= make_plan(&w, policies[i]).seconds * (1 + 1e-3));
-    fill_levels(&w, 10000000, .9, 64,
-                1000000); /* the search over five sizes is coarse: the way to the best rows is long */
-    plan = make_plan(&w, FRUGAL_PLACE_PLANNED);
+}
+
+/* Most rows are in one level, and from where the search for shares ends it is a way of millions of rows along a slope
+ * that is nearly level: it is not gone to its end. */
+static void test_long_way(void **state) {
+    (void)state;
+    static const double speeds[] = {156.329e9, 50.5241e9, 16.3289e9};
+    static const double own[] = {202.846, 181.849, 104.72, 448.245, 269.344, 142.409, 158.99, 316.626};
+    static const double host[] = {27.3736, 15.5338, 4.45192, 23.9054, 90.9648, 1.52606, 22.701, 1.31291};
+    static const double root[] = {6.00752, 8.18746, 5.03937, 4.16749};
+    static const frugal_place_level levels[] = {
+        {6.38471, 2},       {0.18021, 2},         {0.0811369, 70},         {0.0405873, 9},
+        {0.00365841, 548},  {0.000768039, 11836}, {0.000173854, 870817},   {3.44483e-05, 1085},
+        {2.17089e-05, 276}, {1.20415e-05, 2382},  {6.30701e-07, 371610057}};
+    static world w;
+    open_nested(&w, 8, speeds);
+    for (uint32_t i = 0; i < 8; i++) {
+        w.peer[i * 8 + i] = 1e9 * own[i], w.host[i] = 1e9 * host[i];
+        w.roots[i] = i / 2, w.root[i] = 1e9 * root[i % 4];
+    }
+    w.machine.roots = w.roots, w.machine.root = w.root;
+    w.machine.capacity = 563262363, w.machine.host_share = .888895;
+    w.n_levels = sizeof levels / sizeof *levels;
+    memcpy(w.levels, levels, sizeof levels);
+    frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED);
+    assert_int_equal(plan.n, 4);
     for (int i = 1; i < 4; i++) assert_true(plan.seconds <= make_plan(&w, policies[i]).seconds * (1 + 1e-3));
 }
 
@@ -546,6 +569,7 @@ int main(void) {
         cmocka_unit_test(test_planned_is_fastest),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_many_sizes),
+        cmocka_unit_test(test_long_way),
         cmocka_unit_test(test_rounded_up),
         cmocka_unit_test(test_whole_rows),
         cmocka_unit_test(test_ends),
