@@ -5,7 +5,8 @@
  *
  * Each thread draws requests of `--keys` keys of each table, and notes how long each lookup takes. Three phases follow
  * each other: before the refresh, while it is under way, and after it. A fourth one reads the same rows as a program
- * without a library would, from a mapped file by memcpy. The last line of stdout is a JSON object with percentiles.
+ * without a library would, from a mapped file by memcpy. They take turns, so that a machine that becomes slower for a
+ * while does so in all of them. The last line of stdout is a JSON object with percentiles.
  */
 #include "examples/common/options.h"
 #include "frugal_save.h"
@@ -46,7 +47,7 @@ static const options_entry entries[] = {
     {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "keys of each table in a request"},
     {"skew", OPTIONS_REAL, &skew, 1, 100, .help = "of the keys: rank = rows x u ^ skew, of uniform u; 1: uniform"},
     {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "threads that look up"},
-    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "seconds of each phase"},
+    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "seconds of each phase, in eight turns"},
     {"json", OPTIONS_FLAG, &json, .help = "the JSON object alone"},
     {"help", OPTIONS_FLAG, &help, .help = "this"},
     {0},
@@ -135,7 +136,9 @@ static void make_saves(void) {
 
 /* ---- Lookups ------------------------------------------------------------------------------------------- */
 
-typedef enum { BEFORE, DURING, AFTER, PLAIN, PHASES } phase;
+/* Behind the phases: SETTLING, in which nothing is noted, and ENDED. */
+typedef enum { BEFORE, DURING, AFTER, PLAIN, PHASES, SETTLING = PHASES, ENDED } phase;
+enum { TURNS = 8 }; /* of each phase */
 static const char *const phases[PHASES] = {"before the refresh", "during the refresh", "after it", "mapped, by memcpy"};
 
 typedef struct reader {
@@ -173,12 +176,12 @@ static void look_up(reader *r, phase p) {
         check(frugal_serve_lookup(server, segments, (uint32_t)tables, r->found, NULL));
     double us = clock_us() - since;
     r->sum += (double)r->found[(tables * keys - 1) * dim];
-    if (r->n[p] < MOST_LOOKUPS) r->us[p][r->n[p]++] = (float)us;
+    if (p < PHASES && r->n[p] < MOST_LOOKUPS) r->us[p][r->n[p]++] = (float)us;
 }
 
 static void *read_on(void *argument) {
     reader *r = argument;
-    for (int p; (p = atomic_load(&now)) < PHASES;) look_up(r, (phase)p);
+    for (int p; (p = atomic_load(&now)) < ENDED;) look_up(r, (phase)p);
     return NULL;
 }
 
@@ -275,16 +278,31 @@ typedef struct results {
     double first_s; /* of the first refresh */
 } results;
 
-/* Takes over the newer and the older version in turns, for the length of a phase. */
+/* Takes over the newer version and the older one, one after the other, for the length of a turn. The newer one is
+ * served in the end. */
 static void refresh_on(const frugal_served *older, const frugal_served *newer, results *r) {
     double since = clock_us();
-    while (r->refreshes == 0 || (clock_us() - since < seconds * 1e6 && !program_signalled)) {
+    do {
         check(frugal_serve_refresh(server, r->refreshes % 2 ? older : newer));
         if (r->refreshes++ == 0) r->first_s = (clock_us() - since) * 1e-6;
+    } while (r->refreshes % 2 == 0 || (clock_us() - since < seconds / TURNS * 1e6 && !program_signalled));
+}
+
+/* One turn of each phase, with the older version served at first. */
+static void take_turns(const frugal_served *older, const frugal_served *newer, results *r) {
+    if (r->refreshes) {
+        atomic_store(&now, SETTLING);
+        check(frugal_serve_refresh(server, older));
+        r->refreshes++;
+        rest(seconds / TURNS / 8);
     }
-    if (r->refreshes % 2) return;
-    check(frugal_serve_refresh(server, newer)); /* which is served in the end */
-    r->refreshes++;
+    for (int p = BEFORE; p < PHASES && !program_signalled; p++) {
+        atomic_store(&now, p);
+        if (p == DURING)
+            refresh_on(older, newer, r);
+        else
+            rest(seconds / TURNS);
+    }
 }
 
 static void run_phases(const frugal_served *older, const frugal_served *newer, results *r) {
@@ -292,16 +310,11 @@ static void run_phases(const frugal_served *older, const frugal_served *newer, r
     open_readers(readers);
     for (uint32_t i = 0; i < threads; i++)
         if (pthread_create(&readers[i].thread, NULL, read_on, &readers[i])) fail("a thread cannot be started");
-    for (int p = BEFORE; p < PHASES; p++) {
-        fprintf(stderr, "%s ...\n", phases[p]);
-        atomic_store(&now, p);
-        if (p == DURING)
-            refresh_on(older, newer, r);
-        else
-            rest(seconds);
-        if (program_signalled) break;
+    for (int turn = 0; turn < TURNS && !program_signalled; turn++) {
+        fprintf(stderr, "turn %d of %d: before the refresh, during it, after it, mapped ...\n", turn + 1, TURNS);
+        take_turns(older, newer, r);
     }
-    atomic_store(&now, PHASES);
+    atomic_store(&now, ENDED);
     for (uint32_t i = 0; i < threads; i++) pthread_join(readers[i].thread, NULL), plain_sum += readers[i].sum;
     stop_if_signalled();
     for (int p = BEFORE; p < PHASES; p++) r->of[p] = percentiles_of(readers, (phase)p);
