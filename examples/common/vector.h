@@ -31,6 +31,20 @@ VECTOR_INLINE float vector_lane_sum(const vector_lanes *lanes) {
     return value[0];
 }
 
+/* The sum of a[i] * b[i]. */
+VECTOR_INLINE float vector_dot(uint32_t n, const float *a, const float *b) {
+    vector_lanes sum = {0}, x, y;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        sum += x * y;
+    }
+    float total = vector_lane_sum(&sum);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
 /* exp(x) to about 2 ulp, x clamped to [-87, 88]: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
 VECTOR_INLINE float vector_exp(float x) {
     x = x < -87.0f ? -87.0f : x;

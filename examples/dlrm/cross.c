@@ -46,19 +46,6 @@ void dlrm_cross_forward(const dlrm_cross *cross, const float *parameters, float 
     dlrm_times(cross, dlrm_xs_of(cross, layers), bias + (size_t)layers * width, 1, logit);
 }
 
-VECTOR_INLINE float dlrm_dot(uint32_t n, const float *a, const float *b) {
-    vector_lanes sum = {0}, x, y;
-    uint32_t k = 0;
-    for (; k + VECTOR_LANES <= n; k += VECTOR_LANES) {
-        memcpy(&x, a + k, sizeof x);
-        memcpy(&y, b + k, sizeof y);
-        sum += x * y;
-    }
-    float total = vector_lane_sum(&sum);
-    for (; k < n; k++) total += a[k] * b[k];
-    return total;
-}
-
 VECTOR_CLONES static void dlrm_cross_begin(const dlrm_cross *c, const float *restrict out,
                                            const float *restrict slope) {
     float *restrict to = c->gradient;
@@ -71,7 +58,7 @@ VECTOR_CLONES static void dlrm_cross_slopes(const dlrm_cross *c, float *restrict
     const float *restrict from = c->gradient;
     for (uint32_t j = 0; j < c->width; j++) bias[j] = 0.0f;
     for (size_t i = 0; i < c->n; i++, from += c->width) {
-        c->slopes[i] = dlrm_dot(c->width, from, c->x0 + i * c->stride);
+        c->slopes[i] = vector_dot(c->width, from, c->x0 + i * c->stride);
         for (uint32_t j = 0; j < c->width; j++) bias[j] += from[j];
     }
 }

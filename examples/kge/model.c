@@ -33,7 +33,7 @@ const char *kge_scoring_name(kge_scoring scoring) {
 VECTOR_CLONES
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm) {
     if (!KGE_HAS_L2(model->kind)) return;
-    for (uint32_t i = 0; i < n; i++, rows += model->dim) norm[i] = kge_dot(model->dim, rows, rows);
+    for (uint32_t i = 0; i < n; i++, rows += model->dim) norm[i] = vector_dot(model->dim, rows, rows);
 }
 
 /* score[i][j] = scale * query i . candidate j */
@@ -94,7 +94,7 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
         } else if (model->kind == KGE_TRANSE_L1)
             positive[i] = -kge_l1(dim, query, target);
         else
-            positive[i] = kge_dot(dim, query, target);
+            positive[i] = vector_dot(dim, query, target);
     }
 }
 

@@ -7,19 +7,6 @@
 #include <math.h>
 #include <stddef.h>
 
-VECTOR_INLINE float kge_dot(uint32_t n, const float *a, const float *b) {
-    vector_lanes sum = {0}, x, y;
-    uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sum += x * y;
-    }
-    float total = vector_lane_sum(&sum);
-    for (; i < n; i++) total += a[i] * b[i];
-    return total;
-}
-
 VECTOR_INLINE float kge_squared_distance(uint32_t n, const float *a, const float *b) {
     vector_lanes sum = {0}, x, y;
     uint32_t i = 0;
