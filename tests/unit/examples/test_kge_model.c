@@ -404,6 +404,19 @@ static void test_relation_regularization(void **state) {
     kge_batch_close(&batch);
 }
 
+/* One tail to be predicted; ids: head, tail, relation, its inverse, and the negatives. */
+static kge_batch one_tail(uint32_t *ids, uint32_t negatives) {
+    return (kge_batch){.triples = 1,
+                       .chunk = 1,
+                       .negatives = negatives,
+                       .sides = KGE_TAILS,
+                       .head = ids,
+                       .tail = ids + 1,
+                       .relation = ids + 2,
+                       .inverse = ids + 3,
+                       .negative = ids + 4};
+}
+
 /* Two negatives that stand for nine entities: the sum of their exponentials counts 4.5 times; but one that is the
  * answer counts nothing. */
 static void test_corrected_softmax(void **state) {
@@ -412,15 +425,7 @@ static void test_corrected_softmax(void **state) {
     for (int kind = 0; kind < KGE_MODELS; kind++) {
         kge_model model = {.kind = (kge_model_kind)kind, .loss = KGE_SOFTMAX, .dim = DIM, .stands_for = 10};
         uint32_t ids[] = {0, 1, 0, 0, 2, 3};
-        kge_batch batch = {.triples = 1,
-                           .chunk = 1,
-                           .negatives = 2,
-                           .sides = KGE_TAILS,
-                           .head = ids,
-                           .tail = ids + 1,
-                           .relation = ids + 2,
-                           .inverse = ids + 3,
-                           .negative = ids + 4};
+        kge_batch batch = one_tail(ids, 2);
         kge_workspace work;
         program_error error;
         float rows[5][DIM], grads[5][DIM];
@@ -442,16 +447,8 @@ static void test_corrected_softmax(void **state) {
 static void test_guess(void **state) {
     (void)state;
     enum { DIM = 4, GUESSES = 7, FLOATS = (3 + GUESSES) * DIM };
-    uint32_t ids[3 + GUESSES] = {0, 1, 0, 2, 3, 4, 5, 6, 7, 8};
-    kge_batch batch = {.triples = 1,
-                       .chunk = 1,
-                       .negatives = GUESSES,
-                       .sides = KGE_TAILS,
-                       .head = ids,
-                       .tail = ids + 1,
-                       .relation = ids + 2,
-                       .inverse = ids,
-                       .negative = ids + 3};
+    uint32_t ids[4 + GUESSES] = {0, 1, 0, 0, 2, 3, 4, 5, 6, 7, 8};
+    kge_batch batch = one_tail(ids, GUESSES);
     float rows[FLOATS] = {0}, grads[FLOATS];
     for (int loss = 0; loss < KGE_LOSSES; loss++) {
         kge_model model = {.kind = KGE_DISTMULT, .loss = (kge_loss_kind)loss, .dim = DIM, .temperature = 1};
@@ -477,15 +474,7 @@ static void test_self_adversarial_weights(void **state) {
     kge_model model = {
         .kind = KGE_DISTMULT, .loss = KGE_SELF_ADVERSARIAL, .dim = DIM, .margin = 1, .temperature = 0.7f};
     uint32_t ids[] = {0, 1, 0, 0, 2, 3};
-    kge_batch batch = {.triples = 1,
-                       .chunk = 1,
-                       .negatives = 2,
-                       .sides = KGE_TAILS,
-                       .head = ids,
-                       .tail = ids + 1,
-                       .relation = ids + 2,
-                       .inverse = ids + 3,
-                       .negative = ids + 4};
+    kge_batch batch = one_tail(ids, 2);
     kge_workspace work;
     program_error error;
     float rows[5][DIM], grads[5][DIM];
