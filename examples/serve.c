@@ -47,7 +47,7 @@ static const options_entry entries[] = {
     {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 20, .help = "keys of each table in a request"},
     {"skew", OPTIONS_REAL, &skew, 1, 100, .help = "of the keys: rank = rows x u ^ skew, of uniform u; 1: uniform"},
     {"threads", OPTIONS_WHOLE32, &threads, 1, MOST_THREADS, .help = "threads that look up"},
-    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "seconds of each phase, in eight turns"},
+    {"seconds", OPTIONS_REAL, &seconds, .01, 3600, .help = "seconds of each phase, in 32 turns"},
     {"json", OPTIONS_FLAG, &json, .help = "the JSON object alone"},
     {"help", OPTIONS_FLAG, &help, .help = "this"},
     {0},
@@ -138,7 +138,7 @@ static void make_saves(void) {
 
 /* Behind the phases: SETTLING, in which nothing is noted, and ENDED. */
 typedef enum { BEFORE, DURING, AFTER, PLAIN, PHASES, SETTLING = PHASES, ENDED } phase;
-enum { TURNS = 8 }; /* of each phase */
+enum { TURNS = 32 }; /* of each phase */
 static const char *const phases[PHASES] = {"before the refresh", "during the refresh", "after it", "mapped, by memcpy"};
 
 typedef struct reader {
