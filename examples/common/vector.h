@@ -10,7 +10,7 @@
  * builds do not have it. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
     !defined(__SANITIZE_THREAD__)
-#define VECTOR_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))
+#define VECTOR_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define VECTOR_CLONES
 #endif

@@ -8,8 +8,7 @@
  * the log of the sum of exponentials, and the positive's share in *share. */
 VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
                                 float *share) {
-    float top = positive ? *positive : score[0];
-    for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
+    float top = kge_top(n, score, positive ? *positive : score[0]);
     for (uint32_t j = 0; j < n; j++) weight[j] = vector_exp(sharpness * (score[j] - top));
     float own = positive ? vector_exp(sharpness * (*positive - top)) : 0.0f;
     float sum = kge_sum(n, weight) + own, inverse = 1.0f / sum;

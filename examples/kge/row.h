@@ -61,4 +61,18 @@ VECTOR_INLINE float kge_sum(uint32_t n, const float *a) {
     return total;
 }
 
+/* The greatest of top and a[n]. */
+VECTOR_INLINE float kge_top(uint32_t n, const float *a, float top) {
+    vector_lanes most = (vector_lanes){0} + top, x;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        vector_lane_bits greater = x > most;
+        most = (vector_lanes)(((vector_lane_bits)x & greater) | ((vector_lane_bits)most & ~greater));
+    }
+    for (int k = 0; k < VECTOR_LANES; k++) top = most[k] > top ? most[k] : top;
+    for (; i < n; i++) top = a[i] > top ? a[i] : top;
+    return top;
+}
+
 #endif
