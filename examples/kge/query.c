@@ -26,32 +26,29 @@ VECTOR_INLINE float kge_inverse_modulus(float real, float imaginary) {
     return 1.0f / sqrtf(square < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : square);
 }
 
-/* sign +1: anchor * relation; -1: anchor * conj(relation). */
-VECTOR_CLONES
-static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                          const float *restrict relation, float *restrict query) {
+/* sign +1: anchor * relation; -1: anchor * conj(relation). With `turns`, relations are divided by their modulus. */
+VECTOR_INLINE void kge_complex(uint32_t n, uint32_t dim, float sign, int turns, const float *restrict anchor,
+                               const float *restrict relation, float *restrict query) {
     uint32_t half = dim / 2;
     for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
         for (uint32_t k = 0; k < half; k++) {
             float real = relation[k], imaginary = sign * relation[half + k];
+            float inverse = turns ? kge_inverse_modulus(real, imaginary) : 1.0f;
+            real *= inverse, imaginary *= inverse;
             query[k] = anchor[k] * real - anchor[half + k] * imaginary;
             query[half + k] = anchor[k] * imaginary + anchor[half + k] * real;
         }
 }
 
-/* anchor * relation, or anchor * conj(relation), with relations that are divided by their modulus. */
 VECTOR_CLONES
-static void kge_turns(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                      const float *restrict relation, float *restrict query) {
-    uint32_t half = dim / 2;
-    for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
-        for (uint32_t k = 0; k < half; k++) {
-            float real = relation[k], imaginary = sign * relation[half + k];
-            float inverse = kge_inverse_modulus(real, imaginary);
-            real *= inverse, imaginary *= inverse;
-            query[k] = anchor[k] * real - anchor[half + k] * imaginary;
-            query[half + k] = anchor[k] * imaginary + anchor[half + k] * real;
-        }
+static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *anchor, const float *relation,
+                          float *query) {
+    kge_complex(n, dim, sign, 0, anchor, relation, query);
+}
+
+VECTOR_CLONES
+static void kge_turns(uint32_t n, uint32_t dim, float sign, const float *anchor, const float *relation, float *query) {
+    kge_complex(n, dim, sign, 1, anchor, relation, query);
 }
 
 /* `forward`: where that half of the relation begins, 0 or dim / 2; the other half is the inverse relation. For heads
@@ -113,9 +110,9 @@ static void kge_scalings_back(const kge_asked *asked, const float *restrict grad
     }
 }
 
-VECTOR_CLONES
-static void kge_rotations_back(const kge_asked *asked, float sign, const float *restrict gradient,
-                               const kge_sink *sink) {
+/* With `turns`, only the part of a relation's gradient across it counts: along it, nothing changes. */
+VECTOR_INLINE void kge_complex_back(const kge_asked *asked, float sign, int turns, const float *restrict gradient,
+                                    const kge_sink *sink) {
     const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
     uint32_t n = asked->n, dim = asked->dim, half = dim / 2;
     int add = sink->add, add_relation = sink->add_relation;
@@ -125,37 +122,29 @@ static void kge_rotations_back(const kge_asked *asked, float sign, const float *
         for (uint32_t k = 0; k < half; k++) {
             size_t re = row + k, im = row + half + k;
             float real = relation[re], imaginary = sign * relation[im];
-            KGE_PUT(to_anchor[re], add, gradient[re] * real + gradient[im] * imaginary);
-            KGE_PUT(to_anchor[im], add, gradient[im] * real - gradient[re] * imaginary);
-            KGE_PUT(to_relation[re], add_relation, gradient[re] * anchor[re] + gradient[im] * anchor[im]);
-            KGE_PUT(to_relation[im], add_relation, sign * (gradient[im] * anchor[re] - gradient[re] * anchor[im]));
-        }
-    }
-}
-
-/* Only the part of a relation's gradient across it counts: along it, nothing changes. */
-VECTOR_CLONES
-static void kge_turns_back(const kge_asked *asked, float sign, const float *restrict gradient, const kge_sink *sink) {
-    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
-    uint32_t n = asked->n, dim = asked->dim, half = dim / 2;
-    int add = sink->add, add_relation = sink->add_relation;
-    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
-    for (uint32_t i = 0; i < n; i++) {
-        size_t row = (size_t)i * dim;
-        for (uint32_t k = 0; k < half; k++) {
-            size_t re = row + k, im = row + half + k;
-            float real = relation[re], imaginary = sign * relation[im];
-            float inverse = kge_inverse_modulus(real, imaginary);
+            float inverse = turns ? kge_inverse_modulus(real, imaginary) : 1.0f;
             real *= inverse, imaginary *= inverse;
             KGE_PUT(to_anchor[re], add, gradient[re] * real + gradient[im] * imaginary);
             KGE_PUT(to_anchor[im], add, gradient[im] * real - gradient[re] * imaginary);
             float to_real = gradient[re] * anchor[re] + gradient[im] * anchor[im];
             float to_imaginary = gradient[im] * anchor[re] - gradient[re] * anchor[im];
             float along = to_real * real + to_imaginary * imaginary;
-            KGE_PUT(to_relation[re], add_relation, (to_real - along * real) * inverse);
-            KGE_PUT(to_relation[im], add_relation, sign * (to_imaginary - along * imaginary) * inverse);
+            if (turns) to_real = (to_real - along * real) * inverse;
+            if (turns) to_imaginary = (to_imaginary - along * imaginary) * inverse;
+            KGE_PUT(to_relation[re], add_relation, to_real);
+            KGE_PUT(to_relation[im], add_relation, sign * to_imaginary);
         }
     }
+}
+
+VECTOR_CLONES
+static void kge_rotations_back(const kge_asked *asked, float sign, const float *gradient, const kge_sink *sink) {
+    kge_complex_back(asked, sign, 0, gradient, sink);
+}
+
+VECTOR_CLONES
+static void kge_turns_back(const kge_asked *asked, float sign, const float *gradient, const kge_sink *sink) {
+    kge_complex_back(asked, sign, 1, gradient, sink);
 }
 
 VECTOR_CLONES
