@@ -101,8 +101,8 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 /* ---- Losses -------------------------------------------------------------------------------------------- */
 
 float kge_correction(const kge_model *model, uint32_t negatives) {
-    int corrected = model->loss == KGE_SOFTMAX && model->stands_for > 1;
-    return corrected ? logf((float)(model->stands_for - 1) / (float)negatives) : 0.0f;
+    int corrected = model->loss == KGE_SOFTMAX && model->stands_for > 0;
+    return corrected ? logf((float)model->stands_for / (float)negatives) : 0.0f;
 }
 
 /* The loss of one query. score[n]: on entry the scores of the negatives, on return their gradients; the same for

@@ -58,7 +58,8 @@ typedef struct kge_model {
     float regularization;          /* weight of the sum of |x|^3 over head and tail (N3), a triple */
     int reciprocal;                /* heads are predicted with a relation of their own: relation + relations */
     float relation_regularization; /* the same over its relations; 0 for rotate, whose relations have modulus 1 */
-    /* softmax: the negatives share this many entities, less the answer, among them; 0: each counts once */
+    /* softmax: the negatives are drawn from this many entities, and stand for them; 0: each counts once. One that is
+     * the answer counts nothing, so the sum of exponentials is right on average for all entities but the answer. */
     uint32_t stands_for;
     kge_scoring scoring;
 } kge_model;

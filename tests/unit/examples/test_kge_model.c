@@ -417,8 +417,8 @@ static kge_batch one_tail(uint32_t *ids, uint32_t negatives) {
                        .negative = ids + 4};
 }
 
-/* Two negatives that stand for nine entities: the sum of their exponentials counts 4.5 times; but one that is the
- * answer counts nothing. */
+/* Two negatives that are drawn from ten entities: the sum of their exponentials counts 5 times; but one that is the
+ * answer counts nothing. So the mean over all that may be drawn is the sum over the other nine. */
 static void test_corrected_softmax(void **state) {
     (void)state;
     enum { DIM = 4 };
@@ -435,7 +435,7 @@ static void test_corrected_softmax(void **state) {
             double score[3];
             for (int j = 0; j < 3; j++) score[j] = full_score(&model, rows[0], rows[4], rows[1 + j]);
             ids[5] = masked ? 1 : 3;
-            double others = 4.5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
+            double others = 5 * (exp(score[1]) + (masked ? 0 : exp(score[2])));
             double expected = log(exp(score[0]) + others) - score[0];
             assert_true(fabs(kge_gradients(&model, &batch, rows[0], grads[0], &work) - expected) < 1e-6);
         }
