@@ -125,7 +125,12 @@ int clicks_open(clicks **out, const clicks_settings *settings, program_error *er
     log->settings.schema = NULL; /* the caller's */
     if (!status && settings->format == CLICKS_LIBFFM && settings->fields)
         status = clicks_schema_set_fields(&log->schema, settings->fields, error);
-    if (!status && log->schema.bags) log->most_ids = settings->most_ids;
+    if (!status && settings->most_ids && !log->schema.bags)
+        status = program_fail(error,
+                              "--most-ids %u is for logs whose features have several ids, and those of this one have "
+                              "one; leave it out",
+                              settings->most_ids);
+    log->most_ids = settings->most_ids;
     if (!status && settings->labels) status = clicks_schema_drop_label(&log->schema, settings->labels, error);
     if (!status) status = clicks_set_tables(log, error);
     if (status)
