@@ -150,7 +150,7 @@ def run_dlrm(o, folder, log):
                "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--shuffle", "0", "--report-every", "0"]
     subprocess.run([*command, "--epochs", "0", "--save", folder], check=True, capture_output=True)
     path = os.path.join(folder, "report")
-    subprocess.run([*command, "--json", path], check=True, capture_output=True)
+    subprocess.run([*command, "--epochs", "1", "--json", path], check=True, capture_output=True)
     with open(path) as file:
         reports = [json.loads(line) for line in file]
     return [report["loss"] for report in reports[:-1]], reports[-1]
