@@ -57,7 +57,7 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
-    int ends, evaluate, chunk_given, negatives_given, corrected_given;
+    int ends, evaluate, chunk_given, negatives_given;
 } given;
 static training_options kge_common;
 
@@ -119,7 +119,7 @@ static const options_entry kge_training[] = {
     {"chunk", OPTIONS_WHOLE32, &given.options.train.chunk, 1, 1 << 22, .given = &given.chunk_given,
      .help = "triples a chunk; must divide the batch"},
     {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
-     .given = &given.corrected_given, .help = "of --loss softmax: corrected negatives stand for all other entities"},
+     .help = "of --loss softmax: corrected negatives stand for all other entities"},
     {"corrupt", OPTIONS_CHOICE, &given.ends, .choices = kge_ends, .value = "WHICH",
      .help = "ends that are predicted; alternate is one a step"},
     {0},
@@ -164,18 +164,18 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     kge_settings defaults = kge_defaults[kind];
     if (generate) {
         kge_settings small = kge_small;
-        if (kind != kge_small.model.kind) small.model = defaults.model, small.corrected = defaults.corrected;
+        if (kind != kge_small.model.kind) small.model = defaults.model;
         small.model.dim = kge_small.model.dim;
         defaults = small;
     }
     defaults.model.scoring = scoring;
-    if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring), defaults.corrected = 0;
+    if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring);
     given.options =
         (kge_options){.train = defaults,
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
                       .eval_sample = 1000};
     given.options.train.model.relation_regularization = -1; /* not given */
-    given.ends = given.chunk_given = given.negatives_given = given.corrected_given = 0;
+    given.ends = given.chunk_given = given.negatives_given = 0;
     given.evaluate = 2;
 }
 
@@ -183,16 +183,15 @@ void kge_options_help(void) {
     options_table table = kge_table();
     kge_set_defaults(KGE_TRANSE, KGE_SAMPLED, 0);
     options_help(&table);
-    printf(
-        "\ndefaults    dim   loss               margin  temperature  N3    reciprocal  batch  chunk  negatives  lr    "
-        "init  steps\n");
+    printf("\ndefaults    dim   loss              margin  N3    reciprocal  batch  chunk  negatives  lr    "
+           "init  steps\n");
     for (int i = 0; i <= KGE_MODELS; i++) {
         const kge_settings *d = i < KGE_MODELS ? &kge_defaults[i] : &kge_small;
-        printf("%-10s %4u   %-17s  %-6g  %-11g  %-5g %-10s  %-5u  %-5u  %-9u  %-5g %-5g %" PRIu64 "\n",
+        printf("%-10s %4u   %-16s  %-6g  %-5g %-10s  %-5u  %-5u  %-9u  %-5g %-5g %" PRIu64 "\n",
                i < KGE_MODELS ? kge_model_name(d->model.kind) : "--generate", d->model.dim,
-               d->corrected ? "corrected softmax" : kge_loss_name(d->model.loss), (double)d->model.margin,
-               (double)d->model.temperature, (double)d->model.regularization, d->model.reciprocal ? "yes" : "no",
-               d->common.batch, d->chunk, d->negatives, (double)d->common.lr, (double)d->common.init, d->common.steps);
+               kge_loss_name(d->model.loss), (double)d->model.margin, (double)d->model.regularization,
+               d->model.reciprocal ? "yes" : "no", d->common.batch, d->chunk, d->negatives, (double)d->common.lr,
+               (double)d->common.init, d->common.steps);
     }
     fputs(kge_notes, stdout);
 }
@@ -238,7 +237,6 @@ static void kge_default_chunk(kge_settings *train) {
 /* The model and its loss. */
 static int kge_check_model(kge_settings *train, program_error *error) {
     kge_model *model = &train->model;
-    if (model->loss != KGE_SOFTMAX && !given.corrected_given) train->corrected = 0; /* by default */
     if (train->corrected && model->loss != KGE_SOFTMAX)
         return program_fail(error, "--sampled-softmax corrected needs --loss softmax, and the loss is %s",
                             kge_loss_name(model->loss));
