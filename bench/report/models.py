@@ -1,0 +1,54 @@
+"""What kge's models reach by graph, beside what was published: bench/models/bench_mrr."""
+from report.page import NotMeasured, kept, run, source, table
+from report.quality import grouped, mean
+
+GRAPHS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR"}
+LIBKGE, ROTATE = "LibKGE", "RotatE's paper"
+# Filtered test MRR and Hits@10. LibKGE: the table of its README (github.com/uma-pi1/kge). RotatE: Sun et al. 2019,
+# Table 5.
+PUBLISHED = {
+    ("fb15k-237", "transe"): ((.313, .497, LIBKGE), (.294, .465, ROTATE)),
+    ("fb15k-237", "distmult"): ((.343, .531, LIBKGE),),
+    ("fb15k-237", "complex"): ((.348, .536, LIBKGE),),
+    ("fb15k-237", "rotate"): ((.338, .533, ROTATE),),
+    ("wn18rr", "transe"): ((.228, .520, LIBKGE),),
+    ("wn18rr", "distmult"): ((.452, .530, LIBKGE),),
+    ("wn18rr", "complex"): ((.475, .547, LIBKGE),),
+    ("wn18rr", "rotate"): ((.476, .571, ROTATE),),
+}
+
+
+def measure():
+    run("models", "bench/models/bench_mrr --json")
+
+
+def decimals(x):
+    return f"{x:.3f}"[1:]
+
+
+def by_graph(records, graph):
+    rows = []
+    for (model,), runs in grouped([r for r in records if r["graph"] == graph], "model").items():
+        low, high = (decimals(f(r["mrr"] for r in runs)) for f in (min, max))
+        published = PUBLISHED.get((graph, runs[0]["options"][1]), ())
+        rows.append([f"`{' '.join(runs[0]['options'])}`", f"**{decimals(mean(runs, 'mrr'))}** ({low} to {high})",
+                     *(decimals(mean(runs, field)) for field in ("hits1", "hits3", "hits10")),
+                     "; ".join(f"{decimals(mrr)}, {decimals(hits)} ({by})" for mrr, hits, by in published),
+                     *(f"{mean(runs, field):.0f}" for field in ("soon", "seconds", "total_seconds"))])
+    return table(["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "published MRR, Hits@10", "s to 95%", "training s",
+                  "all s"], rows)
+
+
+def write():
+    records = kept("models")["records"]
+    if not records: # the graphs were not there
+        raise NotMeasured("models")
+    page = ("`build/kge --data DIR` and the choice in the first column; all other settings are the program's defaults, "
+            "the same for both graphs. All test triples, both ends, filtered; the mean of the seeds, the lowest and "
+            "the highest in parentheses. Seconds to 95%: of training, until the MRR of a sample of the validation "
+            "triples first was 95% of what it was at the end. All: with reading and ranking, and with the evaluations "
+            "in between, which these runs have.\n")
+    for graph, name in GRAPHS.items():
+        if any(r["graph"] == graph for r in records):
+            page += f"\n### {name}\n\n" + by_graph(records, graph)
+    return page + source("models")
