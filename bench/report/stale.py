@@ -6,8 +6,8 @@ DEALINGS = {"random": "random", "two-level": "two levels"}
 DATA = "../shared/data/fb15k-237"
 NONE = 4294967295
 BOUNDS = f"0 2 5 10 100 {NONE}"
-KGE = (f"build/kge --data {DATA} --model distmult --dim 64 --devices 8 --batch 256 --steps 400 --secondaries 100 "
-       "--stale $s --seed $seed --eval test --json /dev/stdout")
+KGE = (f"build/kge --data {DATA} --model distmult --sampled-softmax plain --regularization 0.03 --lr 0.2 --dim 64 "
+       "--devices 8 --batch 256 --steps 400 --secondaries 100 --stale $s --seed $seed --eval test --json /dev/stdout")
 
 
 def measure():
