@@ -23,7 +23,7 @@ def measure():
 
 
 def decimals(x):
-    return f"{x:.3f}"[1:]
+    return f"{x:.3f}".lstrip("0")
 
 
 def by_graph(records, graph):
@@ -46,9 +46,8 @@ def write():
     page = ("`build/kge --data DIR` and the choice in the first column; all other settings are the program's "
             "defaults, the same for both graphs. All test triples, both ends, filtered; the mean of the seeds, the "
             "lowest and the highest in parentheses. Seconds to 95%: of training, until the MRR of a sample of the "
-            "validation triples first was 95% of what it was at the end. All: with reading and "
-            "ranking, and with the evaluations "
-            "in between, which these runs have.\n")
+            "validation triples first was 95% of what it was at the end. All: with reading and ranking, and with the "
+            "evaluations in between, which these runs have.\n")
     for graph, name in GRAPHS.items():
         if any(r["graph"] == graph for r in records):
             page += f"\n### {name}\n\n" + by_graph(records, graph)
