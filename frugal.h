@@ -466,7 +466,8 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
  * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
-/* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
+/* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit; only NaN
+ * payloads may differ.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);

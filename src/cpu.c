@@ -500,9 +500,9 @@ static int cpu_verify(void *device) {
         uint32_t row = place < places ? c->rows[place] : c->kept[place - places];
         if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
         const float *copy = copy_at(c, (int64_t)place);
-        if (memcmp(copy, host_row(c, row), c->store->dim * sizeof(float))) return 0;
+        if (!frugal_are_same(copy, host_row(c, row), c->store->dim)) return 0;
         if (c->store->state_floats &&
-            memcmp(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float)))
+            !frugal_are_same(copy + c->store->dim, host_state(c, row), c->store->state_floats))
             return 0;
     }
     return 1;

@@ -46,6 +46,8 @@
 #include "../frugal.h"
 #include "arithmetic.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -151,6 +153,18 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
     return (int)(valid[u / 64] >> u % 64 & 1);
 }
 
+/* Is a copy, or a part of it, what the host has? Bit for bit, but any two NaN are the same: GPUs compute 0x7fffffff, and
+ * processors another one. */
+FRUGAL_INLINE int frugal_are_same(const float *copy, const float *host, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t a, b;
+        memcpy(&a, &copy[i], sizeof a), memcpy(&b, &host[i], sizeof b);
+        /* In bits, because with -ffinite-math-only compilers assume that there is no NaN. */
+        if (a != b && ((a & 0x7fffffffu) <= 0x7f800000u || (b & 0x7fffffffu) <= 0x7f800000u)) return 0;
+    }
+    return 1;
+}
+
 /* Does the device update the batch's unique row `u` in place? `alone` is frugal_step.alone. */
 FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
     return alone && (int)(alone[u / 64] >> u % 64 & 1);
@@ -178,7 +192,8 @@ typedef struct frugal_device_ops {
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
     /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
-    int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row; between steps */
+    /* 1: every current copy (frugal_is_current) is its host row (frugal_are_same); between steps */
+    int (*verify)(void *device);
     void (*empty)(void *device); /* drops all copies; between steps */
     void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
     /* 1: the device updates rows in place, by frugal_step.alone. The answer is always the same; the attaching thread

@@ -94,9 +94,9 @@ static frugal_status device_recount(void *device) {
 /* Does the copy at a place equal the host row? `copy` is in host memory by now. */
 static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
     const frugal_store *s = c->store;
-    if (memcmp(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim * sizeof(float))) return 0;
-    return s->state_floats == 0 || !memcmp(copy + c->view.state_at, s->state + (uint64_t)row * s->state_stride,
-                                           s->state_floats * sizeof(float));
+    if (!frugal_are_same(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim)) return 0;
+    return s->state_floats == 0 ||
+           frugal_are_same(copy + c->view.state_at, s->state + (uint64_t)row * s->state_stride, s->state_floats);
 }
 
 /* Copies places of the cache to the host, or, if `kept`, declared stale copies, piece by piece, and compares them.

@@ -41,6 +41,7 @@ int main(int argc, char **argv) {
         CASE(test_dims_rowwise),
         CASE(test_dims_adam),
         CASE(test_duplicates),
+        CASE(test_not_numbers),
         CASE(test_sizes),
         CASE(test_lru),
         CASE(test_counted),

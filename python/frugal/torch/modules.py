@@ -119,6 +119,7 @@ class _Module(nn.Module):
         self._parts = tuple((store, store.sessions[device], tuple(of)) for store, of in zip(stores, names))
         self._hidden = {"anchor": torch.zeros(0, dtype=torch.float32, device=place, requires_grad=True)}
         self._place, self._device = place, device
+        self._offsets: Dict[Any, Tensor] = {}  # of this device alone: they lie where it is, and it has its own thread
         for _, session, _ in self._parts:
             session.group.setdefault("lr", 0.0)
         self.lr = lr
@@ -375,7 +376,6 @@ class EmbeddingBag(_OneTable):
         if mode not in ("sum", "mean"):
             raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
         self.mode, self.include_last_offset = mode, include_last_offset
-        self._offsets: Dict[Any, Tensor] = {}
 
     def forward(self, input: Tensor, offsets: Optional[Tensor] = None,
                 per_sample_weights: Optional[Tensor] = None) -> Tensor:
@@ -414,7 +414,6 @@ class EmbeddingBagCollection(_Module):
         if mode not in ("sum", "mean"):
             raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
         self.mode, self.include_last_offset, self.stacked = mode, include_last_offset, stacked
-        self._offsets: Dict[Any, Tensor] = {}
         self.names = list(tables)
         by_dim: Dict[int, Dict[str, Table]] = {}
         for name, table in tables.items():
@@ -516,8 +515,8 @@ def _check_offsets(offsets: Tensor, n: int, include_last: bool) -> None:
 def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool, place: torch.device,
             kept: Dict[Any, Tensor]) -> Tensor:
     """int32 [n_bags + 1]: where the bags of all inputs begin, in the order of the inputs, and their end. Those of
-    inputs without offsets depend on their shapes alone, and the latest are kept."""
-    shapes = []
+    inputs without offsets depend on their shapes alone, and the latest are kept, for the stream that made them."""
+    shapes: List[Any] = [torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0]
     for input, offsets in pairs:
         if input.dim() != (2 if offsets is None else 1):
             raise ValueError(f"input: [n] with offsets, or [n_bags, keys a bag] without, is wanted; shape "
