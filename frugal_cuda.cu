@@ -23,6 +23,7 @@
  *   cache.cuh       operations: the cache emptied, preloaded, verified
  *   secondaries.cuh  operation: room for declared stale copies
  *   squares.cuh     kernel, and operation: the sum of squares of a step's gradients
+ *   watch.cuh       a thread that asks the driver whether the GPU lives
  *   operations.cuh  the other operations, and the table of all of them, which the runtime calls
  *   graphs.cuh      a step in a CUDA graph
  *   open.cuh        memory: of the GPU, mapped, shared by the devices of an instance
@@ -100,6 +101,7 @@
 #include "src/cuda/cache.cuh"
 #include "src/cuda/secondaries.cuh"
 #include "src/cuda/squares.cuh"
+#include "src/cuda/watch.cuh"
 #include "src/cuda/operations.cuh"
 #include "src/cuda/graphs.cuh"
 #include "src/cuda/open.cuh"

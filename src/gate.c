@@ -152,23 +152,21 @@ static uint32_t device_to_recall(frugal *f, uint64_t step) {
     return f->desc.devices;
 }
 
-/* As batch_ready; also, have all devices announced the step before, and have those with `poll` been given its update?
- * Only then may one of them wait for what the others do in that step, because they may share a queue of a GPU, in which
- * nothing overtakes the one that waits. For the same reason all must have announced the step itself, and have begun
- * with what is recalled for it, if updates are kept. */
+/* As batch_ready; also, have all devices announced the step, have those with `poll` been given the update of the step
+ * before, and have they begun with what is recalled for the step, if updates are kept? Only then may one of them wait
+ * for what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of
+ * any thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a
+ * call of the device, or be enqueued, when the wait is. */
 static int given_ready(frugal *f, const condition *what) {
     if (has_finished(f, what->d, what->step)) return 1;
+    if (frugal_p2f_get_progress(f->p2f).sealed <= what->step) return 0;
     for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
-        const host_device *device = &f->devices[d];
-        if (frugal_load_acquire(&device->told) < what->step) return 0; /* attached by now; [F12] pairs with [F11] */
-        if (has_finished(f, d, what->step - 1)) continue;              /* nothing will be enqueued */
+        const host_device *device = &f->devices[d];       /* attached by now, because it has announced */
+        if (has_finished(f, d, what->step - 1)) continue; /* nothing will be enqueued */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
     }
-    if (f->desc.alone == FRUGAL_ALONE_KEPT) {
-        if (frugal_p2f_get_progress(f->p2f).sealed <= what->step) return 0;
-        if (device_to_recall(f, what->step) < f->desc.devices) return 0;
-    }
+    if (f->desc.alone == FRUGAL_ALONE_KEPT && device_to_recall(f, what->step) < f->desc.devices) return 0;
     return batch_ready(f, what);
 }
 
@@ -182,18 +180,16 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
 static gate_cause given_cause(frugal *f, const condition *what) {
     uint64_t step = what->step, first = f->desc.first_step;
     int keeps = f->desc.alone == FRUGAL_ALONE_KEPT;
-    for (uint32_t d = 0; d < f->desc.devices && (keeps || step > first); d++)
-        if (!is_attached(f, d)) return (gate_cause){CAUSE_ANNOUNCE, d, step > first ? step - 1 : step, first};
-    for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
-        const host_device *device = &f->devices[d];
-        uint64_t told = frugal_load_relaxed(&device->told);
-        if (told < step && !has_finished(f, d, step - 1)) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};
-        if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
-            return (gate_cause){CAUSE_COMMIT, d, step, 0};
-    }
-    for (uint32_t d = 0; keeps && d < f->desc.devices; d++) {
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (!is_attached(f, d)) return (gate_cause){CAUSE_ANNOUNCE, d, step, first};
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(f->p2f, d);
         if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+    }
+    for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
+        const host_device *device = &f->devices[d];
+        if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
+            return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
     uint32_t keeping = keeps ? device_to_recall(f, step) : f->desc.devices;
     if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};

@@ -11,7 +11,8 @@ from report.page import NotMeasured, keep, kept, run, source, table
 # The parts of bench/cuda/run and their subjects. bench/cuda/run measures; the archive that it returns is read here.
 PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times them",
          "gather": "Host rows: read in place, or gathered and copied", "hits": "Lookup and update by hit rate",
-         "bags": "Bags", "graph": "A step by calls, and as a graph", "steps_threads": "Steps by workers and loader",
+         "serve": "Serving", "bags": "Bags", "graph": "A step by calls, and as a graph",
+         "steps_threads": "Steps by workers and loader",
          "pytorch": "PyTorch on the same sizes", "litmus": "Litmus for caches",
          "lookup_ladder": "Lookup, kernel by kernel", "update_ladder": "Update, kernel by kernel",
          "ncu_lookup": "Counters of lookups", "ncu_update": "Counters of updates",

@@ -115,7 +115,8 @@ static frugal_status open_device(gpu_device *c) {
     if ((status = open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) find_wait_value(c);
     if ((status = self_tests(c)) != FRUGAL_OK) return status;
-    return open_keeping(c);
+    if ((status = open_keeping(c)) != FRUGAL_OK) return status;
+    return open_watch(c);
 }
 
 } /* namespace frugal_cuda */

@@ -4,6 +4,9 @@
 
 #include "view.cuh"
 
+#include <pthread.h>
+#include <semaphore.h>
+
 namespace frugal_cuda {
 
 constexpr uint32_t TEST_POSITIONS = 3; /* of the self-test; their gradients lie where partial sums do */
@@ -36,6 +39,13 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
     uint32_t *kept, *kept_sent;
     int has_kept;
+};
+
+struct gpu_watch { /* the thread of watch.cuh; relaxed, all: see there */
+    pthread_t thread;
+    sem_t asked;
+    int runs, busy, ends; /* busy: a question is asked, and not answered */
+    int answer;           /* the last one, a CUresult */
 };
 
 enum kernel_id {
@@ -93,7 +103,8 @@ struct gpu_device : gpu_context {
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;
     uint64_t replays; /* replays begun on the host */
-    int doubt;        /* 1: a call has failed, so the GPU may be lost. Relaxed: the thread itself asks next */
+    gpu_watch watch;
+    int doubt; /* 1: a call has failed, so the GPU may be lost. Relaxed: the thread itself asks next */
     /* In nanoseconds: the time since which `done` has not moved, or when the driver last said that the GPU lives; 0:
      * not known. Only the polling thread uses this field and the next. */
     uint64_t silent_since;

@@ -8,6 +8,7 @@
 #include "keeping.cuh"
 #include "secondaries.cuh"
 #include "squares.cuh"
+#include "watch.cuh"
 
 #include <time.h>
 
@@ -84,12 +85,11 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     return FRUGAL_OK;
 }
 
-/* The driver is asked whether the GPU lives if `done` has not moved for this number of nanoseconds. */
+/* It is asked whether the GPU lives if `done` has not moved for this number of nanoseconds. */
 constexpr uint64_t SILENCE_NS = 20000000;
 
 /* Has `done` not moved for long? This is measured by the clock, not by the number of polls, of which a step has
- * thousands, because asking the driver takes locks that the trainer's launches need, and may wait for the thread that
- * holds them. */
+ * thousands, because asking the driver takes locks that the trainer's launches need. */
 static int is_silent(gpu_device *c) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -100,7 +100,8 @@ static int is_silent(gpu_device *c) {
     return silent;
 }
 
-/* Counts what the GPU has done. If `done` has not moved for a while, asks the driver whether the GPU lives. */
+/* Counts what the GPU has done. If `done` has not moved for a while, has the driver asked whether the GPU lives
+ * (watch.cuh); if a call has failed, asks it here, because its trainer is to be told why. */
 static frugal_status device_poll(void *device, uint64_t *steps) {
     gpu_device *c = (gpu_device *)device;
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
@@ -111,15 +112,11 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
         frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
     count_kept(c);
-    if (!is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
-    on_gpu on(c);
-    relaxed_capture relaxed;
-    /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
-     * caller's. */
-    CUresult result = c->driver.query((CUstream)c->ahead_stream);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
-        result = c->driver.query((CUstream)c->ahead_stream);
-    return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "the work of the stream");
+    CUresult result = last_answer(c);
+    if (__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) result = ask_driver(c);
+    if (result != CUDA_SUCCESS) return check_cuda(c, (cudaError_t)result, "the work of the stream");
+    if (is_silent(c)) ask_watch(c);
+    return FRUGAL_OK;
 }
 
 /* By default it does not: rows are staged, so that after the loss of a GPU the table is that of a step. */
@@ -133,6 +130,7 @@ static int device_waits(void *device) {
 
 /* Closes what has been opened on the GPU. The calling thread is on it. */
 static void close_on_gpu(gpu_device *c) {
+    close_watch(c);
     cudaDeviceSynchronize(); /* the caller's stream may not exist any more; its work is done after this */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
                       c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies};

@@ -31,6 +31,13 @@ cudaError_t requested_failure(counter &c) {
     return w.named[c.name].second;
 }
 
+/* A driver may let no call through while another one waits for all of a device, as cudaFree does. Relaxed, all: a
+ * driver's lock promises programs no order. */
+void pass(const device *d) {
+    while (d && d->held.load(std::memory_order_relaxed))
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 cudaError_t begin_without_context(counter &c, const device *d) {
     if (c.calls.load(std::memory_order_relaxed) == 0) { /* a failure may have been asked for before the first call */
         guard hold(world().lock);
@@ -38,6 +45,7 @@ cudaError_t begin_without_context(counter &c, const device *d) {
         if (found != world().named.end()) c.fail_at = found->second.first;
     }
     if (cuda_on_host::current) fail(here(), "%s in a kernel", c.name);
+    pass(d);
     if (cudaError_t e = requested_failure(c)) return e;
     if (in_host_function) return cudaErrorNotPermitted;
     if (!d) return cudaErrorNoDevice;

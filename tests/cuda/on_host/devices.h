@@ -145,7 +145,7 @@ cudaError_t cudaDeviceSynchronize() {
         if (e == cudaErrorLaunchFailure && d) synchronize(d); /* what ran when the device was lost is over then */
         return end(e);
     }
-    return end(synchronize(d));
+    return end(synchronize_alone(d));
 }
 
 #endif /* ON_HOST_DEVICES_H */

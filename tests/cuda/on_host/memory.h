@@ -89,7 +89,7 @@ cudaError_t cudaFree(void *p) {
     if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
     if (!p) return end(cudaSuccess);
     if (found == world().allocations.end()) return end(cudaErrorInvalidValue);
-    if (cudaError_t e = synchronize(d)) return end(e);
+    if (cudaError_t e = synchronize_alone(d)) return end(e);
     hold.lock();
     d->used -= found->second.bytes;
     world().allocations.erase(found);
@@ -117,7 +117,7 @@ cudaError_t cudaFreeHost(void *p) {
     static counter calls(__func__, true);
     if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
     if (!p) return end(cudaSuccess);
-    for (auto &d : world().devices) synchronize(d.get());
+    for (auto &d : world().devices) synchronize_alone(d.get());
     guard hold(world().lock);
     auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
     if (found == world().host.end() || !found->second.allocated) return end(cudaErrorInvalidValue);
@@ -138,8 +138,9 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void *p) {
-    static counter calls(__func__);
+    static counter calls(__func__, true);
     if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    for (auto &d : world().devices) synchronize_alone(d.get());
     guard hold(world().lock);
     auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
     if (found == world().host.end()) return end(cudaErrorHostMemoryNotRegistered);

@@ -108,6 +108,14 @@ cudaError_t synchronize(device *d) {
     }
 }
 
+/* The same, and no other call gets through meanwhile. */
+cudaError_t synchronize_alone(device *d) {
+    d->held.fetch_add(1, std::memory_order_relaxed);
+    cudaError_t e = synchronize(d);
+    d->held.fetch_sub(1, std::memory_order_relaxed);
+    return e;
+}
+
 /* Calls that may wait for a device make a capture fail that forbids them to this thread. */
 cudaError_t forbidden_in_capture() {
     cudaError_t e = cudaSuccess;

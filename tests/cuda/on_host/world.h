@@ -62,6 +62,7 @@ struct device {
     CUctx_st context{this};
     std::atomic<bool> lost{false};
     std::atomic<int64_t> launches_left{0}; /* to the one that loses it; 0 or less: none */
+    std::atomic<int> held{0};              /* threads that wait for all of it, and let no other call through */
     size_t used = 0;
     cudaStream_t null_stream = nullptr;
     std::set<cudaStream_t> streams; /* that have a thread, destroyed or not */

@@ -151,13 +151,12 @@ static void test_update_returns_late(void **state) {
 typedef struct waiter {
     pthread_t thread;
     fleet *w;
-    uint64_t step;
     frugal_status status;
 } waiter;
 
 static void *lookup_main(void *argument) {
     waiter *x = argument;
-    x->status = frugal_lookup(x->w->r.f, 1, x->step, x->w->rows[1][x->step % RING]);
+    x->status = frugal_lookup(x->w->r.f, 0, 2, x->w->rows[0][2]);
     return NULL;
 }
 
@@ -167,37 +166,30 @@ static void *drain_main(void *argument) {
     return NULL;
 }
 
-/* Device 0 waits at the gate of step 1, since device 1 has not announced it. With updates that are kept all must have
- * announced it before: then since device 1, of the host, has not updated step 0. */
-static fleet *at_a_gate(int other, uint32_t workers, frugal_alone alone) {
-    fleet *w = two_ways(WAITING, other, 2, workers, 50, alone);
-    int keeps = alone == FRUGAL_ALONE_KEPT;
+/* Device 0 waits at the gate of step 1, since device 1, of the host, has not updated step 0. */
+static fleet *at_a_gate(uint32_t workers, frugal_alone alone) {
+    fleet *w = two_ways(WAITING, HOST, 2, workers, 50, alone);
     for (uint64_t t = 0; t < 2; t++)
-        for (uint32_t d = 0; d < (t == 0 || keeps ? 2 : 1); d++) assert_int_equal(FRUGAL_OK, announce_once(w, d, 1));
-    for (uint32_t d = 0; d < (keeps ? 1 : 2); d++) assert_int_equal(FRUGAL_OK, step_once(w, d, 0));
-    assert_int_equal(FRUGAL_OK, step_once(w, 0, 1));
+        for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, announce_once(w, d, 1));
+    for (uint64_t t = 0; t < 2; t++) assert_int_equal(FRUGAL_OK, step_once(w, 0, t));
     return w;
-}
-
-static void close_at_a_gate(int other, uint32_t workers, frugal_alone alone) {
-    fleet *w = at_a_gate(other, workers, alone);
-    fleet_close(w);
-    free(w);
 }
 
 static void test_close_at_a_gate(void **state) {
     (void)state;
-    for (uint32_t workers = 0; workers < 3; workers++) {
-        for (int other = HOST; other <= WAITING; other++)
-            for (int way = 0; way < 2; way++) close_at_a_gate(other, workers, ways[way]);
-        close_at_a_gate(HOST, workers, FRUGAL_ALONE_KEPT);
-    }
+    for (uint32_t workers = 0; workers < 3; workers++)
+        for (int way = 0; way < 3; way++) {
+            fleet *w = at_a_gate(workers, ways[way]);
+            fleet_close(w);
+            free(w);
+        }
 }
 
-static void stop_at_a_gate(int other, uint32_t workers, int drains, frugal_alone alone) {
-    fleet *w = at_a_gate(other, workers, alone);
+/* A drain waits, or a lookup of the next step. */
+static void stop_at_a_gate(uint32_t workers, int drains, frugal_alone alone) {
+    fleet *w = at_a_gate(workers, alone);
     const stream *s = &w->s[0];
-    waiter x = {.w = w, .step = 1}; /* which is not announced */
+    waiter x = {.w = w};
     if (pthread_create(&x.thread, NULL, drains ? drain_main : lookup_main, &x)) abort();
     nap(300);
     frugal_stop(w->r.f);
@@ -216,11 +208,8 @@ static void stop_at_a_gate(int other, uint32_t workers, int drains, frugal_alone
 
 static void test_stop_at_a_gate(void **state) {
     (void)state;
-    for (uint32_t workers = 0; workers < 3; workers++) {
-        for (int other = HOST; other <= WAITING; other++)
-            for (int i = 0; i < 4; i++) stop_at_a_gate(other, workers, i % 2, ways[i / 2]);
-        stop_at_a_gate(HOST, workers, 1, FRUGAL_ALONE_KEPT);
-    }
+    for (uint32_t workers = 0; workers < 3; workers++)
+        for (int i = 0; i < 6; i++) stop_at_a_gate(workers, i % 2, ways[i / 2]);
 }
 
 /* >>a lost device */
@@ -338,7 +327,8 @@ static void test_not_finished(void **state) {
     frugal_close(f);
 }
 
-/* Of a device that waits at gates itself, too, the lookup waits for the batch: that of the first step, a later one. */
+/* Of a device that waits at gates itself, too, the lookup waits for the batch, and for those of the others: of the first
+ * step, of a later one. */
 static void test_not_announced(void **state) {
     (void)state;
     puppet p = {.waits = 1};
@@ -350,6 +340,8 @@ static void test_not_announced(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 0 has not announced step 1");
     announce_none(f, 0, 1);
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 1 has not announced step 1");
+    announce_none(f, 1, 1);
     assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
     frugal_close(f);
 }
@@ -370,15 +362,15 @@ static void test_being_told(void **state) {
     }
 }
 
-/* What is told is what the lookup waits for first, whatever else is missing: that step 0 is finished, its own batch. */
+/* What is told is what the lookup waits for first, whatever else is missing: that step 0 is finished, an update. */
 static void test_first_missing(void **state) {
     (void)state;
     puppet p = {.waits = 1};
     frugal *f = open_stepped_puppet(&p, 1);
-    assert_stuck(frugal_lookup(f, 1, 1, NULL), "device 1 has not announced step 1");
-    announce_none(f, 1, 1);
+    assert_stuck(frugal_lookup(f, 1, 1, NULL), "device 0 has not announced step 1");
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 1);
     step_of_none(f, 1, 1);
-    assert_stuck(frugal_lookup(f, 1, 2, NULL), "device 0 has not announced step 1");
+    assert_stuck(frugal_lookup(f, 1, 2, NULL), "device 0 has not announced step 2");
     frugal_close(f);
 }
 
@@ -388,17 +380,17 @@ static void test_through_before_the_gate(void **state) {
     (void)state;
     puppet p = {.waits = 1};
     frugal_stats stats;
-    frugal *f = open_stepped_puppet(&p, 0);
-    announce_none(f, 0, 1);
-    step_of_none(f, 0, 1);
+    frugal *f = open_puppet(&p, 0);
+    for (uint64_t t = 0; t < 2; t++)
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, t);
+    for (uint64_t t = 0; t < 2; t++) step_of_none(f, 0, t);
     p.done = 2;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     while (frugal_help(f)) {
     }
     frugal_get_stats(f, &stats);
-    assert_int_equal(1, stats.steps);
-    announce_none(f, 1, 1);
-    step_of_none(f, 1, 1);
+    assert_int_equal(0, stats.steps);
+    for (uint64_t t = 0; t < 2; t++) step_of_none(f, 1, t);
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     frugal_get_stats(f, &stats);
     assert_int_equal(2, stats.steps);
