@@ -54,6 +54,7 @@ int main(int argc, char **argv) {
         CASE(test_gates_mixed),
         CASE(test_in_step),
         CASE(test_stop_at_a_gate),
+        CASE(test_freed_at_a_gate),
         CASE(test_groups),
         CASE(test_clip),
         CASE(test_groups_gated),
