@@ -2,9 +2,9 @@
  *
  * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and its
  * calls do not wait for the GPU: lookup returns once the gate has opened on the host (with gate_on_stream, once all
- * devices have been given the step before), and update returns at once. Two lookups may wait for the GPU: the first
- * with bags, which allocates, and one whose batch could not be copied ahead. What fails later is reported by a later
- * call. The calls of frugal.h are the same as with any device.
+ * devices have announced the step and have been given the one before), and update returns at once. Two lookups may wait
+ * for the GPU: the first with bags, which allocates, and one whose batch could not be copied ahead. What fails later is
+ * reported by a later call. The calls of frugal.h are the same as with any device.
  * examples/quickstart.cu is the smallest trainer.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
@@ -40,8 +40,10 @@ typedef struct frugal_cuda_desc {
     void *stream;
     int shrink_cache; /* halve cache_rows until the GPU's memory holds them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given
-     * steps as far ahead as they are announced. Several devices must all be given a step before any is given the next,
-     * and lookup waits for that. */
+     * steps as far ahead as they are announced. Several devices must all announce a step, and be given the one before,
+     * before any is given it; lookup waits for that. Then nothing that the gate waits for needs a call of the GPU's
+     * driver, so a call of any thread that waits for the whole GPU, as cudaFree does, ends when the gate opens. There
+     * is one exception: with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). */
     int gate_on_stream;
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
@@ -51,12 +53,12 @@ typedef struct frugal_cuda_desc {
  * If frugal_desc.alone is FRUGAL_ALONE_PLACE or KEPT and the table is pinned, the GPU updates the rows that this
  * device alone touches in place. By default it does not, because a GPU that is lost then may leave rows of an
  * unfinished step. With KEPT and a cache it keeps such updates in the cached copies (frugal.h). Then a lookup with
- * gate_on_stream returns only when all devices have announced the step, and when GPUs have begun to write back what is
- * recalled for it; so a stream is given at most one step behind a gate that is closed, and a replayed step only once
- * the step before it is done. A table that the caller has registered (cudaHostRegister) must be writable. This call and
- * all others leave the calling thread's current GPU as it was, and make no context on another GPU. They do not clear an
- * error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the last error, so if one of
- * their own CUDA calls fails, its error replaces the one kept before. Errors: CUDA (no GPU, no driver, too old a GPU),
+ * gate_on_stream returns only when GPUs have begun to write back what is recalled for the step; so a stream is given at
+ * most one step behind a gate that is closed, and a replayed step only once the step before it is done. A table that
+ * the caller has registered (cudaHostRegister) must be writable. This call and all others leave the calling thread's
+ * current GPU as it was, and make no context on another GPU. They do not clear an error that CUDA keeps for the thread,
+ * and do not report it as their own. CUDA keeps only the last error, so if one of their own CUDA calls fails, its error
+ * replaces the one kept before. Errors: CUDA (no GPU, no driver, too old a GPU), WORKER (no thread to watch the GPU),
  * DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
 

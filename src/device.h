@@ -153,8 +153,8 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
     return (int)(valid[u / 64] >> u % 64 & 1);
 }
 
-/* Is a copy, or a part of it, what the host has? Bit for bit, but any two NaN are the same: GPUs compute 0x7fffffff, and
- * processors another one. */
+/* Is a copy, or a part of it, what the host has? Bit for bit, but any two NaN are the same: GPUs compute 0x7fffffff,
+ * and processors another one. */
 FRUGAL_INLINE int frugal_are_same(const float *copy, const float *host, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint32_t a, b;

@@ -16,6 +16,7 @@
 #define LADDER_UNROLLED_BY_4
 #define LADDER_LARGE (UINT64_C(1) << 18)
 #else
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <cuda/atomic>
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)

@@ -1,5 +1,5 @@
-"""Modules for PyTorch whose devices are on a GPU: the bits of the sequential reference. SKIPPED without a GPU, or with a
-library that has no devices on GPUs (FRUGAL_BUILD_CUDA=1 builds one that has)."""
+"""Modules for PyTorch whose devices are on a GPU: the bits of the sequential reference. SKIPPED without a GPU, or with
+a library that has no devices on GPUs (FRUGAL_BUILD_CUDA=1 builds one that has)."""
 import threading
 import unittest
 
@@ -27,9 +27,8 @@ def weights_of(bag):
 
 
 def bag_of(rows=50, dim=4, **settings):
-    settings = {"max_keys": 400, "mode": "sum", "lr": 0.1, "seed": 3, "device": "cuda:0", "cache_rows": 16, "workers": 1,
-                **settings}
-    return ft.EmbeddingBag(rows, dim, **settings)
+    ours = {"max_keys": 400, "mode": "sum", "lr": 0.1, "seed": 3, "device": "cuda:0", "cache_rows": 16, "workers": 1}
+    return ft.EmbeddingBag(rows, dim, **{**ours, **settings})
 
 
 class OnGpu(unittest.TestCase):

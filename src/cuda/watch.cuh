@@ -28,7 +28,8 @@ static CUresult ask_driver(gpu_device *c) {
 static void *watch_main(void *argument) {
     gpu_device *c = (gpu_device *)argument;
     for (;;) {
-        while (sem_wait(&c->watch.asked)) {} /* interrupted */
+        while (sem_wait(&c->watch.asked)) {
+        } /* interrupted */
         if (__atomic_load_n(&c->watch.ends, __ATOMIC_RELAXED)) return NULL;
         /* relaxed, both: a number that means itself */
         __atomic_store_n(&c->watch.answer, (int)ask_driver(c), __ATOMIC_RELAXED);

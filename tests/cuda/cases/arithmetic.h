@@ -96,14 +96,15 @@ static void test_sizes(void **state) {
     }
 }
 
-/* Gradients that are no numbers, or make such of rows and states. A GPU computes another NaN than the host, so after the
- * update a row's copy has other bits than the host row: NaN payloads are not promised. To verify, both are NaN. */
-static void rows_of_half(const world *w, uint32_t device, uint64_t step, batch *b) { /* the first half, in turn */
+/* The first half of the table, in turn. */
+static void rows_of_half(const world *w, uint32_t device, uint64_t step, batch *b) {
     (void)device, (void)step;
     b->n = (uint32_t)w->table.rows / 2, b->brings = 1, b->read_only = 0;
     for (uint32_t i = 0; i < b->n; i++) b->rows[i] = i;
 }
 
+/* Gradients that are no numbers, or make such of rows and states. A GPU computes another NaN than the host, so after
+ * the update a row's copy has other bits than the host row: NaN payloads are not promised. To verify, both are NaN. */
 static void test_not_numbers(void **state) {
     (void)state;
     static const uint32_t bits[] = {0x7fc00001, 0xffc00abc, 0x7f800000, 0xff800000}; /* two NaN, both infinities */

@@ -79,8 +79,8 @@ static void test_stop_at_a_gate(void **state) {
 }
 
 /* Another thread frees memory of the GPU, over and over: that waits for all streams, so also for one at a gate, and may
- * let no other call through. The gate opens nevertheless, also when the GPU has been silent for so long that it is asked
- * whether it lives. */
+ * let no other call through. The gate opens nevertheless, also when the GPU has been silent for so long that the driver
+ * is asked whether it lives. */
 static void *free_main(void *ends) {
     while (!__atomic_load_n((int *)ends, __ATOMIC_RELAXED)) {
         gpu *g = gpu_open(0, 64, 8, 0);
@@ -101,7 +101,8 @@ static void test_freed_at_a_gate(void **state) {
         cuda_on_host_delay(gpu_stream(w.gpus[1]), 25000);
 #endif
         assert_int_equal(0, pthread_create(&thread, NULL, free_main, &ends));
-        for (int step = 0; step < 8; step++) enqueue_step(&w, 2); /* far less ahead than it may: nothing waits for closing */
+        for (int step = 0; step < 8; step++)
+            enqueue_step(&w, 2); /* far less ahead than it may: nothing waits for closing */
         check(&w);
         __atomic_store_n(&ends, 1, __ATOMIC_RELAXED);
         pthread_join(thread, NULL);

@@ -34,8 +34,7 @@ cudaError_t requested_failure(counter &c) {
 /* A driver may let no call through while another one waits for all of a device, as cudaFree does. Relaxed, all: a
  * driver's lock promises programs no order. */
 void pass(const device *d) {
-    while (d && d->held.load(std::memory_order_relaxed))
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    while (d && d->held.load(std::memory_order_relaxed)) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 cudaError_t begin_without_context(counter &c, const device *d) {

@@ -327,8 +327,8 @@ static void test_not_finished(void **state) {
     frugal_close(f);
 }
 
-/* Of a device that waits at gates itself, too, the lookup waits for the batch, and for those of the others: of the first
- * step, of a later one. */
+/* Of a device that waits at gates itself, too, the lookup waits for the batch, and for those of the others: of the
+ * first step, of a later one. */
 static void test_not_announced(void **state) {
     (void)state;
     puppet p = {.waits = 1};
