@@ -152,22 +152,21 @@ static uint32_t device_to_recall(frugal *f, uint64_t step) {
     return f->desc.devices;
 }
 
-/* As batch_ready; also, have all devices announced the step, have those with `poll` been given the update of the step
- * before, and have they begun with what is recalled for the step, if updates are kept? Only then may one of them wait
- * for what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of
- * any thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a
- * call of the device, or be enqueued, when the wait is. */
+/* Have all devices announced the step, and been told of it; have those with `poll` been given the update of the step
+ * before; and have they begun with what is recalled for the step, if updates are kept? Only then may one of them wait for
+ * what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of any
+ * thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a call
+ * of the device, or be enqueued, when the wait is. Who tells a device calls it first, and then wakes who opens gates. */
 static int given_ready(frugal *f, const condition *what) {
     if (has_finished(f, what->d, what->step)) return 1;
-    if (frugal_p2f_get_progress(f->p2f).sealed <= what->step) return 0;
-    for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
-        const host_device *device = &f->devices[d];       /* attached by now, because it has announced */
-        if (has_finished(f, d, what->step - 1)) continue; /* nothing will be enqueued */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        const host_device *device = &f->devices[d];
+        if (frugal_load_acquire(&device->told) <= what->step) return 0; /* attached by now; [F12] pairs with [F11] */
+        if (what->step == f->desc.first_step || has_finished(f, d, what->step - 1)) continue; /* none is enqueued */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
     }
-    if (f->desc.alone == FRUGAL_ALONE_KEPT && device_to_recall(f, what->step) < f->desc.devices) return 0;
-    return batch_ready(f, what);
+    return f->desc.alone != FRUGAL_ALONE_KEPT || device_to_recall(f, what->step) == f->desc.devices;
 }
 
 /* Says what batch_ready waits for. Relaxed, here and below: it is only text. */
@@ -176,15 +175,13 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
     snprintf(text, size, "device %u has not announced step %llu", what->d, (unsigned long long)what->step);
 }
 
-/* What given_ready waits for, in the order of its checks. */
+/* What given_ready waits for: announcements first. */
 static gate_cause given_cause(frugal *f, const condition *what) {
     uint64_t step = what->step, first = f->desc.first_step;
     int keeps = f->desc.alone == FRUGAL_ALONE_KEPT;
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (!is_attached(f, d)) return (gate_cause){CAUSE_ANNOUNCE, d, step, first};
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+        uint64_t told = is_attached(f, d) ? frugal_load_relaxed(&f->devices[d].told) : first;
+        if (told <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, told};
     }
     for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
         const host_device *device = &f->devices[d];

@@ -130,7 +130,7 @@ static int device_verify(void *device) {
     int same = memory != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
     same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
     free(memory);
-    if (!same) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
+    if (!same) note_failure(c);
     return same;
 }
 

@@ -45,7 +45,7 @@ struct gpu_watch { /* the thread of watch.cuh; relaxed, all: see there */
     pthread_t thread;
     sem_t asked;
     int runs, busy, ends; /* busy: a question is asked, and not answered */
-    int answer;           /* the last one, a CUresult */
+    int answer;           /* the last one, a CUresult, of the thread or of one whose call has failed */
 };
 
 enum kernel_id {
@@ -104,18 +104,35 @@ struct gpu_device : gpu_context {
     int replaying;
     uint64_t replays; /* replays begun on the host */
     gpu_watch watch;
-    int doubt; /* 1: a call has failed, so the GPU may be lost. Relaxed: the thread itself asks next */
-    /* In nanoseconds: the time since which `done` has not moved, or when the driver last said that the GPU lives; 0:
-     * not known. Only the polling thread uses this field and the next. */
+    /* In nanoseconds: the time since which `done` has not moved, or when the watch was last asked; 0: not known. Only the
+     * polling thread uses this field and the next. */
     uint64_t silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
 
+/* What the driver says: CUDA_SUCCESS, if the GPU lives and works on. */
+static CUresult ask_driver(gpu_device *c) {
+    on_gpu on(c);
+    relaxed_capture relaxed;
+    /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
+     * caller's. */
+    CUresult result = c->driver.query((CUstream)c->ahead_stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
+        result = c->driver.query((CUstream)c->ahead_stream);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+/* A call has failed, so the GPU may be lost. The thread whose call it was asks, and the next poll says what the answer
+ * was. */
+static void note_failure(gpu_device *c) {
+    if (c->ahead_stream) __atomic_store_n(&c->watch.answer, (int)ask_driver(c), __ATOMIC_RELAXED);
+}
+
 /* The status for what a CUDA call, or a launch, returned. */
 static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
-    __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
+    note_failure(c);
     return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
                        "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
                        cudaGetErrorName(error));

@@ -58,20 +58,21 @@ static frugal_status device_write_back(void *device, const uint32_t *rows, uint3
     return status;
 }
 
-/* Makes kernels that write back wait for the last update that the stream was given. It must be that of the step before
- * `step`, and must wait for no gate any more, so that `cancelled` can wait for these kernels; else AGAIN. The caller
- * enqueues an update in a graph at a time that is not known. */
-static frugal_status order_recall(gpu_device *c, uint64_t step) {
-    if (c->given != step || !is_gate_open(c)) return FRUGAL_AGAIN;
-    return check_cuda(c, cudaStreamWaitEvent(c->back_stream, c->given_event, 0), "recall");
+/* May kernels that write back for `step` wait for the last update that the stream was given? It must be that of the step
+ * before, and must wait for no gate any more, so that `cancelled` can wait for these kernels. The caller enqueues an
+ * update in a graph at a time that is not known. */
+static int may_recall_behind(const gpu_device *c, uint64_t step) {
+    return c->given == step && is_gate_open(c);
 }
 
 static frugal_status device_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
     gpu_device *c = (gpu_device *)device;
     if (!c->view.keeps) return FRUGAL_OK;
+    if (!done && !may_recall_behind(c, step)) return FRUGAL_AGAIN; /* before the driver is called: see watch.cuh */
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
-    if (status == FRUGAL_OK && !done) status = order_recall(c, step);
+    if (status == FRUGAL_OK && !done)
+        status = check_cuda(c, cudaStreamWaitEvent(c->back_stream, c->given_event, 0), "recall");
     if (status != FRUGAL_OK) return status;
     const unsigned char *start = (const unsigned char *)c->pins->alone.memory.start;
     if (rows) rows = (const uint32_t *)(const void *)(c->alone_seen + ((const unsigned char *)rows - start));
@@ -93,7 +94,7 @@ static void note_given(gpu_device *c, uint64_t step) {
     if (!c->view.keeps) return;
     cudaError_t error = cudaEventRecord(c->given_event, c->stream);
     c->given = error == cudaSuccess ? step + 1 : 0;
-    if (error != cudaSuccess) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED); /* relaxed: as in check_cuda */
+    if (error != cudaSuccess) note_failure(c);
 }
 
 /* Counts what kernels have kept and written back. Called by the polling thread. */

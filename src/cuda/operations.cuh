@@ -101,7 +101,7 @@ static int is_silent(gpu_device *c) {
 }
 
 /* Counts what the GPU has done. If `done` has not moved for a while, has the driver asked whether the GPU lives
- * (watch.cuh); if a call has failed, asks it here, because its trainer is to be told why. */
+ * (watch.cuh). */
 static frugal_status device_poll(void *device, uint64_t *steps) {
     gpu_device *c = (gpu_device *)device;
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
@@ -113,7 +113,6 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     }
     count_kept(c);
     CUresult result = last_answer(c);
-    if (__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) result = ask_driver(c);
     if (result != CUDA_SUCCESS) return check_cuda(c, (cudaError_t)result, "the work of the stream");
     if (is_silent(c)) ask_watch(c);
     return FRUGAL_OK;

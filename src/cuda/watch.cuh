@@ -13,18 +13,6 @@
 
 namespace frugal_cuda {
 
-/* What the driver says: CUDA_SUCCESS, if the GPU lives and works on. */
-static CUresult ask_driver(gpu_device *c) {
-    on_gpu on(c);
-    relaxed_capture relaxed;
-    /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
-     * caller's. */
-    CUresult result = c->driver.query((CUstream)c->ahead_stream);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
-        result = c->driver.query((CUstream)c->ahead_stream);
-    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
-}
-
 static void *watch_main(void *argument) {
     gpu_device *c = (gpu_device *)argument;
     for (;;) {

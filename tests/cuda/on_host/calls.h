@@ -44,9 +44,9 @@ cudaError_t begin_without_context(counter &c, const device *d) {
         if (found != world().named.end()) c.fail_at = found->second.first;
     }
     if (cuda_on_host::current) fail(here(), "%s in a kernel", c.name);
-    pass(d);
     if (cudaError_t e = requested_failure(c)) return e;
     if (in_host_function) return cudaErrorNotPermitted;
+    pass(d);
     if (!d) return cudaErrorNoDevice;
     return d->lost.load(std::memory_order_acquire) ? cudaErrorLaunchFailure : cudaSuccess;
 }
