@@ -79,10 +79,10 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
 /* Call it once before each launch of the graph on the device's stream, in place of lookup and update of `step`.
- * Waits until the step's batch is announced. Then waits for the gate, or has the stream wait for it (gate_on_stream: when
- * a lookup would).
- * `gradients`: the learning rate, and in `records` whether there are any gradients. The graph has its own arrays, so
- * `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not attached by frugal_cuda_attach). */
+ * Waits until the step's batch is announced. Then waits for the gate; with gate_on_stream, until a lookup would return,
+ * and has the stream wait for the gate. `gradients`: the learning rate, and in `records` whether there are any
+ * gradients. The graph has its own arrays, so `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not
+ * attached by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step,
                                             const frugal_gradients *gradients);
 

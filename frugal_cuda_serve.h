@@ -56,7 +56,8 @@ typedef struct frugal_cuda_serve_desc {
     int count; /* touches of rows are counted, for frugal_cuda_serve_adapt */
     /* Factored extraction: this number of blocks of a lookup copies rows that come over a link, and then helps the
      * others, which copy rows of the GPU's own memory. 0: all blocks copy all rows. Pooled lookups, and lookups that
-     * find 64 others under way, are not factored. It is not the default: on one GPU, whose only link was the host's, it was hardly ever faster. */
+     * find 64 others under way, are not factored. It is not the default: on one GPU, whose only link was the host's, it
+     * was hardly ever faster. */
     uint32_t link_blocks;
 } frugal_cuda_serve_desc;
 

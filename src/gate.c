@@ -153,10 +153,11 @@ static uint32_t device_to_recall(frugal *f, uint64_t step) {
 }
 
 /* Have all devices announced the step, and been told of it; have those with `poll` been given the update of the step
- * before; and have they begun with what is recalled for the step, if updates are kept? Only then may one of them wait for
- * what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of any
- * thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a call
- * of the device, or be enqueued, when the wait is. Who tells a device calls it first, and then wakes who opens gates. */
+ * before; and have they begun with what is recalled for the step, if updates are kept? Only then may one of them wait
+ * for what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of
+ * any thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a
+ * call of the device, or be enqueued, when the wait is. Who tells a device calls it first, and then wakes who opens
+ * gates. */
 static int given_ready(frugal *f, const condition *what) {
     if (has_finished(f, what->d, what->step)) return 1;
     for (uint32_t d = 0; d < f->desc.devices; d++) {

@@ -104,8 +104,8 @@ struct gpu_device : gpu_context {
     int replaying;
     uint64_t replays; /* replays begun on the host */
     gpu_watch watch;
-    /* In nanoseconds: the time since which `done` has not moved, or when the watch was last asked; 0: not known. Only the
-     * polling thread uses this field and the next. */
+    /* In nanoseconds: the time since which `done` has not moved, or when the watch was last asked; 0: not known. Only
+     * the polling thread uses this field and the next. */
     uint64_t silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */

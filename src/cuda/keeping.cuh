@@ -58,9 +58,9 @@ static frugal_status device_write_back(void *device, const uint32_t *rows, uint3
     return status;
 }
 
-/* May kernels that write back for `step` wait for the last update that the stream was given? It must be that of the step
- * before, and must wait for no gate any more, so that `cancelled` can wait for these kernels. The caller enqueues an
- * update in a graph at a time that is not known. */
+/* May kernels that write back for `step` wait for the last update that the stream was given? It must be that of the
+ * step before, and must wait for no gate any more, so that `cancelled` can wait for these kernels. The caller enqueues
+ * an update in a graph at a time that is not known. */
 static int may_recall_behind(const gpu_device *c, uint64_t step) {
     return c->given == step && is_gate_open(c);
 }
