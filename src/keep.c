@@ -132,7 +132,8 @@ static int recall_from(frugal *f, uint32_t d) {
             /* [F24] pairs with [F25]: begun */
             frugal_add_release(&device->recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS);
             news = 1; /* it is to be polled, and a lookup may have waited for this (given_ready) */
-        } else {      /* a gate may open, or a lookup that waited for this may be given */
+        } else {
+            /* A gate may open, or the lookup may be given that has waited for this. */
             news = frugal_p2f_recall_done(f->p2f, d, r.step) || device->ops.poll;
         }
     }

@@ -129,13 +129,17 @@ static void note_failure(gpu_device *c) {
     if (c->ahead_stream) __atomic_store_n(&c->watch.answer, (int)ask_driver(c), __ATOMIC_RELAXED);
 }
 
+static frugal_status fail_cuda(const gpu_device *c, cudaError_t error, const char *what) {
+    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
+                       "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
+                       cudaGetErrorName(error));
+}
+
 /* The status for what a CUDA call, or a launch, returned. */
 static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
     note_failure(c);
-    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
-                       "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
-                       cudaGetErrorName(error));
+    return fail_cuda(c, error, what);
 }
 
 } /* namespace frugal_cuda */

@@ -113,7 +113,7 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     }
     count_kept(c);
     CUresult result = last_answer(c);
-    if (result != CUDA_SUCCESS) return check_cuda(c, (cudaError_t)result, "the work of the stream");
+    if (result != CUDA_SUCCESS) return fail_cuda(c, (cudaError_t)result, "the work of the stream");
     if (is_silent(c)) ask_watch(c);
     return FRUGAL_OK;
 }

@@ -516,7 +516,8 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
             kept: Dict[Any, Tensor]) -> Tensor:
     """int32 [n_bags + 1]: where the bags of all inputs begin, in the order of the inputs, and their end. Those of
     inputs without offsets depend on their shapes alone, and the latest are kept, for the stream that made them."""
-    shapes: List[Any] = [torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0]
+    stream = torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0
+    shapes = []
     for input, offsets in pairs:
         if input.dim() != (2 if offsets is None else 1):
             raise ValueError(f"input: [n] with offsets, or [n_bags, keys a bag] without, is wanted; shape "
@@ -527,8 +528,8 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
         if offsets is not None:
             _check_offsets(offsets, input.numel(), include_last)
         shapes.append(tuple(input.shape) if offsets is None else None)
-    key = tuple(shapes)
-    if None not in key and key in kept:
+    key = (stream, *shapes)
+    if None not in shapes and key in kept:
         return kept[key]
     parts, first = [], 0
     for input, offsets in pairs:
@@ -540,7 +541,7 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
         first += input.numel()
     end = torch.tensor([first], dtype=torch.int32, device="cpu")
     bounds = torch.cat([part.to(place) for part in itertools.chain(parts, [end])])
-    if None not in key:
+    if None not in shapes:
         kept.clear()
         kept[key] = bounds
     return bounds

@@ -117,7 +117,7 @@ cudaError_t cudaFreeHost(void *p) {
     static counter calls(__func__, true);
     if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
     if (!p) return end(cudaSuccess);
-    for (auto &d : world().devices) synchronize_alone(d.get());
+    synchronize_all();
     guard hold(world().lock);
     auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
     if (found == world().host.end() || !found->second.allocated) return end(cudaErrorInvalidValue);
@@ -140,7 +140,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) {
 cudaError_t cudaHostUnregister(void *p) {
     static counter calls(__func__, true);
     if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
-    for (auto &d : world().devices) synchronize_alone(d.get());
+    synchronize_all();
     guard hold(world().lock);
     auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
     if (found == world().host.end()) return end(cudaErrorHostMemoryNotRegistered);

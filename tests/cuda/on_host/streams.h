@@ -116,6 +116,11 @@ cudaError_t synchronize_alone(device *d) {
     return e;
 }
 
+/* Of all devices, because all know the memory. */
+void synchronize_all() {
+    for (auto &d : world().devices) synchronize_alone(d.get());
+}
+
 /* Calls that may wait for a device make a capture fail that forbids them to this thread. */
 cudaError_t forbidden_in_capture() {
     cudaError_t e = cudaSuccess;
