@@ -2,28 +2,32 @@
 #include "examples/kge/options.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237, see docs/kge.md.
- * .model: kind, loss, dim, margin and temperature (of the other losses), N3, reciprocal. */
+/* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237 and WN18RR, see docs/kge.md.
+ * .model: kind, loss, dim, margin and temperature (of the other losses), N3 (of a graph with one training triple an
+ * entity: kge_options_fit), reciprocal. */
 /* clang-format off */
 #define KGE_COMMON                                                                                           \
     .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
 static const kge_settings kge_defaults[KGE_MODELS] = {
-    [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
-                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
+    [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 160, 3, 3, 0, 1},
+                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 3500, KGE_COMMON}},
     [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SELF_ADVERSARIAL, 200, 6, 1, 0, 1},
                        .chunk = 250, .negatives = 250,
                        .common = {.batch = 500, .lr = 0.05f, .steps = 4000, KGE_COMMON}},
-    [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
-                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
-    [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
-                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
-    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.015f, 1}, /* its score is halved: docs/kge.md */
+    [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.09f, 1}, .corrected = 1,
+                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+    [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.09f, 1}, .corrected = 1,
+                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.045f, 1}, /* its score is halved: docs/kge.md */
+                    .corrected = 1,
+                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 3, 3, 0, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
-    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
-                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON}},
 };
 /* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
@@ -57,7 +61,7 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
-    int ends, evaluate, chunk_given, negatives_given;
+    int ends, evaluate, chunk_given, negatives_given, corrected_given, regularization_given;
 } given;
 static training_options kge_common;
 
@@ -104,8 +108,9 @@ static const options_entry kge_model_entries[] = {
      .help = "of the logistic losses: softplus(-margin - positive), softplus(margin + negative)"},
     {"adversarial-temperature", OPTIONS_FLOAT, KGE_MODEL(temperature), 0, 1000,
      .help = "sharpness of the self-adversarial weights"},
-    {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000,
-     .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities"},
+    {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000, .given = &given.regularization_given,
+     .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities. The default is "
+             "divided by the cube root of the training triples an entity"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
@@ -119,7 +124,7 @@ static const options_entry kge_training[] = {
     {"chunk", OPTIONS_WHOLE32, &given.options.train.chunk, 1, 1 << 22, .given = &given.chunk_given,
      .help = "triples a chunk; must divide the batch"},
     {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
-     .help = "of --loss softmax: corrected negatives stand for all other entities"},
+     .given = &given.corrected_given, .help = "of --loss softmax: corrected negatives stand for all other entities"},
     {"corrupt", OPTIONS_CHOICE, &given.ends, .choices = kge_ends, .value = "WHICH",
      .help = "ends that are predicted; alternate is one a step"},
     {0},
@@ -164,18 +169,18 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     kge_settings defaults = kge_defaults[kind];
     if (generate) {
         kge_settings small = kge_small;
-        if (kind != kge_small.model.kind) small.model = defaults.model;
+        if (kind != kge_small.model.kind) small.model = defaults.model, small.corrected = defaults.corrected;
         small.model.dim = kge_small.model.dim;
         defaults = small;
     }
     defaults.model.scoring = scoring;
-    if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring);
+    if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring), defaults.corrected = 0;
     given.options =
         (kge_options){.train = defaults,
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
                       .eval_sample = 1000};
     given.options.train.model.relation_regularization = -1; /* not given */
-    given.ends = given.chunk_given = given.negatives_given = 0;
+    given.ends = given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
     given.evaluate = 2;
 }
 
@@ -183,15 +188,16 @@ void kge_options_help(void) {
     options_table table = kge_table();
     kge_set_defaults(KGE_TRANSE, KGE_SAMPLED, 0);
     options_help(&table);
-    printf("\ndefaults    dim   loss              margin  N3    reciprocal  batch  chunk  negatives  lr    "
-           "init  steps\n");
+    printf(
+        "\ndefaults    dim   loss               margin  temperature  N3    reciprocal  batch  chunk  negatives  lr    "
+        "init  steps\n");
     for (int i = 0; i <= KGE_MODELS; i++) {
         const kge_settings *d = i < KGE_MODELS ? &kge_defaults[i] : &kge_small;
-        printf("%-10s %4u   %-16s  %-6g  %-5g %-10s  %-5u  %-5u  %-9u  %-5g %-5g %" PRIu64 "\n",
+        printf("%-10s %4u   %-17s  %-6g  %-11g  %-5g %-10s  %-5u  %-5u  %-9u  %-5g %-5g %" PRIu64 "\n",
                i < KGE_MODELS ? kge_model_name(d->model.kind) : "--generate", d->model.dim,
-               kge_loss_name(d->model.loss), (double)d->model.margin, (double)d->model.regularization,
-               d->model.reciprocal ? "yes" : "no", d->common.batch, d->chunk, d->negatives, (double)d->common.lr,
-               (double)d->common.init, d->common.steps);
+               d->corrected ? "corrected softmax" : kge_loss_name(d->model.loss), (double)d->model.margin,
+               (double)d->model.temperature, (double)d->model.regularization, d->model.reciprocal ? "yes" : "no",
+               d->common.batch, d->chunk, d->negatives, (double)d->common.lr, (double)d->common.init, d->common.steps);
     }
     fputs(kge_notes, stdout);
 }
@@ -237,6 +243,7 @@ static void kge_default_chunk(kge_settings *train) {
 /* The model and its loss. */
 static int kge_check_model(kge_settings *train, program_error *error) {
     kge_model *model = &train->model;
+    if (model->loss != KGE_SOFTMAX && !given.corrected_given) train->corrected = 0; /* by default */
     if (train->corrected && model->loss != KGE_SOFTMAX)
         return program_fail(error, "--sampled-softmax corrected needs --loss softmax, and the loss is %s",
                             kge_loss_name(model->loss));
@@ -245,6 +252,8 @@ static int kge_check_model(kge_settings *train, program_error *error) {
                             "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
                             "leave it out",
                             (double)model->relation_regularization);
+    given.options.fits_relations = model->relation_regularization < 0 && !given.regularization_given;
+    given.options.fits_entities = !given.regularization_given;
     if (model->relation_regularization < 0)
         model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
     return 0;
@@ -322,4 +331,18 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     given.options.evaluate = given.evaluate == 1 ? KGE_VALID : given.evaluate == 2 ? KGE_TEST : -1;
     *options = given.options;
     return 0;
+}
+
+/* To two digits, so that it can be typed. */
+static float kge_fitted(float weight, double triples) {
+    char text[32];
+    snprintf(text, sizeof text, "%.2g", (double)weight / cbrt(triples));
+    return strtof(text, NULL);
+}
+
+void kge_options_fit(kge_options *options, const kge_graph *graph) {
+    kge_model *model = &options->train.model;
+    double triples = fmax(1, (double)graph->split[KGE_TRAIN].n / graph->entities.n);
+    if (options->fits_entities) model->regularization = kge_fitted(model->regularization, triples);
+    if (options->fits_relations) model->relation_regularization = kge_fitted(model->relation_regularization, triples);
 }

@@ -10,12 +10,16 @@ typedef struct kge_options {
     const char *data;         /* folder; NULL: generate */
     int generate;
     kge_generator generator;
-    int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
+    int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
+    int fits_entities, fits_relations; /* the weight of N3 is a default, for kge_options_fit */
     uint32_t eval_sample; /* evaluations on the way take every nth triple, so that they have about this many */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
+/* Weights of N3 that were not given, by the graph: N3 is a sum over triples, and the more of them an entity has, the
+ * weaker it must be. docs/kge.md, "N3 and the graph", has what was measured. */
+void kge_options_fit(kge_options *options, const kge_graph *graph);
 
 #endif
