@@ -8,8 +8,7 @@
 #include <string.h>
 
 /* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237 and WN18RR, see docs/kge.md.
- * .model: kind, loss, dim, margin and temperature (of the other losses), N3 (of a graph with one training triple an
- * entity: kge_options_fit), reciprocal. */
+ * .model: kind, loss, dim, margin and temperature (of the other losses), N3 (the most: kge_options_fit), reciprocal. */
 /* clang-format off */
 #define KGE_COMMON                                                                                           \
     .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
@@ -19,11 +18,11 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SELF_ADVERSARIAL, 200, 6, 1, 0, 1},
                        .chunk = 250, .negatives = 250,
                        .common = {.batch = 500, .lr = 0.05f, .steps = 4000, KGE_COMMON}},
-    [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.09f, 1}, .corrected = 1,
+    [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.07f, 1}, .corrected = 1,
                       .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
-    [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.09f, 1}, .corrected = 1,
+    [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.07f, 1}, .corrected = 1,
                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
-    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.045f, 1}, /* its score is halved: docs/kge.md */
+    [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.035f, 1}, /* its score is halved: docs/kge.md */
                     .corrected = 1,
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
     [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 3, 3, 0, 1},
@@ -110,7 +109,7 @@ static const options_entry kge_model_entries[] = {
      .help = "sharpness of the self-adversarial weights"},
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000, .given = &given.regularization_given,
      .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities. The default is "
-             "divided by the cube root of the training triples an entity"},
+             "less in a graph with more than 8 training triples an entity"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
@@ -333,16 +332,21 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     return 0;
 }
 
+/* N3 is a sum over triples, so its weight on an entity rises with the entity's triples, which need it the less the more
+ * they are. Divided by their mean number, it is a prior of an entity. Where entities have few, it must not rise further,
+ * or all rows go to zero. */
+enum { KGE_N3_TRIPLES = 8 };
+
 /* To two digits, so that it can be typed. */
-static float kge_fitted(float weight, double triples) {
+static float kge_fitted(float most, double triples) {
     char text[32];
-    snprintf(text, sizeof text, "%.2g", (double)weight / cbrt(triples));
+    snprintf(text, sizeof text, "%.2g", (double)most * fmin(1, KGE_N3_TRIPLES / triples));
     return strtof(text, NULL);
 }
 
 void kge_options_fit(kge_options *options, const kge_graph *graph) {
     kge_model *model = &options->train.model;
-    double triples = fmax(1, (double)graph->split[KGE_TRAIN].n / graph->entities.n);
+    double triples = (double)graph->split[KGE_TRAIN].n / graph->entities.n;
     if (options->fits_entities) model->regularization = kge_fitted(model->regularization, triples);
     if (options->fits_relations) model->relation_regularization = kge_fitted(model->relation_regularization, triples);
 }
