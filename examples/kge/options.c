@@ -332,9 +332,9 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     return 0;
 }
 
-/* N3 is a sum over triples, so its weight on an entity rises with the entity's triples, which need it the less the more
- * they are. Divided by their mean number, it is a prior of an entity. Where entities have few, it must not rise further,
- * or all rows go to zero. */
+/* N3 is a sum over triples, so its weight on an entity rises with the entity's triples, although they tell more.
+ * Divided by their mean number, it is a prior of an entity. Where entities have few, it must not rise further, or all
+ * rows go to zero. */
 enum { KGE_N3_TRIPLES = 8 };
 
 /* To two digits, so that it can be typed. */
