@@ -139,6 +139,10 @@ const char *training_alone_word(frugal_alone alone) {
     return ways[alone];
 }
 
+const char *training_optimizer_word(frugal_optimizer_kind optimizer) {
+    return optimizers[optimizer];
+}
+
 static void training_checkpoint_options(training_options *options, training_outputs *outputs) {
     const options_entry entries[] = {
         {"checkpoint", OPTIONS_TEXT, &outputs->checkpoint, .value = "DIR",

@@ -75,8 +75,9 @@ typedef struct training_options {
 void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
                          const char *cuda_program);
 
-/* The word of --alone: for results. */
+/* The words of --alone and --optimizer: for results. */
 const char *training_alone_word(frugal_alone alone);
+const char *training_optimizer_word(frugal_optimizer_kind optimizer);
 
 /* Call it when all options are read: checks what only several of them together show. 0, or -1 with *error filled. */
 int training_options_check(const training_options *options, program_error *error);

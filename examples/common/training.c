@@ -140,9 +140,8 @@ double training_progress(const training_settings *settings, uint64_t step, doubl
 }
 
 void training_describe(const training_settings *settings, FILE *lines) {
-    static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
     fprintf(lines, "--devices %u\n--optimizer %s\n--lr %.9g\n--lr-decay %s\n--weight-decay %.9g\n--init %.9g\n",
-            settings->devices, optimizers[settings->optimizer], (double)settings->lr,
+            settings->devices, training_optimizer_word(settings->optimizer), (double)settings->lr,
             settings->decay ? "linear" : "none", (double)settings->weight_decay, (double)settings->init);
     fprintf(lines, "--seed %" PRIu64 "\n", settings->seed);
     if (settings->decay && settings->steps)

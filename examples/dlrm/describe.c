@@ -46,7 +46,6 @@ static int dlrm_describe_file(const char *name, const char *path, FILE *lines, p
 }
 
 int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t samples, FILE *lines, program_error *error) {
-    static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
     const dlrm_settings *train = &options->train;
     const dlrm_model *model = &train->model;
     const training_settings *common = &train->common;
@@ -61,8 +60,8 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
     /* A training ends with a step without samples, which counts in the powers of the betas. */
     if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
-    fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n", optimizers[train->dense_optimizer],
-            (double)train->dense_lr, (double)train->accumulator);
+    fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n",
+            training_optimizer_word(train->dense_optimizer), (double)train->dense_lr, (double)train->accumulator);
     if (train->dense_weight_decay > 0) fprintf(lines, "--dense-weight-decay %.9g\n", (double)train->dense_weight_decay);
     for (uint32_t i = 0; i < clicks_features(log); i++) rows += (double)clicks_rows(log, i);
     if (samples != UINT64_MAX) fprintf(lines, "samples %" PRIu64 " to train on\n", samples);

@@ -10,28 +10,33 @@
 /* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237 and WN18RR, see docs/kge.md.
  * .model: kind, loss, dim, margin and temperature (of the other losses), N3 (the most: kge_options_fit), reciprocal. */
 /* clang-format off */
-#define KGE_COMMON                                                                                           \
-    .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
+#define KGE_COMMON(kind)                                                                                       \
+    .optimizer = (kind), .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
 static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 160, 3, 3, 0, 1},
-                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 3500, KGE_COMMON}},
+                    .chunk = 500, .negatives = 500,
+                    .common = {.batch = 500, .lr = 0.2f, .steps = 3500, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
     [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SELF_ADVERSARIAL, 200, 6, 1, 0, 1},
                        .chunk = 250, .negatives = 250,
-                       .common = {.batch = 500, .lr = 0.05f, .steps = 4000, KGE_COMMON}},
+                       .common = {.batch = 500, .lr = 0.05f, .steps = 4000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.07f, 1}, .corrected = 1,
-                      .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+                      .chunk = 500, .negatives = 500,
+                      .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.07f, 1}, .corrected = 1,
-                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+                     .chunk = 500, .negatives = 500,
+                     .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.035f, 1}, /* its score is halved: docs/kge.md */
                     .corrected = 1,
-                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON}},
+                    .chunk = 500, .negatives = 500,
+                    .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 3, 3, 0, 1},
-                    .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
+                    .chunk = 500, .negatives = 500,
+                    .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
 };
 /* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
     .model = {KGE_TRANSE, KGE_SOFTMAX, 64, 6, 1, 0, 1},
-    .chunk = 250, .negatives = 250, .common = {.batch = 250, .lr = 0.2f, .steps = 2400, KGE_COMMON}};
+    .chunk = 250, .negatives = 250, .common = {.batch = 250, .lr = 0.2f, .steps = 2400, KGE_COMMON(FRUGAL_ADAGRAD)}};
 /* clang-format on */
 
 static const char kge_about[] =
@@ -188,15 +193,15 @@ void kge_options_help(void) {
     kge_set_defaults(KGE_TRANSE, KGE_SAMPLED, 0);
     options_help(&table);
     printf(
-        "\ndefaults    dim   loss               margin  temperature  N3    reciprocal  batch  chunk  negatives  lr    "
-        "init  steps\n");
+        "\ndefaults    dim   loss               margin  temperature  N3     batch  chunk  negatives  optimizer        "
+        "lr    steps\n");
     for (int i = 0; i <= KGE_MODELS; i++) {
         const kge_settings *d = i < KGE_MODELS ? &kge_defaults[i] : &kge_small;
-        printf("%-10s %4u   %-17s  %-6g  %-11g  %-5g %-10s  %-5u  %-5u  %-9u  %-5g %-5g %" PRIu64 "\n",
+        printf("%-10s %4u   %-17s  %-6g  %-11g  %-5g  %-5u  %-5u  %-9u  %-15s  %-5g %" PRIu64 "\n",
                i < KGE_MODELS ? kge_model_name(d->model.kind) : "--generate", d->model.dim,
                d->corrected ? "corrected softmax" : kge_loss_name(d->model.loss), (double)d->model.margin,
-               (double)d->model.temperature, (double)d->model.regularization, d->model.reciprocal ? "yes" : "no",
-               d->common.batch, d->chunk, d->negatives, (double)d->common.lr, (double)d->common.init, d->common.steps);
+               (double)d->model.temperature, (double)d->model.regularization, d->common.batch, d->chunk, d->negatives,
+               training_optimizer_word(d->common.optimizer), (double)d->common.lr, d->common.steps);
     }
     fputs(kge_notes, stdout);
 }
