@@ -183,9 +183,9 @@ static void links_write(const char *path, const std::vector<std::vector<double>>
     fprintf(file, "# GB/s, by GPU: from the memory of each GPU, from host memory%s\n",
             shared ? ", its root, all of the root together" : "");
     for (size_t i = 0; i < peer.size(); i++) {
-        for (double speed : peer[i]) fprintf(file, "%.2f ", speed * 1e-9);
-        fprintf(file, "%.2f", host[i] * 1e-9);
-        if (shared) fprintf(file, " %d %.2f", roots[i], together[(size_t)roots[i]] * 1e-9);
+        for (double speed : peer[i]) fprintf(file, "%.4g ", speed * 1e-9);
+        fprintf(file, "%.4g", host[i] * 1e-9);
+        if (shared) fprintf(file, " %d %.4g", roots[i], together[(size_t)roots[i]] * 1e-9);
         fputc('\n', file);
     }
     if (fclose(file)) bench_fail("cannot write --links %s: %s", path, strerror(errno));

@@ -317,7 +317,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--sampled-softmax corrected ",
                                            "--relation-regularization ",
                                            "--scoring ",
-                                           "--patience "};
+                                           "--patience ",
+                                           "--trace is empty"};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -338,7 +339,9 @@ static void check_refused(const second *s, const char *message) {
     if (which == 12) assert_true(!strcmp(given(s, "sampled-softmax"), "corrected"));
     if (which == 13) assert_true(!strcmp(given(s, "model"), "rotate") && given(s, "relation-regularization"));
     if (which == 14) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
-    if (which == 15) assert_true(given(s, "patience") && !(given(s, "eval-every") && s->given[GENERATE]));
+    const char *every = given(s, "eval-every");
+    if (which == 15) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
+    if (which == 16) assert_true(given(s, "trace") && !*given(s, "trace"));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
@@ -350,7 +353,8 @@ static void check_given(const second *s, const kge_options *options) {
     assert_true(!memcmp(&options->generator, &s->generator, sizeof s->generator));
     for (int i = 0; i < GENERATE; i++) {
         int there = held(options, i, found, sizeof found);
-        if (!s->given[i]) continue;
+        if (!s->given[i] || (options_known[i].kind == PLACES && s->given[HELP]))
+            continue; /* counted after --help ends */
         canonical(&options_known[i], s->given[i], wanted, sizeof wanted);
         if (!there || strcmp(wanted, found))
             fail_msg("--%s is given as '%s' and held as '%s'", options_known[i].name, wanted, found);
