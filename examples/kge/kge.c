@@ -97,10 +97,10 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
-    kge_options_fit(&program->options, &program->graph);
+    double triples = kge_options_fit(&program->options, &program->graph);
     if (options->fits_entities && options->train.model.regularization > 0)
         fprintf(stderr, "--regularization %g, which is the default for %.1f training triples an entity\n",
-                (double)options->train.model.regularization, (double)split[KGE_TRAIN].n / program->graph.entities.n);
+                (double)options->train.model.regularization, triples);
     if (kge_check_splits(program, error)) return -1;
     int ranks = options->evaluate >= 0 || options->outputs.eval_every;
     return ranks ? kge_index_build(&program->known, &program->graph, error) : 0;

@@ -349,9 +349,10 @@ static float kge_fitted(float most, double triples) {
     return strtof(text, NULL);
 }
 
-void kge_options_fit(kge_options *options, const kge_graph *graph) {
+double kge_options_fit(kge_options *options, const kge_graph *graph) {
     kge_model *model = &options->train.model;
     double triples = (double)graph->split[KGE_TRAIN].n / graph->entities.n;
     if (options->fits_entities) model->regularization = kge_fitted(model->regularization, triples);
     if (options->fits_relations) model->relation_regularization = kge_fitted(model->relation_regularization, triples);
+    return triples;
 }

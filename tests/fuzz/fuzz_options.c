@@ -353,8 +353,8 @@ static void check_given(const second *s, const kge_options *options) {
     assert_true(!memcmp(&options->generator, &s->generator, sizeof s->generator));
     for (int i = 0; i < GENERATE; i++) {
         int there = held(options, i, found, sizeof found);
-        if (!s->given[i] || (options_known[i].kind == PLACES && s->given[HELP]))
-            continue; /* counted after --help ends */
+        if (!s->given[i]) continue;
+        if (options_known[i].kind == PLACES && s->given[HELP]) continue; /* --help ends before devices are counted */
         canonical(&options_known[i], s->given[i], wanted, sizeof wanted);
         if (!there || strcmp(wanted, found))
             fail_msg("--%s is given as '%s' and held as '%s'", options_known[i].name, wanted, found);
