@@ -33,10 +33,11 @@ def by_graph(records, graph):
         published = PUBLISHED.get((graph, runs[0]["options"][1]), ())
         rows.append([f"`{' '.join(runs[0]['options'])}`", f"**{decimals(mean(runs, 'mrr'))}** ({low} to {high})",
                      *(decimals(mean(runs, field)) for field in ("hits1", "hits3", "hits10")),
+                     ", ".join(sorted({f"{r['regularization']:g}" for r in runs if r["regularization"]})),
                      "; ".join(f"{decimals(mrr)}, {decimals(hits)} ({by})" for mrr, hits, by in published),
                      *(f"{mean(runs, field):.0f}" for field in ("soon", "seconds", "total_seconds"))])
-    return table(["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "published MRR, Hits@10", "s to 95%", "training s",
-                  "all s"], rows)
+    return table(["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "N3", "published MRR, Hits@10", "s to 95%",
+                  "training s", "all s"], rows)
 
 
 def write():
@@ -45,9 +46,9 @@ def write():
         raise NotMeasured("models")
     page = ("`build/kge --data DIR` and the choice in the first column; all other settings are the program's "
             "defaults, the same for both graphs. All test triples, both ends, filtered; the mean of the seeds, the "
-            "lowest and the highest in parentheses. Seconds to 95%: of training, until the MRR of a sample of the "
-            "validation triples first was 95% of what it was at the end. All: with reading and ranking, and with the "
-            "evaluations in between, which these runs have.\n")
+            "lowest and the highest in parentheses. N3: the weight that pilots chose. Seconds: of training, pilots "
+            "included; to 95%, until the MRR of a sample of the validation triples first was 95% of what it was at the "
+            "end; all, with reading and ranking, and with the evaluations in between, which these runs have.\n")
     for graph, name in GRAPHS.items():
         if any(r["graph"] == graph for r in records):
             page += f"\n### {name}\n\n" + by_graph(records, graph)

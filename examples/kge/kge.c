@@ -5,16 +5,17 @@
  *
  * Here: options (the command line), data and generate (graphs), place (triples to devices), sample (batches), model
  * (scores, losses, gradients; uses query, loss.h, n3), all (the same against all entities, of KvsAll's questions from
- * question), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
- * state and describe (for checkpoints), eval (ranking), save (names). In examples/common, what the programs share:
- * course (a program that trains, from its options to its exit status), settings (options that all have), placing
- * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), processes
- * (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what;
- * uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
+ * question), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), pilot (short
+ * trainings that choose the weight of N3), state and describe (for checkpoints), eval (ranking), save (names). In
+ * examples/common, what the programs share: course (a program that trains, from its options to its exit status),
+ * settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses placing),
+ * training (threads, devices), processes (--processes), report, progress, save (sets of files; uses manifest, file,
+ * crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options, program,
+ * vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
-#include "examples/kge/options.h"
+#include "examples/kge/pilot.h"
 #include "examples/kge/place.h"
 #include "examples/kge/save.h"
 #include "examples/common/course.h"
@@ -41,6 +42,7 @@ typedef struct kge_program {
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
+    double pilot_seconds;
     int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
 
@@ -97,13 +99,22 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
-    double triples = kge_options_fit(&program->options, &program->graph);
+    double triples = kge_options_fit(&program->options, &program->graph, 1);
+    int chosen = kge_pilots_wanted(options, &program->graph);
     if (options->fits_entities && options->train.model.regularization > 0)
-        fprintf(stderr, "--regularization %g, which is the default for %.1f training triples an entity\n",
-                (double)options->train.model.regularization, triples);
+        fprintf(stderr, "--regularization %g, which is the default for %.1f training triples an entity%s\n",
+                (double)options->train.model.regularization, triples, chosen ? "; pilots choose" : "");
     if (kge_check_splits(program, error)) return -1;
-    int ranks = options->evaluate >= 0 || options->outputs.eval_every;
+    int ranks = options->evaluate >= 0 || options->outputs.eval_every || chosen;
     return ranks ? kge_index_build(&program->known, &program->graph, error) : 0;
+}
+
+static int kge_choose(kge_program *program, program_error *error) {
+    double from = program_now();
+    if (!kge_pilots_wanted(&program->options, &program->graph)) return 0;
+    if (kge_pilots_run(&program->options, &program->graph, &program->known, error)) return -1;
+    program->pilot_seconds = program_now() - from;
+    return 0;
 }
 
 static int kge_prepare(course *c, program_error *error) {
@@ -111,7 +122,7 @@ static int kge_prepare(course *c, program_error *error) {
     kge_settings *train = &program->options.train;
     kge_placed placed = {&program->placing, &program->secondaries};
     train->placing = &program->placing, train->secondaries = &program->secondaries;
-    if (kge_read_graph(program, error)) return -1;
+    if (kge_read_graph(program, error) || kge_choose(program, error)) return -1;
     if (kge_place(&placed, train, &program->graph, c->outputs.threads, error)) return -1;
     c->evaluates = program->options.evaluate >= 0;
     return 0;
@@ -151,7 +162,7 @@ enum { KGE_ENOUGH_STEPS = 1000 }; /* to see whether anything is learned: models 
 static void kge_watch(kge_program *program, const training_report *report, int ends) {
     const kge_settings *train = &program->options.train;
     double guess = kge_trainer_guess_loss(program->trainer);
-    if (report->loss < 0.98 * guess) program->learns = 1;
+    if (report->loss < KGE_LEARNED * guess) program->learns = 1;
     if (program->learns || !isfinite(report->loss) || report->step < KGE_ENOUGH_STEPS) return;
     if (!ends && report->progress < 0.25) return;
     program->learns = 1;
@@ -316,6 +327,9 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
                 "\"eval_seconds\": %.3f",
                 kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
                 metrics->hits10, c->eval_seconds);
+    if (program->options.train.model.regularization > 0)
+        fprintf(c->json, ", \"regularization\": %g, \"pilot_seconds\": %.3f",
+                (double)program->options.train.model.regularization, program->pilot_seconds);
     placing_json(&program->placing, c->json);
     course_json_best(c);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",

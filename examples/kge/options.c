@@ -70,6 +70,7 @@ static struct {
 static training_options kge_common;
 
 #define KGE_UNSET UINT64_MAX
+enum { KGE_PILOTS = 8 };
 
 static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", "rotate", NULL};
 static const char *const kge_losses[] = {"logistic", "self-adversarial", "softmax", NULL};
@@ -114,9 +115,12 @@ static const options_entry kge_model_entries[] = {
      .help = "sharpness of the self-adversarial weights"},
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000, .given = &given.regularization_given,
      .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities. The default is "
-             "less in a graph with more than 8 training triples an entity"},
+             "less in a graph with more than 8 training triples an entity, and pilots change it"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
+    {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
+     .help = "at most so many short trainings choose --regularization, where it is not given, by a sample of valid; "
+             "each has an eighth of --steps, and rows of at most 128 floats"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
@@ -137,7 +141,8 @@ static const options_entry kge_results[] = {
     {"eval", OPTIONS_CHOICE, &given.evaluate, .choices = kge_splits, .value = "SPLIT", .help = "rank it at the end"},
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
-    {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294, .help = "of about so many triples"},
+    {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
+     .help = "of about so many triples; pilots, too"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "
@@ -182,6 +187,7 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     given.options =
         (kge_options){.train = defaults,
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
+                      .pilots = generate ? 0 : KGE_PILOTS,
                       .eval_sample = 1000};
     given.options.train.model.relation_regularization = -1; /* not given */
     given.ends = given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
@@ -343,16 +349,18 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
 enum { KGE_N3_TRIPLES = 8 };
 
 /* To two digits, so that it can be typed. */
-static float kge_fitted(float most, double triples) {
+static float kge_to_two_digits(double weight) {
     char text[32];
-    snprintf(text, sizeof text, "%.2g", (double)most * fmin(1, KGE_N3_TRIPLES / triples));
+    snprintf(text, sizeof text, "%.2g", weight);
     return strtof(text, NULL);
 }
 
-double kge_options_fit(kge_options *options, const kge_graph *graph) {
+double kge_options_fit(kge_options *options, const kge_graph *graph, double factor) {
     kge_model *model = &options->train.model;
     double triples = (double)graph->split[KGE_TRAIN].n / graph->entities.n;
-    if (options->fits_entities) model->regularization = kge_fitted(model->regularization, triples);
-    if (options->fits_relations) model->relation_regularization = kge_fitted(model->relation_regularization, triples);
+    double most = (double)kge_defaults[model->kind].model.regularization;
+    float weight = kge_to_two_digits(factor * most * fmin(1, KGE_N3_TRIPLES / triples));
+    if (options->fits_entities) model->regularization = weight;
+    if (options->fits_relations) model->relation_regularization = weight;
     return triples;
 }

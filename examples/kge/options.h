@@ -12,14 +12,15 @@ typedef struct kge_options {
     kge_generator generator;
     int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
     int fits_entities, fits_relations; /* the weight of N3 is a default, for kge_options_fit */
-    uint32_t eval_sample; /* evaluations on the way take every nth triple, so that they have about this many */
+    uint32_t pilots;                   /* the most that choose these weights (pilot.h); 0: none */
+    uint32_t eval_sample;              /* pilots and evaluations on the way rank every nth triple: about so many */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
-/* Weights of N3 that were not given, by the graph's training triples an entity, which it returns. docs/kge.md, "N3 and
- * the graph", has what was measured. */
-double kge_options_fit(kge_options *options, const kge_graph *graph);
+/* Weights of N3 that were not given: `factor` times those for the graph's training triples an entity, which it returns.
+ * docs/kge.md, "N3 and the graph", has what was measured. */
+double kge_options_fit(kge_options *options, const kge_graph *graph, double factor);
 
 #endif

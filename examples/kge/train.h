@@ -68,7 +68,8 @@ int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error 
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */
 int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
-/* What guessing gets on the training triples (kge_guess_loss). */
+/* What guessing gets on the training triples (kge_guess_loss). Below this part of it, something is learned. */
+#define KGE_LEARNED 0.98
 double kge_trainer_guess_loss(const kge_trainer *trainer);
 
 #endif
