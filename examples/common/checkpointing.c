@@ -124,12 +124,28 @@ static FILE *checkpointing_open_file(const checkpointing *k, const char *name, p
     return stream;
 }
 
-int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error) {
+/* The text of identity.h, to be freed; NULL with *error filled. */
+static char *checkpointing_settings(const checkpointing *k, program_error *error) {
     FILE *stream = checkpointing_open_file(k, CHECKPOINTING_SETTINGS, error);
     char *made = stream ? calloc(1, CHECKPOINTING_LONGEST + 1) : NULL;
     if (made) made[fread(made, 1, CHECKPOINTING_LONGEST, stream)] = 0;
     if (stream && !made) program_fail(error, "out of memory");
     if (stream) fclose(stream);
+    return made;
+}
+
+int checkpointing_setting(const checkpointing *k, const char *name, float *number, program_error *error) {
+    size_t length;
+    char *made = checkpointing_settings(k, error);
+    const char *value = made ? identity_value(made, name, strlen(name), &length) : NULL;
+    if (value) *number = strtof(value, NULL);
+    free(made);
+    return made ? 0 : -1;
+}
+
+int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error) {
+    FILE *stream;
+    char *made = checkpointing_settings(k, error);
     int status = made ? identity_check(k->found.path, made, identity, error) : -1;
     free(made);
     if (status || !(stream = checkpointing_open_file(k, CHECKPOINTING_CURVE, error))) return -1;

@@ -51,6 +51,9 @@ void checkpointing_close(checkpointing *k);
 
 /* Reads k->found: refuses the checkpoint of another training, and appends to `curve`, which is empty. */
 int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error);
+/* The number behind `name` in the settings of k->found. If they have none, *number stays as it is, and
+ * checkpointing_read says why they are not this training's. */
+int checkpointing_setting(const checkpointing *k, const char *name, float *number, program_error *error);
 /* k->found cannot be used, because of `why`. Reports that to stderr; the checkpoint before it takes its place. If
  * checkpoints are made in this folder, the unusable one is renamed. 0: there is none before it. */
 int checkpointing_older(checkpointing *k, const program_error *why);

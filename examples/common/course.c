@@ -239,11 +239,12 @@ static int course_prepare(course *c, program_error *error) {
     const char *save = c->outputs.save;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (course_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
-        best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) || course_describe(c, error) ||
+        best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) ||
         program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
-    if (course_open_json(c, error) || course_begin(c, error)) return -1;
+    if (course_open_json(c, error) || (c->parts->choose && c->parts->choose(c, error))) return -1;
+    if (course_describe(c, error) || course_begin(c, error)) return -1;
     checkpointing_end_reading(&c->checkpoints);
     return course_start_json(c, error);
 }

@@ -42,6 +42,8 @@ typedef struct course_parts {
     void (*help)(void);
     /* Reads what is trained on, and refuses all that can be refused, before training begins; sets evaluates. */
     int (*prepare)(course *c, program_error *error);
+    /* What is found by trying: when all has been refused that can be refused, because it takes time. NULL: nothing. */
+    int (*choose)(course *c, program_error *error);
     /* Writes what the bits depend on, in the format of identity.h. */
     int (*describe)(course *c, FILE *lines, program_error *error);
     /* Reads the state of a checkpoint, from which the next `open` goes on. *saved: the id of the save that the state

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* The value of the line that begins with name[n] and a blank, and its length; NULL: there is none. */
-static const char *identity_value(const char *text, const char *name, size_t n, size_t *length) {
+const char *identity_value(const char *text, const char *name, size_t n, size_t *length) {
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         if (strncmp(line, name, n) || line[n] != ' ') continue;
         *length = strcspn(line + n + 1, "\n");

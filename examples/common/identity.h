@@ -12,6 +12,8 @@
 
 #include "examples/common/program.h"
 
+/* The value of the line that begins with name[n] and a blank, and its length; NULL: there is none. */
+const char *identity_value(const char *text, const char *name, size_t n, size_t *length);
 /* Is it the same training? `made` (of the checkpoint `name`) and `now` are such texts. -1: *error names the first line
  * that differs, with both values. */
 int identity_check(const char *name, const char *made, const char *now, program_error *error);

@@ -90,6 +90,11 @@ static int kge_check_splits(const kge_program *program, program_error *error) {
     return 0;
 }
 
+/* On the way or at the end. */
+static int kge_ranks(const kge_options *options) {
+    return options->evaluate >= 0 || options->outputs.eval_every;
+}
+
 static int kge_read_graph(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     int status = options->data ? kge_graph_read(&program->graph, options->data, error)
@@ -99,22 +104,8 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
-    double triples = kge_options_fit(&program->options, &program->graph, 1);
-    int chosen = kge_pilots_wanted(options, &program->graph);
-    if (options->fits_entities && options->train.model.regularization > 0)
-        fprintf(stderr, "--regularization %g, which is the default for %.1f training triples an entity%s\n",
-                (double)options->train.model.regularization, triples, chosen ? "; pilots choose" : "");
     if (kge_check_splits(program, error)) return -1;
-    int ranks = options->evaluate >= 0 || options->outputs.eval_every || chosen;
-    return ranks ? kge_index_build(&program->known, &program->graph, error) : 0;
-}
-
-static int kge_choose(kge_program *program, program_error *error) {
-    double from = program_now();
-    if (!kge_pilots_wanted(&program->options, &program->graph)) return 0;
-    if (kge_pilots_run(&program->options, &program->graph, &program->known, error)) return -1;
-    program->pilot_seconds = program_now() - from;
-    return 0;
+    return kge_ranks(options) ? kge_index_build(&program->known, &program->graph, error) : 0;
 }
 
 static int kge_prepare(course *c, program_error *error) {
@@ -122,9 +113,44 @@ static int kge_prepare(course *c, program_error *error) {
     kge_settings *train = &program->options.train;
     kge_placed placed = {&program->placing, &program->secondaries};
     train->placing = &program->placing, train->secondaries = &program->secondaries;
-    if (kge_read_graph(program, error) || kge_choose(program, error)) return -1;
+    if (kge_read_graph(program, error)) return -1;
     if (kge_place(&placed, train, &program->graph, c->outputs.threads, error)) return -1;
     c->evaluates = program->options.evaluate >= 0;
+    return 0;
+}
+
+/* A training that goes on has the weights of N3 that it began with. */
+static int kge_take_weights(kge_program *program, program_error *error) {
+    const checkpointing *k = &program->course.checkpoints;
+    kge_options *options = &program->options;
+    kge_model *model = &options->train.model;
+    if (options->fits_entities && checkpointing_setting(k, "--regularization", &model->regularization, error))
+        return -1;
+    return options->fits_relations
+               ? checkpointing_setting(k, "--relation-regularization", &model->relation_regularization, error)
+               : 0;
+}
+
+static int kge_fly_pilots(kge_program *program, program_error *error) {
+    kge_options *options = &program->options;
+    double from = program_now();
+    int status = kge_ranks(options) ? 0 : kge_index_build(&program->known, &program->graph, error);
+    if (!status) status = kge_pilots_run(options, &program->graph, &program->known, error);
+    if (!kge_ranks(options)) kge_index_free(&program->known);
+    program->pilot_seconds = program_now() - from;
+    return status;
+}
+
+/* The weights of N3, where they are not given. */
+static int kge_choose(course *c, program_error *error) {
+    kge_program *program = kge_of(c);
+    kge_options *options = &program->options;
+    if (c->checkpoints.resumes) return kge_take_weights(program, error);
+    double triples = kge_options_fit(options, &program->graph, 1);
+    if (kge_pilots_wanted(options, &program->graph)) return kge_fly_pilots(program, error);
+    if (options->fits_entities && options->train.model.regularization > 0)
+        fprintf(stderr, "--regularization %g, the default for %.1f training triples an entity\n",
+                (double)options->train.model.regularization, triples);
     return 0;
 }
 
@@ -385,6 +411,7 @@ static const course_parts kge_parts = {.name = "kge",
                                        .parse = kge_parse,
                                        .help = kge_options_help,
                                        .prepare = kge_prepare,
+                                       .choose = kge_choose,
                                        .describe = kge_describe_lines,
                                        .read_state = kge_read_state,
                                        .open = kge_open,

@@ -115,12 +115,12 @@ static const options_entry kge_model_entries[] = {
      .help = "sharpness of the self-adversarial weights"},
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000, .given = &given.regularization_given,
      .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities. The default is "
-             "less in a graph with more than 8 training triples an entity, and pilots change it"},
+             "chosen by pilots; without them, less in a graph with more than 8 training triples an entity"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
-     .help = "at most so many short trainings choose --regularization, where it is not given, by a sample of valid; "
-             "each has an eighth of --steps, and rows of at most 128 floats"},
+     .help = "at most so many short trainings choose --regularization, where it is not given, by how they rank a "
+             "sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with --seconds"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
@@ -142,7 +142,7 @@ static const options_entry kge_results[] = {
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
-     .help = "of about so many triples; pilots, too"},
+     .help = "how many triples such a sample has, and that of pilots, which may choose another weight by it"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "

@@ -17,19 +17,22 @@ typedef struct kge_pilots {
 } kge_pilots;
 
 int kge_pilots_wanted(const kge_options *options, const kge_graph *graph) {
-    int chooses = options->fits_entities && options->train.model.regularization > 0;
-    return chooses && options->pilots && graph->split[KGE_VALID].n && options->train.common.steps >= KGE_PILOT_PART;
+    const training_settings *common = &options->train.common;
+    int chooses = options->pilots && options->fits_entities && options->train.model.regularization > 0;
+    return chooses && graph->split[KGE_VALID].n && common->seconds <= 0 && common->steps >= KGE_PILOT_LEAST;
 }
 
-/* What changes no bits of the training is left at its default, except the number of workers. */
+/* As the training, but shorter, with shorter rows, in one process, and without parts, stale copies, caches and trace.
+ * Where the training has several processes, pilots leave GPUs alone, because a process that has used one cannot be
+ * forked into others that do. */
 static kge_settings kge_pilot_settings(const kge_options *options) {
     kge_settings pilot = options->train;
     if (pilot.model.dim > KGE_PILOT_DIM) pilot.model.dim = KGE_PILOT_DIM;
     training_settings *common = &pilot.common;
     common->steps /= KGE_PILOT_PART;
-    common->seconds = common->cache = common->secondaries = 0;
+    common->cache = common->secondaries = 0;
+    if (common->processes > 1) memset(common->gpu, 0, sizeof common->gpu);
     common->processes = 1;
-    memset(common->gpu, 0, sizeof common->gpu);
     common->mode = FRUGAL_P2F, common->alone = FRUGAL_ALONE_DEFAULT;
     common->place = common->trace = NULL;
     pilot.placing = NULL, pilot.secondaries = NULL;
@@ -62,17 +65,24 @@ static int kge_pilot_rank(const kge_pilots *pilots, const kge_settings *settings
     return status ? -1 : 0;
 }
 
-/* How good the weights of the options are: the MRR. Where nothing is learned, and the loss is that of guessing, less
- * weight is better. */
+/* The loss of the second half of the steps: the first steps may have a very large one. */
+static int kge_pilot_train(kge_trainer *trainer, uint64_t steps, double *loss, program_error *error) {
+    if (kge_trainer_run(trainer, steps / 2, &program_signalled, error)) return -1;
+    double first = kge_trainer_total(trainer).loss * (double)(steps / 2);
+    if (kge_trainer_run(trainer, steps, &program_signalled, error)) return -1;
+    *loss = (kge_trainer_total(trainer).loss * (double)steps - first) / (double)(steps - steps / 2);
+    return 0;
+}
+
+/* How good the weights of the options are: the MRR. Where the loss is that of guessing, smaller weights are better. */
 static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error) {
     kge_settings settings = kge_pilot_settings(pilots->options);
     const kge_model *model = &settings.model;
     kge_trainer *trainer;
     kge_metrics metrics = {.mrr = 0};
-    double from = program_now();
+    double from = program_now(), loss = 0;
     if (kge_trainer_open(&trainer, &settings, pilots->graph, error)) return -1;
-    int status = kge_trainer_run(trainer, settings.common.steps, &program_signalled, error);
-    double loss = kge_trainer_total(trainer).loss;
+    int status = kge_pilot_train(trainer, settings.common.steps, &loss, error);
     int learns = !status && loss < KGE_LEARNED * kge_trainer_guess_loss(trainer);
     if (learns) status = kge_pilot_rank(pilots, &settings, trainer, &metrics, error);
     kge_trainer_close(trainer);
@@ -87,22 +97,28 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     return 0;
 }
 
+/* Goes on by `way` from *factor, which has the best MRR so far, until that is no better. 1: it was better. */
+static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double *best, program_error *error) {
+    double good;
+    for (int moved = 0;; moved = 1) {
+        if (pilots->ran == pilots->options->pilots) return moved;
+        kge_options_fit(pilots->options, pilots->graph, *factor * way);
+        if (kge_pilot_run(pilots, &good, error)) return -1;
+        if (!(good > *best)) return moved;
+        *factor *= way, *best = good;
+    }
+}
+
 int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index *known, program_error *error) {
-    static const float ways[] = {0.5f, 2};
     kge_pilots pilots = {.options = options, .graph = graph, .known = known};
-    double best, good;
+    double best;
     float factor = 1;
     if (kge_pilot_run(&pilots, &best, error)) return -1;
-    for (int i = 0; i < 2 && (i == 0 || factor == 1); i++)
-        for (float next = factor * ways[i]; pilots.ran < options->pilots; next *= ways[i]) {
-            kge_options_fit(options, graph, next);
-            if (kge_pilot_run(&pilots, &good, error)) return -1;
-            if (!(good > best)) break;
-            factor = next, best = good;
-        }
+    int lowered = kge_pilots_climb(&pilots, 0.5f, &factor, &best, error);
+    if (lowered < 0 || (!lowered && kge_pilots_climb(&pilots, 2, &factor, &best, error) < 0)) return -1;
     if (best < 0) factor = 1; /* they know nothing */
     kge_options_fit(options, graph, factor);
-    fprintf(stderr, "--regularization %g, %s %" PRIu32 " pilots\n", (double)options->train.model.regularization,
-            best < 0 ? "the default, as nothing was learned by any of" : "the best of", pilots.ran);
+    fprintf(stderr, "--regularization %g, %s\n", (double)options->train.model.regularization,
+            best < 0 ? "the default: no pilot learned anything" : "which had the best pilot");
     return 0;
 }

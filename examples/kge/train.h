@@ -38,6 +38,8 @@ typedef struct kge_settings {
 
 typedef struct kge_trainer kge_trainer;
 
+#define KGE_LEARNED 0.98 /* a loss below this fraction of that of guessing shows that something is learned */
+
 /* `graph` must outlive the trainer. With several processes there must be no other thread. On failure *out is NULL. */
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error);
 void kge_trainer_close(kge_trainer *trainer);
@@ -68,8 +70,7 @@ int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error 
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */
 int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
-/* What guessing gets on the training triples (kge_guess_loss). Below this part of it, something is learned. */
-#define KGE_LEARNED 0.98
+/* What guessing gets on the training triples (kge_guess_loss). */
 double kge_trainer_guess_loss(const kge_trainer *trainer);
 
 #endif
