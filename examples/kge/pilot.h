@@ -1,9 +1,9 @@
 /* Pilots: short trainings that choose the weight of N3, where it is not given, by how well each ranks a sample of the
  * validation triples.
  *
- * Graphs want weights that are ten times apart, and nothing simple foretells which. docs/kge.md, "N3 and the graph", has
- * what pilots chose, and what longer trainings reached with that weight and with others. Like every training, a pilot
- * has the same bits each time, and so the choice is the same. */
+ * Graphs want weights that are ten times apart, and nothing simple foretells which. docs/kge.md, "N3 and the graph",
+ * has what pilots chose, and what longer trainings reached with that weight and with others. Like every training, a
+ * pilot has the same bits each time, and so the choice is the same. */
 #ifndef KGE_PILOT_H
 #define KGE_PILOT_H
 
