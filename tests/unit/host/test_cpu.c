@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "src/device.h"
 #include "tests/case.h"
 #include "tests/rig.h"
 
@@ -204,6 +205,21 @@ static void test_one_device_hits_while_training(void **state) {
     }
 }
 
+/* Numbers differ by any bit, also zeros by their sign; infinities are numbers; any two NaN are the same. */
+static void test_which_numbers_are_the_same(void **state) {
+    static const uint32_t all[] = {0, 0x80000000u, 1, 0x3f800000u, 0x7f800000u, 0xff800000u, 0x7f800001u, 0x7fffffffu,
+                                   0xffc00000u};
+    enum { ALL = sizeof all / sizeof *all, NUMBERS = 6 };
+    (void)state;
+    for (int i = 0; i < ALL; i++)
+        for (int k = 0; k < ALL; k++) {
+            float copy[2] = {1, 0}, host[2] = {1, 0};
+            memcpy(&copy[1], &all[i], sizeof *copy), memcpy(&host[1], &all[k], sizeof *host);
+            assert_int_equal(i == k || (i >= NUMBERS && k >= NUMBERS), frugal_are_same(copy, host, 2));
+            assert_true(frugal_are_same(copy, host, 1));
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_CACHE_LRU),
@@ -215,6 +231,7 @@ int main(void) {
         cmocka_unit_test(test_verify_finds_what_differs),
         cmocka_unit_test(test_which_row_leaves),
         cmocka_unit_test(test_one_device_hits_while_training),
+        cmocka_unit_test(test_which_numbers_are_the_same),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
