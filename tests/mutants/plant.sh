@@ -2,7 +2,7 @@
 # the sources, and how the exploration programs are built from that copy and run.
 #
 # The caller is in the root of the repository; `work` is its scratch folder, `schedules` the number of schedules a
-# scenario.
+# scenario, and `most_seconds` how long an exploration program may run.
 cc=${CC:-gcc}
 product="frugal_pq.h frugal_p2f.h frugal.h frugal_save.h frugal_serve.h frugal_cuda.h frugal_flush.c src"
 flags=(-std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -fno-math-errno -w)
@@ -138,5 +138,5 @@ try() { # directory program
         link+=("$work/explore_posix.o")
     fi
     $cc "$1/$2.o" "${link[@]}" -lm -o "$1/$2" 2>"$1/compiler" || return 2
-    FRUGAL_EXPLORE_SCHEDULES=$schedules FRUGAL_EXPLORE_FIRST=1 timeout 300 "$1/$2" >"$1/log" 2>&1
+    FRUGAL_EXPLORE_SCHEDULES=$schedules FRUGAL_EXPLORE_FIRST=1 timeout "$most_seconds" "$1/$2" >"$1/log" 2>&1
 }
