@@ -207,8 +207,8 @@ static void test_one_device_hits_while_training(void **state) {
 
 /* Numbers differ by any bit, also zeros by their sign; infinities are numbers; any two NaN are the same. */
 static void test_which_numbers_are_the_same(void **state) {
-    static const uint32_t all[] = {0, 0x80000000u, 1, 0x3f800000u, 0x7f800000u, 0xff800000u, 0x7f800001u, 0x7fffffffu,
-                                   0xffc00000u};
+    static const uint32_t all[] = {0,           0x80000000u, 1,           0x3f800000u, 0x7f800000u,
+                                   0xff800000u, 0x7f800001u, 0x7fffffffu, 0xffc00000u};
     enum { ALL = sizeof all / sizeof *all, NUMBERS = 6 };
     (void)state;
     for (int i = 0; i < ALL; i++)
