@@ -15,7 +15,7 @@
 static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 160, 3, 3, 0, 1},
                     .chunk = 500, .negatives = 500,
-                    .common = {.batch = 500, .lr = 0.2f, .steps = 3500, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
+                    .common = {.batch = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
     [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SELF_ADVERSARIAL, 200, 6, 1, 0, 1},
                        .chunk = 250, .negatives = 250,
                        .common = {.batch = 500, .lr = 0.05f, .steps = 4000, KGE_COMMON(FRUGAL_ADAGRAD)}},
