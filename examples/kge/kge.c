@@ -126,9 +126,12 @@ static int kge_take_weights(kge_program *program, program_error *error) {
     kge_model *model = &options->train.model;
     if (options->fits_entities && checkpointing_setting(k, "--regularization", &model->regularization, error))
         return -1;
-    return options->fits_relations
-               ? checkpointing_setting(k, "--relation-regularization", &model->relation_regularization, error)
-               : 0;
+    if (options->fits_relations &&
+        checkpointing_setting(k, "--relation-regularization", &model->relation_regularization, error))
+        return -1;
+    if (options->fits_entities && model->regularization > 0)
+        fprintf(stderr, "--regularization %g, as in %s\n", (double)model->regularization, k->found.path);
+    return 0;
 }
 
 static int kge_fly_pilots(kge_program *program, program_error *error) {

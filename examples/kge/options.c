@@ -142,7 +142,7 @@ static const options_entry kge_results[] = {
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
-     .help = "how many triples such a sample has, and that of pilots, which may choose another weight by it"},
+     .help = "about how many triples of valid are ranked, by --eval-every and by each pilot"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "
@@ -262,7 +262,7 @@ static int kge_check_model(kge_settings *train, program_error *error) {
                             "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
                             "leave it out",
                             (double)model->relation_regularization);
-    given.options.fits_relations = model->relation_regularization < 0 && !given.regularization_given;
+    given.options.fits_relations = model->relation_regularization < 0;
     given.options.fits_entities = !given.regularization_given;
     if (model->relation_regularization < 0)
         model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
@@ -361,6 +361,6 @@ double kge_options_fit(kge_options *options, const kge_graph *graph, double fact
     double most = (double)kge_defaults[model->kind].model.regularization;
     float weight = kge_to_two_digits(factor * most * fmin(1, KGE_N3_TRIPLES / triples));
     if (options->fits_entities) model->regularization = weight;
-    if (options->fits_relations) model->relation_regularization = weight;
+    if (options->fits_entities && options->fits_relations) model->relation_regularization = weight;
     return triples;
 }

@@ -11,7 +11,7 @@ typedef struct kge_options {
     int generate;
     kge_generator generator;
     int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
-    int fits_entities, fits_relations; /* the weight of N3 is a default, for kge_options_fit */
+    int fits_entities, fits_relations; /* their weight of N3 is not given: for kge_options_fit, or as in a checkpoint */
     uint32_t pilots;                   /* the most that choose these weights (pilot.h); 0: none */
     uint32_t eval_sample;              /* pilots and evaluations on the way rank every nth triple: about so many */
 } kge_options;

@@ -67,9 +67,10 @@ static int kge_pilot_rank(const kge_pilots *pilots, const kge_settings *settings
 
 /* The loss of the second half of the steps: the first steps may have a very large one. */
 static int kge_pilot_train(kge_trainer *trainer, uint64_t steps, double *loss, program_error *error) {
-    if (kge_trainer_run(trainer, steps / 2, &program_signalled, error)) return -1;
+    atomic_int never = 0; /* so far Ctrl-C simply ends the program */
+    if (kge_trainer_run(trainer, steps / 2, &never, error)) return -1;
     double first = kge_trainer_total(trainer).loss * (double)(steps / 2);
-    if (kge_trainer_run(trainer, steps, &program_signalled, error)) return -1;
+    if (kge_trainer_run(trainer, steps, &never, error)) return -1;
     *loss = (kge_trainer_total(trainer).loss * (double)steps - first) / (double)(steps - steps / 2);
     return 0;
 }
@@ -91,7 +92,7 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     fprintf(stderr, "pilot %" PRIu32 ": --regularization %g, %" PRIu64 " steps, dim %" PRIu32 ", ", ++pilots->ran,
             (double)model->regularization, settings.common.steps, model->dim);
     if (learns)
-        fprintf(stderr, "valid MRR %.4f (%.1f s)\n", metrics.mrr, program_now() - from);
+        fprintf(stderr, "valid MRR %.6f (%.1f s)\n", metrics.mrr, program_now() - from);
     else
         fprintf(stderr, "loss %.4f, nothing is learned (%.1f s)\n", loss, program_now() - from);
     return 0;
