@@ -75,7 +75,13 @@ static int kge_pilot_train(kge_trainer *trainer, uint64_t steps, double *loss, p
     return 0;
 }
 
-/* How good the weights of the options are: the MRR. Where the loss is that of guessing, smaller weights are better. */
+/* By its loss, which N3 is a part of and first steps can spoil; or else by an MRR that rows of zeros and rows at random,
+ * which have about ln(n) / n of n entities, stay far below. */
+static int kge_pilot_learns(double loss, double guess, double mrr, double entities) {
+    return loss < KGE_LEARNED * guess || (isfinite(loss) && mrr > 0.01 + 10 * log(entities) / entities);
+}
+
+/* How good the weights of the options are: the MRR. Where nothing is learned, smaller weights are better. */
 static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error) {
     kge_settings settings = kge_pilot_settings(pilots->options);
     const kge_model *model = &settings.model;
@@ -84,8 +90,8 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     double from = program_now(), loss = 0;
     if (kge_trainer_open(&trainer, &settings, pilots->graph, error)) return -1;
     int status = kge_pilot_train(trainer, settings.common.steps, &loss, error);
-    int learns = !status && loss < KGE_LEARNED * kge_trainer_guess_loss(trainer);
-    if (learns) status = kge_pilot_rank(pilots, &settings, trainer, &metrics, error);
+    if (!status && isfinite(loss)) status = kge_pilot_rank(pilots, &settings, trainer, &metrics, error);
+    int learns = kge_pilot_learns(loss, kge_trainer_guess_loss(trainer), metrics.mrr, pilots->graph->entities.n);
     kge_trainer_close(trainer);
     if (status) return -1;
     *good = learns ? metrics.mrr : -(double)model->regularization;
