@@ -75,7 +75,7 @@ static int kge_pilot_train(kge_trainer *trainer, uint64_t steps, double *loss, p
     return 0;
 }
 
-/* By its loss, which N3 is a part of and first steps can spoil; or else by an MRR that rows of zeros and rows at random,
+/* By its loss, which N3 is a part of and first steps can spoil; or else by an MRR that rows of zeros and random rows,
  * which have about ln(n) / n of n entities, stay far below. */
 static int kge_pilot_learns(double loss, double guess, double mrr, double entities) {
     return loss < KGE_LEARNED * guess || (isfinite(loss) && mrr > 0.01 + 10 * log(entities) / entities);
