@@ -139,6 +139,10 @@ static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t 
     metrics->mrr_error = kge_eval_error(rank, triples, all, metrics->mrr);
 }
 
+uint32_t kge_evaluation_stride(const kge_split *split, uint32_t sample) {
+    return sample && split->n > sample ? (uint32_t)(split->n / sample) : 1;
+}
+
 int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error) {
     uint32_t entities = evaluation->graph->entities.n, block = KGE_EVAL_SCORES / (entities ? entities : 1);
     uint64_t triples = (evaluation->split->n + evaluation->stride - 1) / evaluation->stride;

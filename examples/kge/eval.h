@@ -29,6 +29,8 @@ typedef struct kge_evaluation {
     uint32_t threads, stride;
 } kge_evaluation;
 
+/* The stride that takes a sample of about so many triples; of all of them if they are no more, or if it is 0. */
+uint32_t kge_evaluation_stride(const kge_split *split, uint32_t sample);
 int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error);
 
 #endif

@@ -307,7 +307,7 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .relations = program->table[1],
                                  .split = split,
                                  .threads = program->course.outputs.threads,
-                                 .stride = sample && split->n > sample ? (uint32_t)(split->n / sample) : 1};
+                                 .stride = kge_evaluation_stride(split, sample)};
     double from = program_now();
     int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, NULL, error);
     program->course.eval_seconds = program_now() - from;

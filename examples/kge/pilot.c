@@ -57,8 +57,7 @@ static int kge_pilot_rank(const kge_pilots *pilots, const kge_settings *settings
                                  .relations = rows + floats[0],
                                  .split = split,
                                  .threads = options->outputs.threads,
-                                 .stride =
-                                     split->n > options->eval_sample ? (uint32_t)(split->n / options->eval_sample) : 1};
+                                 .stride = kge_evaluation_stride(split, options->eval_sample)};
     int status = kge_trainer_read(trainer, 0, rows, error) || kge_trainer_read(trainer, 1, rows + floats[0], error) ||
                  kge_evaluate(&evaluation, metrics, NULL, error);
     free(rows);
