@@ -26,6 +26,10 @@ def decimals(x):
     return f"{x:.3f}".lstrip("0")
 
 
+def chosen(record):
+    return f"{record['regularization']:g}" + (f", damped {record['damping']:g}" if record["damping"] else "")
+
+
 def by_graph(records, graph):
     rows = []
     for (model,), runs in grouped([r for r in records if r["graph"] == graph], "model").items():
@@ -33,7 +37,7 @@ def by_graph(records, graph):
         published = PUBLISHED.get((graph, runs[0]["options"][1]), ())
         rows.append([f"`{' '.join(runs[0]['options'])}`", f"**{decimals(mean(runs, 'mrr'))}** ({low} to {high})",
                      *(decimals(mean(runs, field)) for field in ("hits1", "hits3", "hits10")),
-                     ", ".join(sorted({f"{r['regularization']:g}" for r in runs if r["regularization"]})),
+                     "; ".join(sorted({chosen(r) for r in runs if r["regularization"]})),
                      "; ".join(f"{decimals(mrr)}, {decimals(hits)} ({by})" for mrr, hits, by in published),
                      *(f"{mean(runs, field):.0f}" for field in ("soon", "seconds", "total_seconds"))])
     return table(["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "N3", "published MRR, Hits@10", "s to 95%",
@@ -46,7 +50,7 @@ def write():
         raise NotMeasured("models")
     page = ("`build/kge --data DIR` and the choice in the first column; all other settings are the program's "
             "defaults, the same for both graphs. All test triples, both ends, filtered; the mean of the seeds, the "
-            "lowest and the highest in parentheses. N3: the weight that pilots chose. Seconds: of training, pilots "
+            "lowest and the highest in parentheses. N3: what pilots chose. Seconds: of training, pilots "
             "included; to 95%, until the MRR of a sample of the validation triples first was 95% of what it was at the "
             "end; all, with reading and ranking, and with the evaluations in between, which these runs have.\n")
     for graph, name in GRAPHS.items():

@@ -13,6 +13,7 @@ typedef struct kge_asking {
     size_t relation_at[2];    /* positions */
     const uint32_t *given[2]; /* [n]: the entities that are given, by side */
     const uint32_t *right[2]; /* [n]: those that are asked for; with KvsAll the numbers of the questions */
+    const float *weight[2];   /* [n]; NULL: 1 */
 } kge_asking;
 
 static kge_asking kge_asking_of(const kge_model *model, const kge_batch *batch, uint32_t from) {
@@ -25,6 +26,7 @@ static kge_asking kge_asking_of(const kge_model *model, const kge_batch *batch, 
         asking.side[asking.sides] = which;
         asking.given[asking.sides] = (s ? batch->tail : batch->head) + from;
         asking.right[asking.sides] = (s ? batch->head : batch->tail) + from;
+        asking.weight[asking.sides] = batch->weight[s] ? batch->weight[s] + from : NULL;
         asking.relation_at[asking.sides] =
             batch->entities + from + (relations == 2 && s ? (size_t)batch->triples : (size_t)0);
         asking.sides++;
@@ -80,10 +82,11 @@ VECTOR_INLINE float kge_all_question(const kge_model *model, uint32_t n, const u
     return loss - own;
 }
 
-/* Turns products into losses and gradients by score, in place: score[questions][entities]. For distances the gradients
- * are divided by the distance at once, and summed by question, and added to sum[entities]. */
+/* Turns products into losses and gradients by score, in place: score[questions][entities]. `even` is the scale of a
+ * question with weight 1. For distances the gradients are divided by the distance at once, and summed by question, and
+ * added to sum[entities]. */
 VECTOR_CLONES
-static double kge_all_loss(const kge_model *model, const kge_batch *batch, const kge_asking *asking, float scale,
+static double kge_all_loss(const kge_model *model, const kge_batch *batch, const kge_asking *asking, float even,
                            kge_workspace *work, float *restrict sum) {
     uint32_t n = batch->entities;
     float *weight = work->memory, *inverse = weight + n;
@@ -93,7 +96,9 @@ static double kge_all_loss(const kge_model *model, const kge_batch *batch, const
         uint64_t answers;
         const uint32_t *right = kge_right_answers(batch, asking, i, &answers);
         if (KGE_HAS_L2(model->kind)) kge_all_distances(n, work->query_norm[i], work->negative_norm, score, inverse);
-        loss += kge_all_question(model, n, right, answers, score, weight);
+        const float *weights = asking->weight[i / asking->n];
+        float own = weights ? weights[i % asking->n] : 1.0f, scale = even * own;
+        loss += (double)own * (double)kge_all_question(model, n, right, answers, score, weight);
         for (uint32_t j = 0; j < n; j++) score[j] *= scale;
         if (!KGE_HAS_L2(model->kind)) continue;
         for (uint32_t j = 0; j < n; j++) {

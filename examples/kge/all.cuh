@@ -26,6 +26,7 @@ static __global__ void kge_all_loss_kernel(kge_view v) {
     float *score = v.score + query * v.negatives, top = 0, sum = 1, own = 0, loss = 0, weights = 0, slope;
     int distances = KGE_HAS_L2(v.model.kind), several = v.model.scoring == KGE_KVSALL;
     float margin = several ? v.model.margin : 0.0f;
+    float own_weight = kge_weight_of(&v, &q), scale = v.scale * own_weight;
     uint32_t answers;
     const uint32_t *right = kge_right_answers(&v, &q, &answers);
     for (uint32_t j = threadIdx.x; distances && j < v.negatives; j += blockDim.x)
@@ -38,19 +39,19 @@ static __global__ void kge_all_loss_kernel(kge_view v) {
         float s = score[j], weight;
         if (several) {
             loss += kge_softplus(s + margin, &slope);
-            weight = slope * v.scale;
+            weight = slope * scale;
         } else
-            weight = expf(s - top) / sum * v.scale;
+            weight = expf(s - top) / sum * scale;
         score[j] = distances ? weight / -s : weight;
     }
     for (uint32_t a = 0; a < answers; a++)
-        if (right[a] % blockDim.x == threadIdx.x) score[right[a]] -= distances ? v.scale / -own : v.scale;
+        if (right[a] % blockDim.x == threadIdx.x) score[right[a]] -= distances ? scale / -own : scale;
     for (uint32_t j = threadIdx.x; j < v.negatives; j += blockDim.x) weights += score[j];
     loss = kge_block_all(loss, 0, lanes);
     weights = kge_block_all(weights, 0, lanes);
     if (threadIdx.x) return;
     v.weight_sum[query] = weights;
-    v.loss[(size_t)v.from * v.n_sides + query] = (several ? loss : top + logf(sum)) - own;
+    v.loss[(size_t)v.from * v.n_sides + query] = own_weight * ((several ? loss : top + logf(sum)) - own);
 }
 
 static __global__ void kge_all_back_kernel(kge_view v) {

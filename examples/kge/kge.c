@@ -6,12 +6,12 @@
  * Here: options (the command line), data and generate (graphs), place (triples to devices), sample (batches), model
  * (scores, losses, gradients; uses query, loss.h, n3), all (the same against all entities, of KvsAll's questions from
  * question), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), pilot (short
- * trainings that choose the weight of N3), state and describe (for checkpoints), eval (ranking), save (names). In
- * examples/common, what the programs share: course (a program that trains, from its options to its exit status),
- * settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses placing),
- * training (threads, devices), processes (--processes), report, progress, save (sets of files; uses manifest, file,
- * crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options, program,
- * vector.h.
+ * trainings that choose the weight of N3 and the damping), damping (weights of questions), state and describe (for
+ * checkpoints), eval (ranking), save (names). In examples/common, what the programs share: course (a program that
+ * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
+ * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best
+ * (the best evaluation), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
@@ -119,7 +119,7 @@ static int kge_prepare(course *c, program_error *error) {
     return 0;
 }
 
-/* A training that goes on has the weights of N3 that it began with. */
+/* A training that goes on has the weights that it began with. */
 static int kge_take_weights(kge_program *program, program_error *error) {
     const checkpointing *k = &program->course.checkpoints;
     kge_options *options = &program->options;
@@ -129,8 +129,11 @@ static int kge_take_weights(kge_program *program, program_error *error) {
     if (options->fits_relations &&
         checkpointing_setting(k, "--relation-regularization", &model->relation_regularization, error))
         return -1;
+    if (options->fits_damping && checkpointing_setting(k, "--damping", &model->damping, error)) return -1;
     if (options->fits_entities && model->regularization > 0)
         fprintf(stderr, "--regularization %g, as in %s\n", (double)model->regularization, k->found.path);
+    if (options->fits_damping && model->damping > 0)
+        fprintf(stderr, "--damping %g, as in %s\n", (double)model->damping, k->found.path);
     return 0;
 }
 
@@ -144,7 +147,7 @@ static int kge_fly_pilots(kge_program *program, program_error *error) {
     return status;
 }
 
-/* The weights of N3, where they are not given. */
+/* The weights of N3 and the damping, where they are not given. */
 static int kge_choose(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_options *options = &program->options;
@@ -359,6 +362,8 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     if (program->options.train.model.regularization > 0)
         fprintf(c->json, ", \"regularization\": %g, \"pilot_seconds\": %.3f",
                 (double)program->options.train.model.regularization, program->pilot_seconds);
+    if (program->options.train.model.damping > 0)
+        fprintf(c->json, ", \"damping\": %g", (double)program->options.train.model.damping);
     placing_json(&program->placing, c->json);
     course_json_best(c);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",

@@ -45,6 +45,7 @@ typedef struct kge_view {
     float correction;                   /* of negatives' scores */
     size_t negative_at, relation_at[2]; /* positions; of the relations for tails, for heads */
     const uint32_t *head, *tail, *negative;
+    const float *weight; /* [2][triples]: of the questions for tails, for heads; NULL: 1 */
     const float *rows;
     float *grads;
     /* Of the group, by query or by negative. */
@@ -84,6 +85,10 @@ static __device__ kge_question kge_question_at(const kge_view *v, size_t query) 
     uint32_t chunk = (uint32_t)(query / v->queries), within = (uint32_t)(query % v->queries);
     int heads = v->n_sides == 2 ? within >= v->chunk : v->sides == KGE_HEADS;
     return kge_question_of(v, v->from + chunk * v->chunk + within % v->chunk, heads);
+}
+
+static __device__ float kge_weight_of(const kge_view *v, const kge_question *q) {
+    return v->weight ? v->weight[(size_t)q->heads * v->triples + q->triple] : 1.0f;
 }
 
 /* A reciprocal model asks for heads as it asks for tails, with the inverse relation. */
@@ -320,7 +325,8 @@ static __global__ void kge_loss_kernel(kge_view v) {
     size_t query = blockIdx.x;
     kge_question q = kge_question_at(&v, query);
     float *score = v.score + query * v.negatives, positive = v.positive[query], top = 0, sum = 1, own, sharpness = 1;
-    float even = 1.0f / (float)v.negatives, loss = 0, weights = 0, slope;
+    float even = 1.0f / (float)v.negatives, loss = 0, weights = 0, slope, own_weight = kge_weight_of(&v, &q);
+    float scale = v.scale * own_weight;
     int distances = KGE_HAS_L2(v.model.kind), softmax = v.model.loss == KGE_SOFTMAX;
     kge_finish_scores(&v, query, &q, score);
     if (v.model.loss == KGE_SELF_ADVERSARIAL) sharpness = v.model.temperature;
@@ -331,7 +337,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
             loss += weight * kge_softplus(s + v.model.margin, &slope);
             weight *= 0.5f * slope;
         }
-        weight *= v.scale;
+        weight *= scale;
         if (distances) weight /= v.correction - s; /* the distance */
         weights += weight;
         score[j] = weight;
@@ -346,9 +352,9 @@ static __global__ void kge_loss_kernel(kge_view v) {
         loss = 0.5f * (loss + kge_softplus(-(positive + v.model.margin), &slope));
         own = -0.5f * slope;
     }
-    v.positive[query] = distances ? own * v.scale / -positive : own * v.scale;
+    v.positive[query] = distances ? own * scale / -positive : own * scale;
     v.weight_sum[query] = weights;
-    v.loss[(size_t)v.from * v.n_sides + query] = loss;
+    v.loss[(size_t)v.from * v.n_sides + query] = own_weight * loss;
 }
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
@@ -524,7 +530,7 @@ struct kge_cuda {
     cudaEvent_t begun; /* the last step enqueued */
     kge_slot *slot;    /* [slots]: step s is at s mod slots; the same for the next four */
     uint32_t slots;
-    size_t ids;                      /* of a batch, at most: heads, tails, negatives */
+    size_t ids;                      /* of a batch, at most: heads, tails, negatives; then weights */
     uint32_t *host_ids, *device_ids; /* [slots][ids] */
     double *host_loss, *device_loss;
     uint64_t computed, reported; /* next step to compute; next step whose loss is to be reported */
@@ -586,7 +592,7 @@ static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     size_t chunk = queries * (2 * dim + negatives), group = KGE_GROUP_FLOATS / chunk;
     group = group < 1 || shape->entities ? 1 : group > chunks ? chunks : group;
     cuda->group = group;
-    cuda->ids = 2 * (size_t)shape->triples + kge_batch_negatives(shape);
+    cuda->ids = (shape->weighted ? 4 : 2) * (size_t)shape->triples + kge_batch_negatives(shape);
     const kge_part part[] = {{&cuda->rows, batch, 0},
                              {&cuda->grads, batch, 0},
                              {&v->query, group * queries * dim * floats, 0},
@@ -652,9 +658,12 @@ int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program
     memcpy(ids, batch->head, n * sizeof *ids);
     memcpy(ids + n, batch->tail, n * sizeof *ids);
     memcpy(ids + 2 * n, batch->negative, negatives * sizeof *ids);
+    if (batch->weighted)
+        for (int s = 0; s < 2; s++)
+            memcpy(ids + 2 * n + negatives + s * n, batch->weight[s], n * sizeof *batch->weight[s]);
     PROGRAM_TRY(cuda->gpu.ordinal,
-                cudaMemcpyAsync(cuda->device_ids + at, ids, (2 * n + negatives) * sizeof *ids, cudaMemcpyHostToDevice,
-                                cuda->copies),
+                cudaMemcpyAsync(cuda->device_ids + at, ids, ((batch->weighted ? 4 : 2) * n + negatives) * sizeof *ids,
+                                cudaMemcpyHostToDevice, cuda->copies),
                 error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
@@ -681,6 +690,7 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     v.head = cuda->device_ids + step % cuda->slots * cuda->ids;
     v.tail = v.head + n;
     v.negative = v.tail + n;
+    v.weight = batch->weighted ? (const float *)(v.negative + kge_batch_negatives(batch)) : NULL;
     v.rows = cuda->rows;
     v.grads = cuda->grads;
     return v;

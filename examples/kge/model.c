@@ -140,12 +140,14 @@ double kge_guess_loss(const kge_model *model, uint32_t others, double answers) {
 typedef struct kge_chunk {
     uint32_t n, sides; /* positives; n * sides queries, all tails' first */
     const uint32_t *target[2], *negative;
+    const float *weight[2]; /* of queries; NULL: 1 */
 } kge_chunk;
 
-/* Turns products into losses and gradients by score, in place: score[queries][negatives], positive[queries].
- * For distances the gradients are divided by the distance at once, and summed by query. */
+/* Turns products into losses and gradients by score, in place: score[queries][negatives], positive[queries]. `even` is
+ * the scale of a query with weight 1. For distances the gradients are divided by the distance at once, and summed by
+ * query. */
 VECTOR_CLONES
-static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uint32_t negatives, float scale,
+static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uint32_t negatives, float even,
                              kge_workspace *work) {
     float *weight = work->memory, *term = weight + negatives, *inverse = term + negatives;
     float correction = kge_correction(model, negatives);
@@ -163,7 +165,9 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
             }
         for (uint32_t j = 0; j < negatives; j++)
             score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j] + correction;
-        loss += kge_query_loss(model, negatives, score, positive, weight, term);
+        const float *weights = chunk->weight[i / chunk->n];
+        float own = weights ? weights[i % chunk->n] : 1.0f, scale = even * own;
+        loss += (double)own * (double)kge_query_loss(model, negatives, score, positive, weight, term);
         for (uint32_t j = 0; j < negatives; j++) score[j] *= scale;
         *positive *= scale;
         if (KGE_HAS_L2(model->kind)) {
@@ -390,6 +394,7 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
                     work->query + offset * dim);
         kge_pair_scores(model, chunk, work->query + offset * dim, target, work->positive + offset);
         view.target[view.sides] = (s ? batch->head : batch->tail) + from;
+        view.weight[view.sides] = batch->weight[s] ? batch->weight[s] + from : NULL;
         side[view.sides++] = which;
     }
     uint32_t queries = chunk * view.sides;

@@ -58,6 +58,7 @@ typedef struct kge_model {
     float regularization;          /* weight of the sum of |x|^3 over head and tail (N3), a triple */
     int reciprocal;                /* heads are predicted with a relation of their own: relation + relations */
     float relation_regularization; /* the same over its relations; 0 for rotate, whose relations have modulus 1 */
+    float damping;                 /* a question with n answers weighs n^-damping (damping.h); 0: all alike */
     /* softmax: the negatives are drawn from this many entities, and stand for them; 0: each counts once. One that is
      * the answer counts nothing, so the sum of exponentials is right on average for all entities but the answer. */
     uint32_t stands_for;
@@ -74,9 +75,11 @@ typedef struct kge_batch {
     uint32_t negatives;             /* of each chunk */
     uint32_t sides;                 /* KGE_TAILS | KGE_HEADS */
     float divisor;                  /* of the loss: see kge_gradients; 0: triples */
+    int weighted;                   /* have questions weights of their own? Not with KvsAll */
     uint32_t entities;              /* of the graph, where all are scored; 0: negatives are */
     const kge_questions *questions; /* KvsAll's; NULL */
     uint32_t *head, *tail, *relation, *inverse, *negative;
+    float *weight[2]; /* [triples]: where `weighted`, of the question for the tail, for the head; NULL */
 } kge_batch;
 
 /* Scratch memory of one thread, for batches of one shape, or with fewer triples. */
@@ -102,9 +105,10 @@ uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch);
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error);
 void kge_workspace_close(kge_workspace *work);
 
-/* The loss of a batch and its gradient. The loss is the sum over the queries, divided by the divisor and by the number
- * of sides: the mean over the queries if the divisor is the number of triples. rows[positions][dim] in,
- * grads[positions][dim] out, every position written. Threads may run at once, each with a workspace of its own. */
+/* The loss of a batch and its gradient. The loss is the sum over the queries, each times its weight, divided by the
+ * divisor and by the number of sides: the mean over the queries if the divisor is the number of triples.
+ * rows[positions][dim] in, grads[positions][dim] out, every position written. Threads may run at once, each with a
+ * workspace of its own. */
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work);
 

@@ -65,7 +65,7 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
-    int ends, evaluate, chunk_given, negatives_given, corrected_given, regularization_given;
+    int ends, evaluate, chunk_given, negatives_given, corrected_given, regularization_given, damping_given;
 } given;
 static training_options kge_common;
 
@@ -118,9 +118,14 @@ static const options_entry kge_model_entries[] = {
              "chosen by pilots; without them, less in a graph with more than 8 training triples an entity"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
+    {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), 0, 1, .given = &given.damping_given,
+     .standard = "distmult, complex, simple: 0 or 0.5, chosen by pilots; otherwise 0",
+     .help = "the loss of a triple is divided by n^X if its question (given end and relation) has n answers in train; "
+             "then all are scaled, so that their mean stays"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
-     .help = "at most so many short trainings choose --regularization, where it is not given, by how they rank a "
-             "sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with --seconds"},
+     .help = "at most so many short trainings choose --regularization, where it is not given, and then --damping, by "
+             "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with "
+             "--seconds"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
@@ -191,6 +196,7 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
                       .eval_sample = 1000};
     given.options.train.model.relation_regularization = -1; /* not given */
     given.ends = given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
+    given.damping_given = 0;
     given.evaluate = 2;
 }
 
@@ -264,6 +270,7 @@ static int kge_check_model(kge_settings *train, program_error *error) {
                             (double)model->relation_regularization);
     given.options.fits_relations = model->relation_regularization < 0;
     given.options.fits_entities = !given.regularization_given;
+    given.options.fits_damping = !given.damping_given && model->scoring != KGE_KVSALL;
     if (model->relation_regularization < 0)
         model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
     return 0;
@@ -295,6 +302,9 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
         return program_fail(error,
                             "--scoring %s does not go with --%s, because every device reads all entities in every step",
                             name, train->common.place ? "place" : "secondaries");
+    if (model->scoring == KGE_KVSALL && model->damping > 0)
+        return program_fail(error, "--scoring kvsall does not go with --damping, because it draws a question once, "
+                                   "with all its answers; leave it out");
     if (model->scoring == KGE_KVSALL && given.ends == 1)
         return program_fail(error, "--scoring kvsall does not go with --corrupt alternate, because questions are drawn "
                                    "from those of both ends; use both or tails");

@@ -12,7 +12,8 @@ typedef struct kge_options {
     kge_generator generator;
     int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
     int fits_entities, fits_relations; /* their weight of N3 is not given: for kge_options_fit, or as in a checkpoint */
-    uint32_t pilots;                   /* the most that choose these weights (pilot.h); 0: none */
+    int fits_damping;                  /* it is not given: for pilots, or as in a checkpoint */
+    uint32_t pilots;                   /* the most that choose these (pilot.h); 0: none */
     uint32_t eval_sample;              /* pilots and evaluations on the way rank every nth triple: about so many */
 } kge_options;
 

@@ -1,4 +1,4 @@
-/* Pilots, from an open table to an MRR; and which weight is tried next. */
+/* Pilots, from an open table to an MRR; and what is tried next. */
 #include "examples/kge/pilot.h"
 #include "examples/kge/eval.h"
 #include "examples/common/program.h"
@@ -80,6 +80,12 @@ static int kge_pilot_learns(double loss, double guess, double mrr, double entiti
     return loss < KGE_LEARNED * guess || (isfinite(loss) && mrr > 0.01 + 10 * log(entities) / entities);
 }
 
+static void kge_pilots_tell(const kge_model *model) {
+    fprintf(stderr, "--regularization %g", (double)model->regularization);
+    if (model->damping > 0) fprintf(stderr, " --damping %g", (double)model->damping);
+    fputs(", ", stderr);
+}
+
 /* How good the weights of the options are: the MRR. Where nothing is learned, smaller weights are better. */
 static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error) {
     kge_settings settings = kge_pilot_settings(pilots->options);
@@ -94,8 +100,9 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     kge_trainer_close(trainer);
     if (status) return -1;
     *good = learns ? metrics.mrr : -(double)model->regularization;
-    fprintf(stderr, "pilot %" PRIu32 ": --regularization %g, %" PRIu64 " steps, dim %" PRIu32 ", ", ++pilots->ran,
-            (double)model->regularization, settings.common.steps, model->dim);
+    fprintf(stderr, "pilot %" PRIu32 ": ", ++pilots->ran);
+    kge_pilots_tell(model);
+    fprintf(stderr, "%" PRIu64 " steps, dim %" PRIu32 ", ", settings.common.steps, model->dim);
     if (learns)
         fprintf(stderr, "valid MRR %.6f (%.1f s)\n", metrics.mrr, program_now() - from);
     else
@@ -115,6 +122,17 @@ static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double
     }
 }
 
+/* Damps, if that is better than *best. */
+static int kge_pilots_damp(kge_pilots *pilots, double best, program_error *error) {
+    float *damping = &pilots->options->train.model.damping;
+    double good;
+    if (!pilots->options->fits_damping || best < 0 || pilots->ran == pilots->options->pilots) return 0;
+    *damping = KGE_PILOT_DAMPING;
+    if (kge_pilot_run(pilots, &good, error)) return -1;
+    if (!(good > best)) *damping = 0;
+    return 0;
+}
+
 int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index *known, program_error *error) {
     kge_pilots pilots = {.options = options, .graph = graph, .known = known};
     double best;
@@ -124,7 +142,8 @@ int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index
     if (lowered < 0 || (!lowered && kge_pilots_climb(&pilots, 2, &factor, &best, error) < 0)) return -1;
     if (best < 0) factor = 1; /* they know nothing */
     kge_options_fit(options, graph, factor);
-    fprintf(stderr, "--regularization %g, %s\n", (double)options->train.model.regularization,
-            best < 0 ? "the default: no pilot learned anything" : "which had the best pilot");
+    if (kge_pilots_damp(&pilots, best, error)) return -1;
+    kge_pilots_tell(&options->train.model);
+    fprintf(stderr, "%s\n", best < 0 ? "the default: no pilot learned anything" : "which had the best pilot");
     return 0;
 }

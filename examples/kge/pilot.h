@@ -1,8 +1,8 @@
-/* Pilots: short trainings that choose the weight of N3, where it is not given, by how well each ranks a sample of the
- * validation triples.
+/* Pilots: short trainings that choose the weight of N3 and the damping, where they are not given, by how well each
+ * ranks a sample of the validation triples.
  *
  * Graphs want weights that are ten times apart, and nothing simple foretells which. docs/kge.md, "N3 and the graph",
- * has what pilots chose, and what longer trainings reached with that weight and with others. Like every training, a
+ * has what pilots chose, and what longer trainings reached with that and with others. Like every training, a
  * pilot has the same bits each time, and so the choice is the same. */
 #ifndef KGE_PILOT_H
 #define KGE_PILOT_H
@@ -10,14 +10,15 @@
 #include "examples/kge/options.h"
 
 enum { KGE_PILOT_PART = 8, KGE_PILOT_DIM = 128, KGE_PILOT_LEAST = 2 * KGE_PILOT_PART };
+#define KGE_PILOT_DAMPING 0.5f
 
 /* Would kge_pilots_run run any? They need options->pilots, a weight to choose, validation triples, and a training that
  * ends after a number of steps, which is at least KGE_PILOT_LEAST. */
 int kge_pilots_wanted(const kge_options *options, const kge_graph *graph);
 /* Sets the weights of options->train.model, which are those of kge_options_fit before. The first pilot has these. The
  * next one has half as large weights, and so on, while that is better; if the first half is no better, weights are
- * doubled, while that is better. At most options->pilots run. `known` is for their filtered ranks. A line to stderr for
- * each. */
+ * doubled, while that is better. The last one has the best of these weights, and KGE_PILOT_DAMPING. At most
+ * options->pilots run. `known` is for their filtered ranks. A line to stderr for each. */
 int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index *known, program_error *error);
 
 #endif

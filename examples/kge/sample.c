@@ -97,6 +97,8 @@ static void kge_set_triple(const kge_sampler *sampler, kge_batch *batch, uint32_
     batch->tail[i] = t.tail;
     batch->relation[i] = t.relation;
     batch->inverse[i] = t.relation + sampler->relations;
+    for (int s = 0; batch->weighted && s < 2; s++)
+        if (sampler->weights->of[s]) batch->weight[s][i] = sampler->weights->of[s][triple];
 }
 
 static void kge_sample_at_random(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_batch *batch) {
@@ -137,7 +139,12 @@ int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *erro
     size_t n = shape->triples, negatives = kge_batch_negatives(shape);
     *batch = *shape;
     batch->head = malloc((4 * n + negatives) * sizeof *batch->head);
-    if (!batch->head) return program_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
+    if (shape->weighted) batch->weight[0] = calloc(2 * n, sizeof *batch->weight[0]);
+    if (!batch->head || (shape->weighted && !batch->weight[0])) {
+        kge_batch_close(batch);
+        return program_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
+    }
+    if (shape->weighted) batch->weight[1] = batch->weight[0] + n;
     batch->tail = batch->head + n;
     batch->relation = batch->tail + n;
     batch->inverse = batch->relation + n;
@@ -147,7 +154,9 @@ int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *erro
 
 void kge_batch_close(kge_batch *batch) {
     free(batch->head);
+    free(batch->weight[0]);
     batch->head = NULL;
+    batch->weight[0] = batch->weight[1] = NULL;
 }
 
 static uint64_t *kge_append(uint64_t *keys, const uint32_t *ids, uint32_t n) {

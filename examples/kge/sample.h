@@ -12,6 +12,7 @@
 #ifndef KGE_SAMPLE_H
 #define KGE_SAMPLE_H
 
+#include "examples/kge/damping.h"
 #include "examples/kge/model.h"
 
 typedef struct kge_sampler {
@@ -23,7 +24,8 @@ typedef struct kge_sampler {
      */
     uint32_t *order;
     uint64_t *first;
-    uint64_t steps; /* of an epoch */
+    uint64_t steps;             /* of an epoch */
+    const kge_weights *weights; /* of weighted batches */
 } kge_sampler;
 
 /* Deals by parts: parts[train->n] has the device of each triple. The rest of *sampler is set; kge_sampler_close frees

@@ -46,6 +46,7 @@ struct kge_trainer {
     const kge_graph *graph;
     kge_sampler sampler;
     kge_questions questions; /* of KvsAll, which the sampler draws in place of triples */
+    kge_weights weights;     /* of the sampler's triples, where questions with many answers are damped */
     processes *processes;
     frugal *frugal;
     uint64_t table_rows[2];
@@ -70,7 +71,8 @@ static kge_batch kge_shape(const kge_trainer *trainer) {
     kge_batch shape = {.triples = settings->common.batch,
                        .chunk = settings->chunk,
                        .negatives = settings->negatives,
-                       .sides = settings->sides};
+                       .sides = settings->sides,
+                       .weighted = settings->model.damping > 0};
     if (settings->model.scoring == KGE_SAMPLED) return shape;
     shape.negatives = 0, shape.entities = trainer->graph->entities.n;
     if (settings->model.scoring == KGE_KVSALL) shape.sides = KGE_TAILS, shape.questions = &trainer->questions;
@@ -228,6 +230,11 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
         if (kge_questions_build(&trainer->questions, trainer->graph, settings->sides & KGE_HEADS, error)) return -1;
         trainer->sampler.train = &trainer->questions.asked;
     }
+    if (settings->model.damping > 0) {
+        uint32_t sides = settings->alternate ? KGE_TAILS | KGE_HEADS : settings->sides;
+        if (kge_weights_build(&trainer->weights, trainer->graph, sides, settings->model.damping, error)) return -1;
+        trainer->sampler.weights = &trainer->weights;
+    }
     if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
         return -1;
     if (settings->resumed && kge_resume(trainer, error)) return -1;
@@ -296,6 +303,7 @@ void kge_trainer_close(kge_trainer *trainer) {
     processes_close(trainer->processes);
     kge_sampler_close(&trainer->sampler);
     kge_questions_free(&trainer->questions);
+    kge_weights_free(&trainer->weights);
     free(trainer);
 }
 

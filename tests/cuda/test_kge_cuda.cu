@@ -76,6 +76,7 @@ static void fill_batch(kge_batch *batch, const kge_batch *shape, uint64_t seed) 
         batch->tail[i] = kge_below(kge_random(seed, 4 * i + 1), ENTITIES);
         batch->relation[i] = kge_below(kge_random(seed, 4 * i + 2), RELATIONS);
         batch->inverse[i] = batch->relation[i] + RELATIONS;
+        for (int s = 0; s < 2 && batch->weighted; s++) batch->weight[s][i] = 1 + noise(seed + 4 * i + s);
         if (!batch->questions) continue;
         const kge_triple *asked = &batch->questions->asked.triples[kge_random(seed, i) % batch->questions->asked.n];
         batch->head[i] = asked->head, batch->relation[i] = asked->relation, batch->tail[i] = asked->tail;
@@ -191,6 +192,7 @@ static void check_model(kge_model_kind kind) {
                 if (((unsigned)(loss + reciprocal) + sides) % LESS) continue;
                 kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
                 kge_batch shape = a_shape(6, 3, 5, sides);
+                shape.weighted = loss != KGE_LOGISTIC && reciprocal;
                 if (loss == KGE_SOFTMAX) {
                     model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
                     model.stands_for = reciprocal ? 100 : 0;
@@ -213,6 +215,7 @@ static void test_1vsall(void **state) {
             kge_batch shape = a_shape(10, way < 3 ? 5 : 4, 0, way % 3 + 1);
             model.scoring = KGE_1VSALL;
             shape.entities = way == 4 ? 140 : ENTITIES;
+            shape.weighted = way % 2;
             if (way > 1) model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
             check(&model, &shape);
         }
@@ -299,6 +302,7 @@ static void test_sizes(void **state) {
         program_error error = {};
         kge_model model = a_model((kge_model_kind)kind, KGE_SELF_ADVERSARIAL, 8, 1);
         kge_batch shape = a_shape(9, 3, 4, KGE_TAILS | KGE_HEADS);
+        shape.weighted = kind % 2;
         kge_cuda *cuda = kge_cuda_new(0);
         float rows[(4 * 9 + 3 * 4) * 8];
         model.regularization = model.relation_regularization = 0.3f;

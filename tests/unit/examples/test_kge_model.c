@@ -95,6 +95,7 @@ static void fill_batch(kge_batch *batch) {
         batch->tail[i] = (i * 3 + 1) % ENTITIES;
         batch->relation[i] = i % RELATIONS;
         batch->inverse[i] = i % RELATIONS + RELATIONS;
+        for (int s = 0; s < 2 && batch->weighted; s++) batch->weight[s][i] = 1 + noise(100 + 2 * (uint64_t)i + s);
     }
     for (uint32_t i = 0; i < kge_batch_negatives(batch); i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
 }
@@ -102,7 +103,8 @@ static void fill_batch(kge_batch *batch) {
 /* Moves every number of every position a little both ways: the loss must follow its gradient. Compares in
  * units of the largest gradient: losses are computed in single precision. */
 static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sides) {
-    kge_batch batch = {.triples = TRIPLES, .chunk = chunk, .negatives = NEGATIVES, .sides = sides};
+    kge_batch batch = {
+        .triples = TRIPLES, .chunk = chunk, .negatives = NEGATIVES, .sides = sides, .weighted = chunk == 4};
     kge_workspace work;
     program_error error;
     fill_batch(&batch);
@@ -159,7 +161,8 @@ static double plain_all_loss(const kge_model *model, const kge_batch *batch, con
                 sum += exp(score[e]);
             }
             if (model->scoring == KGE_1VSALL) {
-                loss += log(sum) - score[heads ? batch->head[i] : batch->tail[i]];
+                loss += (log(sum) - score[heads ? batch->head[i] : batch->tail[i]]) *
+                        (batch->weighted ? (double)batch->weight[heads][i] : 1);
                 continue;
             }
             const kge_questions *questions = batch->questions;
@@ -236,7 +239,11 @@ static void test_1vsall(void **state) {
                                        .dim = 18,
                                        .reciprocal = reciprocal,
                                        .regularization = sides == 3 ? 0.02f : 0};
-                    kge_batch shape = {.triples = TRIPLES, .chunk = chunk, .sides = sides, .entities = ENTITIES};
+                    kge_batch shape = {.triples = TRIPLES,
+                                       .chunk = chunk,
+                                       .sides = sides,
+                                       .entities = ENTITIES,
+                                       .weighted = chunk == 4};
                     check_all(&model, &shape);
                 }
 }

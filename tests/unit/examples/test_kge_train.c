@@ -39,6 +39,7 @@ typedef struct plain {
     const kge_settings *settings;
     kge_model model;
     kge_questions questions;
+    kge_weights weights;
     kge_sampler sampler;
     plain_device device[MOST_DEVICES];
     reference tables; /* entities, then relations */
@@ -64,7 +65,11 @@ static void close_device(plain_device *device) {
 static void open_plain(plain *p, const kge_settings *settings, const kge_graph *graph, kge_trainer *trainer) {
     *p = (plain){.settings = settings, .model = settings->model};
     uint32_t devices = settings->common.devices;
-    kge_batch shape = {.triples = BATCH, .chunk = CHUNK, .negatives = settings->negatives, .sides = settings->sides};
+    kge_batch shape = {.triples = BATCH,
+                       .chunk = CHUNK,
+                       .negatives = settings->negatives,
+                       .sides = settings->sides,
+                       .weighted = settings->model.damping > 0};
     p->model.stands_for = settings->corrected ? graph->entities.n : 0;
     p->sampler = (kge_sampler){.train = &graph->split[KGE_TRAIN],
                                .seed = settings->common.seed,
@@ -77,6 +82,10 @@ static void open_plain(plain *p, const kge_settings *settings, const kge_graph *
         assert_works(kge_questions_build(&p->questions, graph, 1, &error));
         p->sampler.train = &p->questions.asked;
         shape.sides = KGE_TAILS, shape.questions = &p->questions;
+    }
+    if (shape.weighted) {
+        assert_works(kge_weights_build(&p->weights, graph, settings->sides, settings->model.damping, &error));
+        p->sampler.weights = &p->weights;
     }
     for (uint32_t d = 0; d < devices; d++) open_device(&p->device[d], &p->model, &shape);
     p->tables = (reference){.rows = graph->entities.n + 2 * (uint64_t)graph->relations.n,
@@ -94,6 +103,7 @@ static void close_plain(plain *p) {
     for (uint32_t d = 0; d < p->settings->common.devices; d++) close_device(&p->device[d]);
     reference_close(&p->tables);
     kge_questions_free(&p->questions);
+    kge_weights_free(&p->weights);
 }
 
 /* One step of all devices; returns the sum of their losses. */
@@ -172,6 +182,7 @@ static void test_scoring(void **state) {
                                .reciprocal = 1,
                                .regularization = 0.02f,
                                .relation_regularization = kind == KGE_ROTATE ? 0 : 0.05f,
+                               .damping = scoring != KGE_KVSALL && kind % 2 ? 0.5f : 0,
                                .scoring = scoring};
             check(&model, devices);
         }

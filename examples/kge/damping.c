@@ -1,0 +1,51 @@
+/* Weights from the number of answers, which an index of the training triples has. */
+#include "examples/kge/damping.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Returns the sum. */
+static double kge_weigh_side(const kge_index *index, const kge_split *train, kge_side side, float damping, float *of) {
+    const kge_triple *unused;
+    double sum = 0;
+    for (uint64_t i = 0; i < train->n; i++) {
+        kge_triple t = train->triples[i];
+        uint64_t answers = kge_index_answers(index, side, side == KGE_TAILS ? t.head : t.tail, t.relation, &unused);
+        of[i] = (float)pow((double)answers, -(double)damping);
+        sum += (double)of[i];
+    }
+    return sum;
+}
+
+int kge_weights_build(kge_weights *weights, const kge_graph *graph, uint32_t sides, float damping,
+                      program_error *error) {
+    kge_graph trained = *graph; /* and no other triples */
+    kge_index index;
+    double sum = 0, asked = 0;
+    *weights = (kge_weights){{NULL, NULL}};
+    trained.split[KGE_VALID].n = trained.split[KGE_TEST].n = 0;
+    if (kge_index_build(&index, &trained, error)) return -1;
+    const kge_split *train = &graph->split[KGE_TRAIN];
+    int status = 0;
+    for (int s = 0; s < 2 && !status; s++) {
+        kge_side side = s ? KGE_HEADS : KGE_TAILS;
+        if (!(sides & side)) continue;
+        weights->of[s] = malloc((train->n + 1) * sizeof *weights->of[s]);
+        if (!weights->of[s])
+            status = program_fail(error, "out of memory for the weights of %llu triples; use --damping 0",
+                                  (unsigned long long)train->n);
+        else
+            sum += kge_weigh_side(&index, train, side, damping, weights->of[s]), asked += (double)train->n;
+    }
+    kge_index_free(&index);
+    float even = (float)(asked / sum);
+    for (int s = 0; s < 2 && !status; s++)
+        for (uint64_t i = 0; weights->of[s] && i < train->n; i++) weights->of[s][i] *= even;
+    return status;
+}
+
+void kge_weights_free(kge_weights *weights) {
+    free(weights->of[0]);
+    free(weights->of[1]);
+    *weights = (kge_weights){{NULL, NULL}};
+}

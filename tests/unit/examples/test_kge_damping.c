@@ -1,0 +1,127 @@
+/* Weights of questions: what a batch makes of them, and those that damping gives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "examples/kge/damping.h"
+#include "examples/kge/sample.h"
+
+enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, NEGATIVES = 5 };
+
+static float noise(uint64_t i) {
+    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
+}
+
+/* A batch over few entities, so that negatives meet answers. */
+static void fill_batch(kge_batch *batch, const kge_batch *shape) {
+    program_error error;
+    assert_int_equal(kge_batch_open(batch, shape, &error), 0);
+    for (uint32_t i = 0; i < TRIPLES; i++) {
+        batch->head[i] = i % ENTITIES;
+        batch->tail[i] = (i * 3 + 1) % ENTITIES;
+        batch->relation[i] = i % RELATIONS;
+        batch->inverse[i] = i % RELATIONS + RELATIONS;
+    }
+    for (uint32_t i = 0; i < kge_batch_negatives(batch); i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
+}
+
+/* Weights of 1 change no bit. With others, loss and gradients are the sum over the questions of what each has alone,
+ * times its weight. */
+static void check_weights(const kge_model *model, kge_batch shape) {
+    enum { MOST = (4 * TRIPLES + 2 * NEGATIVES + ENTITIES) * 8 };
+    float rows[MOST], grads[MOST], plain[MOST], weight[2][TRIPLES];
+    double sums[MOST] = {0}, largest = 0, sum = 0;
+    kge_batch batch;
+    kge_workspace work;
+    program_error error;
+    for (size_t i = 0; i < MOST; i++) rows[i] = 2 * noise(i);
+    fill_batch(&batch, &shape);
+    size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
+    assert_true(n <= MOST);
+    assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
+    double even = kge_gradients(model, &batch, rows, plain, &work);
+    kge_batch_close(&batch);
+    shape.weighted = 1;
+    fill_batch(&batch, &shape);
+    for (int i = 0; i < 2 * TRIPLES; i++) {
+        weight[i / TRIPLES][i % TRIPLES] = 1 + noise(100 + (uint64_t)i);
+        batch.weight[i / TRIPLES][i % TRIPLES] = 1;
+    }
+    assert_true(kge_gradients(model, &batch, rows, grads, &work) == even);
+    assert_memory_equal(grads, plain, n * sizeof *grads);
+    for (int q = 0; q < 2 * TRIPLES; q++) {
+        for (int k = 0; k < 2 * TRIPLES; k++) batch.weight[k / TRIPLES][k % TRIPLES] = k == q;
+        double own = weight[q / TRIPLES][q % TRIPLES];
+        sum += own * kge_gradients(model, &batch, rows, grads, &work);
+        for (size_t i = 0; i < n; i++) sums[i] += own * (double)grads[i];
+    }
+    for (int s = 0; s < 2; s++) memcpy(batch.weight[s], weight[s], sizeof weight[s]);
+    assert_true(fabs(kge_gradients(model, &batch, rows, grads, &work) - sum) < 1e-5 * fabs(sum));
+    for (size_t i = 0; i < n; i++) largest = fabs(sums[i]) > largest ? fabs(sums[i]) : largest;
+    for (size_t i = 0; i < n; i++) assert_true(fabs((double)grads[i] - sums[i]) < 1e-5 * largest);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+static void test_weights(void **state) {
+    (void)state;
+    kge_batch sampled = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_batch all = {.triples = TRIPLES, .chunk = 3, .entities = ENTITIES, .sides = KGE_TAILS | KGE_HEADS};
+    for (int kind = 0; kind < KGE_MODELS; kind++) {
+        kge_model model = {.kind = (kge_model_kind)kind, .dim = 8, .margin = 1, .temperature = 1, .reciprocal = 1};
+        for (int loss = 0; loss < KGE_LOSSES; loss++) {
+            model.loss = (kge_loss_kind)loss;
+            check_weights(&model, sampled);
+        }
+        model.scoring = KGE_1VSALL;
+        if (kind != KGE_TRANSE_L1) check_weights(&model, all); /* with softmax, the last loss */
+    }
+}
+
+/* The answers of each question, counted plainly; and of sides that are not asked there are no weights. */
+static void test_damping(void **state) {
+    (void)state;
+    program_error error;
+    kge_graph graph;
+    kge_generator size = {.entities = 40, .relations = 3, .triples = 300};
+    assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
+    const kge_split *train = &graph.split[KGE_TRAIN];
+    train->triples[0] = train->triples[1]; /* twice, and counts once */
+    assert_true(graph.split[KGE_TEST].n > 0);
+    for (uint32_t sides = 1; sides <= 3; sides++) {
+        kge_weights weights;
+        double sum = 0, asked = 0, first = 0;
+        assert_int_equal(kge_weights_build(&weights, &graph, sides, 0.5f, &error), 0);
+        for (int heads = 0; heads < 2; heads++) {
+            assert_true(!weights.of[heads] == !(sides & (heads ? KGE_HEADS : KGE_TAILS)));
+            for (uint64_t i = 0; weights.of[heads] && i < train->n; i++) {
+                kge_triple t = train->triples[i];
+                char is_answer[40] = {0};
+                double answers = 0, weight = (double)weights.of[heads][i];
+                for (uint64_t j = 0; j < train->n; j++) {
+                    kge_triple u = train->triples[j];
+                    if (u.relation == t.relation && (heads ? u.tail == t.tail : u.head == t.head))
+                        is_answer[heads ? u.head : u.tail] = 1;
+                }
+                for (int e = 0; e < 40; e++) answers += is_answer[e];
+                if (!first) first = weight * sqrt(answers);
+                assert_true(fabs(weight * sqrt(answers) - first) < 1e-6);
+                sum += weight, asked++;
+            }
+        }
+        assert_true(fabs(sum / asked - 1) < 1e-6);
+        kge_weights_free(&weights);
+    }
+    kge_graph_free(&graph);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights), cmocka_unit_test(test_damping)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
