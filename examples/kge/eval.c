@@ -139,7 +139,7 @@ static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t 
     metrics->mrr_error = kge_eval_error(rank, triples, all, metrics->mrr);
 }
 
-uint32_t kge_evaluation_stride(const kge_split *split, uint32_t sample) {
+uint32_t kge_evaluation_stride(const kge_split *split, uint64_t sample) {
     return sample && split->n > sample ? (uint32_t)(split->n / sample) : 1;
 }
 

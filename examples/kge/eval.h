@@ -30,7 +30,7 @@ typedef struct kge_evaluation {
 } kge_evaluation;
 
 /* The stride that takes a sample of about so many triples; of all of them if they are no more, or if it is 0. */
-uint32_t kge_evaluation_stride(const kge_split *split, uint32_t sample);
+uint32_t kge_evaluation_stride(const kge_split *split, uint64_t sample);
 int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error);
 
 #endif

@@ -147,7 +147,7 @@ static const options_entry kge_results[] = {
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
-     .help = "about how many triples of valid are ranked, by --eval-every and by each pilot"},
+     .help = "about how many triples of valid are ranked by --eval-every; each pilot ranks five times as many"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "

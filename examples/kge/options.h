@@ -14,7 +14,7 @@ typedef struct kge_options {
     int fits_entities, fits_relations; /* their weight of N3 is not given: for kge_options_fit, or as in a checkpoint */
     int fits_damping;                  /* it is not given: for pilots, or as in a checkpoint */
     uint32_t pilots;                   /* the most that choose these (pilot.h); 0: none */
-    uint32_t eval_sample;              /* pilots and evaluations on the way rank every nth triple: about so many */
+    uint32_t eval_sample; /* evaluations on the way rank every nth triple: about so many; pilots rank more */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */

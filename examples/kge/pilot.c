@@ -57,7 +57,8 @@ static int kge_pilot_rank(const kge_pilots *pilots, const kge_settings *settings
                                  .relations = rows + floats[0],
                                  .split = split,
                                  .threads = options->outputs.threads,
-                                 .stride = kge_evaluation_stride(split, options->eval_sample)};
+                                 .stride =
+                                     kge_evaluation_stride(split, (uint64_t)KGE_PILOT_SAMPLES * options->eval_sample)};
     int status = kge_trainer_read(trainer, 0, rows, error) || kge_trainer_read(trainer, 1, rows + floats[0], error) ||
                  kge_evaluate(&evaluation, metrics, NULL, error);
     free(rows);

@@ -10,6 +10,8 @@
 #include "examples/kge/options.h"
 
 enum { KGE_PILOT_PART = 8, KGE_PILOT_DIM = 128, KGE_PILOT_LEAST = 2 * KGE_PILOT_PART };
+/* A pilot ranks so many times the sample of an evaluation on the way, because a choice may hang on little. */
+enum { KGE_PILOT_SAMPLES = 5 };
 #define KGE_PILOT_DAMPING 0.5f
 
 /* Would kge_pilots_run run any? They need options->pilots, a weight to choose, validation triples, and a training that
