@@ -24,9 +24,11 @@ int kge_weights_build(kge_weights *weights, const kge_graph *graph, uint32_t sid
     double sum = 0, asked = 0;
     *weights = (kge_weights){{NULL, NULL}};
     trained.split[KGE_VALID].n = trained.split[KGE_TEST].n = 0;
-    if (kge_index_build(&index, &trained, error)) return -1;
     const kge_split *train = &graph->split[KGE_TRAIN];
-    int status = 0;
+    int status = kge_index_build(&index, &trained, error);
+    if (status)
+        return program_fail(error, "out of memory to count the answers of %llu triples; use --damping 0",
+                            (unsigned long long)train->n);
     for (int s = 0; s < 2 && !status; s++) {
         kge_side side = s ? KGE_HEADS : KGE_TAILS;
         if (!(sides & side)) continue;

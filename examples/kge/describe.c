@@ -10,7 +10,7 @@ static void kge_describe_model(const kge_model *model, FILE *lines) {
             (double)model->temperature);
     fprintf(lines, "--regularization %.9g\n--relation-regularization %.9g\n--reciprocal %s\n",
             (double)model->regularization, (double)model->relation_regularization, model->reciprocal ? "yes" : "no");
-    if (model->damping > 0) fprintf(lines, "--damping %.9g\n", (double)model->damping);
+    fprintf(lines, "--damping %.9g\n", (double)model->damping);
 }
 
 void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines) {

@@ -119,9 +119,9 @@ static const options_entry kge_model_entries[] = {
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), 0, 1, .given = &given.damping_given,
-     .standard = "distmult, complex, simple: 0 or 0.5, chosen by pilots; otherwise 0",
-     .help = "the loss of a triple is divided by n^X if its question (given end and relation) has n answers in train; "
-             "then all are scaled, so that their mean stays"},
+     .standard = "0 or 0.5, chosen by pilots where there are any; otherwise 0",
+     .help = "a question (given end and relation) with n answers in train has weight n^-X in the loss of each of them, "
+             "scaled so that the mean weight is 1; N3 is not weighted"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
      .help = "at most so many short trainings choose --regularization, where it is not given, and then --damping, by "
              "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with "
@@ -304,7 +304,7 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
                             name, train->common.place ? "place" : "secondaries");
     if (model->scoring == KGE_KVSALL && model->damping > 0)
         return program_fail(error, "--scoring kvsall does not go with --damping, because it draws a question once, "
-                                   "with all its answers; leave it out");
+                                   "with all its answers; leave --damping out");
     if (model->scoring == KGE_KVSALL && given.ends == 1)
         return program_fail(error, "--scoring kvsall does not go with --corrupt alternate, because questions are drawn "
                                    "from those of both ends; use both or tails");

@@ -105,7 +105,8 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     kge_pilots_tell(model);
     fprintf(stderr, "%" PRIu64 " steps, dim %" PRIu32 ", ", settings.common.steps, model->dim);
     if (learns)
-        fprintf(stderr, "valid MRR %.6f (%.1f s)\n", metrics.mrr, program_now() - from);
+        fprintf(stderr, "valid MRR %.6f of %" PRIu64 " triples (%.1f s)\n", metrics.mrr, metrics.triples,
+                program_now() - from);
     else
         fprintf(stderr, "loss %.4f, nothing is learned (%.1f s)\n", loss, program_now() - from);
     return 0;
@@ -114,8 +115,10 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
 /* Goes on by `way` from *factor, which has the best MRR so far, until that is no better. 1: it was better. */
 static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double *best, program_error *error) {
     double good;
+    uint32_t most = pilots->options->pilots;
+    if (pilots->options->fits_damping && most > 1) most--; /* for kge_pilots_damp */
     for (int moved = 0;; moved = 1) {
-        if (pilots->ran == pilots->options->pilots) return moved;
+        if (pilots->ran == most) return moved;
         kge_options_fit(pilots->options, pilots->graph, *factor * way);
         if (kge_pilot_run(pilots, &good, error)) return -1;
         if (!(good > *best)) return moved;

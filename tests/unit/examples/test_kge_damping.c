@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "examples/kge/damping.h"
@@ -84,16 +85,37 @@ static void test_weights(void **state) {
     }
 }
 
-/* The answers of each question, counted plainly; and of sides that are not asked there are no weights. */
+enum { MOST_ENTITIES = 40, BATCH = 7 };
+
+/* The answers to a question of a triple, counted plainly: one that comes twice counts once. */
+static double plain_answers(const kge_split *train, kge_triple t, int heads) {
+    char is_answer[MOST_ENTITIES] = {0};
+    double answers = 0;
+    for (uint64_t j = 0; j < train->n; j++) {
+        kge_triple u = train->triples[j];
+        if (u.relation == t.relation && (heads ? u.tail == t.tail : u.head == t.head))
+            is_answer[heads ? u.head : u.tail] = 1;
+    }
+    for (int e = 0; e < MOST_ENTITIES; e++) answers += is_answer[e];
+    return answers;
+}
+
+static void make_graph(kge_graph *graph) {
+    program_error error;
+    kge_generator size = {.entities = MOST_ENTITIES, .relations = 3, .triples = 300};
+    assert_int_equal(kge_graph_generate(graph, &size, &error), 0);
+    kge_triple *triples = graph->split[KGE_TRAIN].triples;
+    triples[0] = triples[1];
+    assert_true(graph->split[KGE_TEST].n > 0); /* which do not count */
+}
+
+/* All are the same multiple of one over the root, and their mean is 1; of sides that are not asked there are none. */
 static void test_damping(void **state) {
     (void)state;
     program_error error;
     kge_graph graph;
-    kge_generator size = {.entities = 40, .relations = 3, .triples = 300};
-    assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
+    make_graph(&graph);
     const kge_split *train = &graph.split[KGE_TRAIN];
-    train->triples[0] = train->triples[1]; /* twice, and counts once */
-    assert_true(graph.split[KGE_TEST].n > 0);
     for (uint32_t sides = 1; sides <= 3; sides++) {
         kge_weights weights;
         double sum = 0, asked = 0, first = 0;
@@ -101,17 +123,10 @@ static void test_damping(void **state) {
         for (int heads = 0; heads < 2; heads++) {
             assert_true(!weights.of[heads] == !(sides & (heads ? KGE_HEADS : KGE_TAILS)));
             for (uint64_t i = 0; weights.of[heads] && i < train->n; i++) {
-                kge_triple t = train->triples[i];
-                char is_answer[40] = {0};
-                double answers = 0, weight = (double)weights.of[heads][i];
-                for (uint64_t j = 0; j < train->n; j++) {
-                    kge_triple u = train->triples[j];
-                    if (u.relation == t.relation && (heads ? u.tail == t.tail : u.head == t.head))
-                        is_answer[heads ? u.head : u.tail] = 1;
-                }
-                for (int e = 0; e < 40; e++) answers += is_answer[e];
-                if (!first) first = weight * sqrt(answers);
-                assert_true(fabs(weight * sqrt(answers) - first) < 1e-6);
+                double weight = (double)weights.of[heads][i];
+                double even = weight * sqrt(plain_answers(train, train->triples[i], heads));
+                if (!first) first = even;
+                assert_true(fabs(even - first) < 1e-6);
                 sum += weight, asked++;
             }
         }
@@ -121,7 +136,50 @@ static void test_damping(void **state) {
     kge_graph_free(&graph);
 }
 
+/* The triples of a batch have the weights of their own questions, at random and by parts. */
+static void test_sampled_weights(void **state) {
+    int by_parts = *state != NULL;
+    program_error error;
+    kge_graph graph;
+    kge_weights weights;
+    make_graph(&graph);
+    const kge_split *train = &graph.split[KGE_TRAIN];
+    kge_batch batch,
+        shape = {.triples = BATCH, .chunk = BATCH, .negatives = 1, .sides = KGE_TAILS | KGE_HEADS, .weighted = 1};
+    kge_sampler sampler = {.train = train,
+                           .seed = 7,
+                           .entities = MOST_ENTITIES,
+                           .relations = 3,
+                           .devices = 2,
+                           .batch = BATCH,
+                           .weights = &weights};
+    uint8_t *parts = malloc(train->n);
+    for (uint64_t i = 0; i < train->n; i++) parts[i] = i % 3 == 0;
+    assert_int_equal(kge_weights_build(&weights, &graph, shape.sides, 0.5f, &error), 0);
+    if (by_parts) assert_int_equal(kge_sampler_deal(&sampler, parts, &error), 0);
+    assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
+    double even = (double)weights.of[0][0] * sqrt(plain_answers(train, train->triples[0], 0));
+    for (uint64_t step = 0; step < 30; step++)
+        for (uint32_t device = 0; device < 2; device++) {
+            kge_sample(&sampler, device, step, &batch);
+            for (uint32_t i = 0; i < batch.triples; i++)
+                for (int heads = 0; heads < 2; heads++) {
+                    kge_triple t = {batch.head[i], batch.relation[i], batch.tail[i]};
+                    double expected = even / sqrt(plain_answers(train, t, heads));
+                    assert_true(fabs((double)batch.weight[heads][i] - expected) < 1e-6);
+                }
+        }
+    kge_batch_close(&batch);
+    kge_sampler_close(&sampler);
+    kge_weights_free(&weights);
+    kge_graph_free(&graph);
+    free(parts);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights), cmocka_unit_test(test_damping)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights),
+                                       cmocka_unit_test(test_damping),
+                                       {"sampled at random", test_sampled_weights, NULL, NULL, NULL},
+                                       {"sampled by parts", test_sampled_weights, NULL, NULL, (void *)(intptr_t)1}};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
