@@ -749,6 +749,8 @@ int main(int argc, char **argv) {
          refuse_or_lose, NULL},
         {"losing", "[F17][F18][F22][F23]: who finds nothing kept, or a device lost, knows what was lost", 4,
          set_up_keeper, find_or_hear, NULL},
+        {"losing-second", "[F17][F18]: who drains after two losses knows what the second one kept", 2, set_up_second,
+         lose_second_or_drain, NULL},
         {"losing-kept", "[F22][F23]: who finds nothing kept has the rows", 2, set_up_kept_row, write_back_or_read,
          NULL},
         {"losing-writing", "[F17][F18]: after a loss the table is read when nobody writes", 3, set_up_writing,

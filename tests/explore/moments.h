@@ -109,6 +109,20 @@ static void lose_or_drain(int number) { /* these two alone */
     find_or_hear(2 * number);
 }
 
+/* Another device was lost before, with nothing kept: so a drain that finds the loss known has learned nothing of this
+ * one. */
+static void set_up_second(uint64_t variant) {
+    set_up_keeper(variant);
+    lose(DEVICES - 1 - keeper);
+}
+
+static void lose_second_or_drain(int number) {
+    if (number == 0)
+        lose(keeper);
+    else
+        EXPLORE_EXPECT(frugal_drain(w.f) == FRUGAL_ERR_LOST);
+}
+
 /* A row that was written back is read by a thread that finds that nothing is kept. */
 static void set_up_kept_row(uint64_t variant) {
     set_up_frail(variant, DEVICES, FRUGAL_ALONE_KEPT);
