@@ -20,28 +20,33 @@
 #define VECTOR_INLINE static inline __attribute__((always_inline))
 
 #define VECTOR_LANES 16
-typedef float vector_lanes __attribute__((vector_size(4 * VECTOR_LANES)));
-typedef int32_t vector_lane_bits __attribute__((vector_size(4 * VECTOR_LANES)));
+
+/* They are two vectors of eight: with AVX2, gcc keeps these in registers, but stores vectors of sixteen in every round of
+ * a loop, which took twenty times as long in a sum of 400 floats. */
+#define VECTOR_HALF (VECTOR_LANES / 2)
+typedef float vector_half __attribute__((vector_size(4 * VECTOR_HALF)));
+typedef int32_t vector_half_bits __attribute__((vector_size(4 * VECTOR_HALF)));
 
 /* The sum of the lanes, always in the same order. */
-VECTOR_INLINE float vector_lane_sum(const vector_lanes *lanes) {
+VECTOR_INLINE float vector_lane_sum(const vector_half lanes[2]) {
     float value[VECTOR_LANES];
     memcpy(value, lanes, sizeof value);
-    for (int width = VECTOR_LANES / 2; width; width /= 2)
+    for (int width = VECTOR_HALF; width; width /= 2)
         for (int i = 0; i < width; i++) value[i] += value[i + width];
     return value[0];
 }
 
 /* The sum of a[i] * b[i]. */
 VECTOR_INLINE float vector_dot(uint32_t n, const float *a, const float *b) {
-    vector_lanes sum = {0}, x, y;
+    vector_half sum[2] = {{0}}, x, y;
     uint32_t i = 0;
-    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sum += x * y;
-    }
-    float total = vector_lane_sum(&sum);
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES)
+        for (int half = 0; half < 2; half++) {
+            memcpy(&x, a + i + half * VECTOR_HALF, sizeof x);
+            memcpy(&y, b + i + half * VECTOR_HALF, sizeof y);
+            sum[half] += x * y;
+        }
+    float total = vector_lane_sum(sum);
     for (; i < n; i++) total += a[i] * b[i];
     return total;
 }

@@ -136,36 +136,49 @@ void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters) {
 
 /* A dot product of two short rows would end in a sum over lanes, for every pair. So the pairs of sixteen samples are
  * multiplied at once, each sample in its lane. */
+typedef struct dlrm_sixteen {
+    vector_half half[2];
+} dlrm_sixteen;
 
 #ifdef __clang__
 #define DLRM_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define DLRM_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vector_lane_bits){__VA_ARGS__})
+#define DLRM_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vector_half_bits){__VA_ARGS__})
 #endif
 
-#define DLRM_LOW(i, step)  ((i) & (step) ? VECTOR_LANES + (i) - (step) : (i))
-#define DLRM_HIGH(i, step) ((i) & (step) ? VECTOR_LANES + (i) : (i) + (step))
+#define DLRM_LOW(i, step)  ((i) & (step) ? VECTOR_HALF + (i) - (step) : (i))
+#define DLRM_HIGH(i, step) ((i) & (step) ? VECTOR_HALF + (i) : (i) + (step))
 #define DLRM_EACH(of, step)                                                                                            \
-    of(0, step), of(1, step), of(2, step), of(3, step), of(4, step), of(5, step), of(6, step), of(7, step),            \
-        of(8, step), of(9, step), of(10, step), of(11, step), of(12, step), of(13, step), of(14, step), of(15, step)
-/* Exchanges blocks of step x step across the diagonals of blocks twice as large. */
-#define DLRM_TURN(x, step)                                                                                             \
-    for (int i = 0; i < VECTOR_LANES; i++)                                                                             \
+    of(0, step), of(1, step), of(2, step), of(3, step), of(4, step), of(5, step), of(6, step), of(7, step)
+/* Exchanges blocks of step x step across the diagonals of blocks twice as large, within x[8] of one half. */
+#define DLRM_TURN(x, h, step)                                                                                          \
+    for (int i = 0; i < VECTOR_HALF; i++)                                                                              \
         if (!(i & (step))) {                                                                                           \
-            vector_lanes a = (x)[i], b = (x)[i + (step)];                                                              \
-            (x)[i] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_LOW, step));                                                    \
-            (x)[i + (step)] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_HIGH, step));                                          \
+            vector_half a = (x)[i].half[h], b = (x)[i + (step)].half[h];                                               \
+            (x)[i].half[h] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_LOW, step));                                            \
+            (x)[i + (step)].half[h] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_HIGH, step));                                  \
         }
 
-/* Transposes x[16]. */
-VECTOR_INLINE void dlrm_turn(vector_lanes *x){DLRM_TURN(x, 1) DLRM_TURN(x, 2) DLRM_TURN(x, 4) DLRM_TURN(x, 8)}
+/* Transposes x[16]: its four blocks of eight by eight, and then two of them change places. */
+VECTOR_INLINE void dlrm_turn(dlrm_sixteen *x) {
+    for (int rows = 0; rows < VECTOR_LANES; rows += VECTOR_HALF)
+        for (int half = 0; half < 2; half++) {
+            DLRM_TURN(x + rows, half, 1)
+            DLRM_TURN(x + rows, half, 2)
+            DLRM_TURN(x + rows, half, 4)
+        }
+    for (int i = 0; i < VECTOR_HALF; i++) {
+        vector_half a = x[i].half[1];
+        x[i].half[1] = x[i + VECTOR_HALF].half[0], x[i + VECTOR_HALF].half[0] = a;
+    }
+}
 
 /* to[columns]: from[samples][stride], 0 in the lanes of missing samples. */
-VECTOR_INLINE
-    void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float *from, size_t stride, vector_lanes *to) {
+VECTOR_INLINE void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float *from, size_t stride,
+                                 dlrm_sixteen *to) {
     uint32_t k = 0;
     for (; samples == VECTOR_LANES && k + VECTOR_LANES <= columns; k += VECTOR_LANES) {
-        vector_lanes x[VECTOR_LANES];
+        dlrm_sixteen x[VECTOR_LANES];
         for (int i = 0; i < VECTOR_LANES; i++) memcpy(&x[i], from + (size_t)i * stride + k, sizeof *x);
         dlrm_turn(x);
         memcpy(to + k, x, sizeof x);
@@ -178,11 +191,11 @@ VECTOR_INLINE
 }
 
 /* The inverse: to[samples][stride]. */
-VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vector_lanes *from, float *to,
+VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const dlrm_sixteen *from, float *to,
                                    size_t stride) {
     uint32_t k = 0;
     for (; samples == VECTOR_LANES && k + VECTOR_LANES <= columns; k += VECTOR_LANES) {
-        vector_lanes x[VECTOR_LANES];
+        dlrm_sixteen x[VECTOR_LANES];
         memcpy(x, from + k, sizeof x);
         dlrm_turn(x);
         for (int i = 0; i < VECTOR_LANES; i++) memcpy(to + (size_t)i * stride + k, &x[i], sizeof *x);
@@ -196,7 +209,7 @@ VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vec
 
 /* ---- Pairs ----------------------------------------------------------------------------------------------- */
 
-enum { DLRM_TILE = 4 };
+enum { DLRM_TILE = 4, DLRM_COLUMNS = 2 }; /* DLRM_TILE x DLRM_COLUMNS sums of a half stay in registers */
 
 /* The vectors of all samples, or their gradients: if there is a bottom MLP, the first vector lies apart. */
 typedef struct dlrm_matrix {
@@ -207,9 +220,9 @@ typedef struct dlrm_matrix {
 /* Of sixteen samples. Vectors are padded to whole tiles; results of the padding are ignored. */
 typedef struct dlrm_pairs {
     uint32_t vectors, padded, dim;
-    vector_lanes *block;  /* block[padded][16]: sixteen columns of the vectors */
-    vector_lanes *square; /* square[padded][padded]: by pair; forward below the diagonal only */
-    vector_lanes *list;   /* list[pairs]: in the order of the top's input */
+    dlrm_sixteen *block;  /* block[padded][16]: sixteen columns of the vectors */
+    dlrm_sixteen *square; /* square[padded][padded]: by pair; forward below the diagonal only */
+    dlrm_sixteen *list;   /* list[pairs]: in the order of the top's input */
 } dlrm_pairs;
 
 static float *dlrm_vector(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n, uint32_t vector, uint32_t sample,
@@ -239,15 +252,20 @@ VECTOR_INLINE void dlrm_load_block(const dlrm_pairs *p, const dlrm_matrix *m, ui
 /* square += block block', on and below the diagonal. */
 VECTOR_INLINE void dlrm_add_products(const dlrm_pairs *p, uint32_t columns) {
     for (uint32_t i = 0; i < p->padded; i += DLRM_TILE)
-        for (uint32_t j = 0; j <= i; j += DLRM_TILE) {
-            const vector_lanes *a = p->block + (size_t)i * VECTOR_LANES, *b = p->block + (size_t)j * VECTOR_LANES;
-            vector_lanes *out = p->square + (size_t)i * p->padded + j, sum[DLRM_TILE][DLRM_TILE];
-            for (int r = 0; r < DLRM_TILE; r++) memcpy(sum[r], out + (size_t)r * p->padded, sizeof sum[r]);
-            for (uint32_t k = 0; k < columns; k++)
+        for (uint32_t j = 0; j < i + DLRM_TILE; j += DLRM_COLUMNS)
+            for (int h = 0; h < 2; h++) {
+                const dlrm_sixteen *a = p->block + (size_t)i * VECTOR_LANES, *b = p->block + (size_t)j * VECTOR_LANES;
+                dlrm_sixteen *out = p->square + (size_t)i * p->padded + j;
+                vector_half sum[DLRM_TILE][DLRM_COLUMNS];
                 for (int r = 0; r < DLRM_TILE; r++)
-                    for (int c = 0; c < DLRM_TILE; c++) sum[r][c] += a[r * VECTOR_LANES + k] * b[c * VECTOR_LANES + k];
-            for (int r = 0; r < DLRM_TILE; r++) memcpy(out + (size_t)r * p->padded, sum[r], sizeof sum[r]);
-        }
+                    for (int c = 0; c < DLRM_COLUMNS; c++) sum[r][c] = out[(size_t)r * p->padded + c].half[h];
+                for (uint32_t k = 0; k < columns; k++)
+                    for (int r = 0; r < DLRM_TILE; r++)
+                        for (int c = 0; c < DLRM_COLUMNS; c++)
+                            sum[r][c] += a[r * VECTOR_LANES + k].half[h] * b[c * VECTOR_LANES + k].half[h];
+                for (int r = 0; r < DLRM_TILE; r++)
+                    for (int c = 0; c < DLRM_COLUMNS; c++) out[(size_t)r * p->padded + c].half[h] = sum[r][c];
+            }
 }
 
 /* out[n][stride]: the pairs' products. */
@@ -262,7 +280,7 @@ static void dlrm_pairs_forward(const dlrm_pairs *p, const dlrm_matrix *vectors, 
             dlrm_load_block(p, vectors, n, sample, k);
             dlrm_add_products(p, columns);
         }
-        vector_lanes *to = p->list;
+        dlrm_sixteen *to = p->list;
         for (uint32_t i = 0; i < p->vectors; to += i++) memcpy(to, p->square + (size_t)i * p->padded, i * sizeof *to);
         dlrm_from_lanes(samples, pairs, p->list, out + sample * stride, stride);
     }
@@ -270,25 +288,28 @@ static void dlrm_pairs_forward(const dlrm_pairs *p, const dlrm_matrix *vectors, 
 
 /* square: the pairs' gradients, symmetric, 0 on the diagonal. */
 VECTOR_INLINE void dlrm_load_square(const dlrm_pairs *p) {
-    const vector_lanes *from = p->list;
+    const dlrm_sixteen *from = p->list;
     for (uint32_t i = 0; i < p->vectors; i++) {
         for (uint32_t j = 0; j < i; j++, from++)
             p->square[(size_t)i * p->padded + j] = p->square[(size_t)j * p->padded + i] = *from;
-        p->square[(size_t)i * p->padded + i] = (vector_lanes){0};
+        p->square[(size_t)i * p->padded + i] = (dlrm_sixteen){{{0}}};
     }
 }
 
 /* out[4][16] = four rows of square times block. */
-VECTOR_INLINE void dlrm_gradient_rows(const dlrm_pairs *p, uint32_t row, uint32_t columns, vector_lanes *out) {
-    const vector_lanes *a = p->square + (size_t)row * p->padded;
-    for (uint32_t k = 0; k < columns; k += DLRM_TILE) {
-        vector_lanes sum[DLRM_TILE][DLRM_TILE] = {{{0}}};
-        for (uint32_t j = 0; j < p->vectors; j++)
+VECTOR_INLINE void dlrm_gradient_rows(const dlrm_pairs *p, uint32_t row, uint32_t columns, dlrm_sixteen *out) {
+    const dlrm_sixteen *a = p->square + (size_t)row * p->padded;
+    for (uint32_t k = 0; k < columns; k += DLRM_COLUMNS)
+        for (int h = 0; h < 2; h++) {
+            vector_half sum[DLRM_TILE][DLRM_COLUMNS] = {{{0}}};
+            for (uint32_t j = 0; j < p->vectors; j++)
+                for (int r = 0; r < DLRM_TILE; r++)
+                    for (int c = 0; c < DLRM_COLUMNS; c++)
+                        sum[r][c] += a[(size_t)r * p->padded + j].half[h] *
+                                     p->block[(size_t)j * VECTOR_LANES + k + (uint32_t)c].half[h];
             for (int r = 0; r < DLRM_TILE; r++)
-                for (int c = 0; c < DLRM_TILE; c++)
-                    sum[r][c] += a[(size_t)r * p->padded + j] * p->block[(size_t)j * VECTOR_LANES + k + (uint32_t)c];
-        for (int r = 0; r < DLRM_TILE; r++) memcpy(out + r * VECTOR_LANES + k, sum[r], sizeof sum[r]);
-    }
+                for (int c = 0; c < DLRM_COLUMNS; c++) out[r * VECTOR_LANES + (int)k + c].half[h] = sum[r][c];
+        }
 }
 
 /* The vectors' gradients, from those of the pairs' products: from[n][stride]. */
@@ -304,7 +325,7 @@ static void dlrm_pairs_back(const dlrm_pairs *p, const dlrm_matrix *vectors, uin
             uint32_t columns = dlrm_lanes(p->dim, k);
             dlrm_load_block(p, vectors, n, sample, k);
             for (uint32_t v = 0; v < p->vectors; v += DLRM_TILE) {
-                vector_lanes out[DLRM_TILE * VECTOR_LANES];
+                dlrm_sixteen out[DLRM_TILE * VECTOR_LANES];
                 dlrm_gradient_rows(p, v, columns, out);
                 for (uint32_t r = 0; r < DLRM_TILE && v + r < p->vectors; r++) {
                     size_t to_stride;
@@ -414,14 +435,15 @@ static void dlrm_add_linear(uint32_t n, uint32_t features, const float *restrict
 
 /* The sum of s * s - q. */
 VECTOR_INLINE float dlrm_square_sum(uint32_t n, const float *s, const float *q) {
-    vector_lanes sum = {0}, x, y;
+    vector_half sum[2] = {{0}}, x, y;
     uint32_t k = 0;
-    for (; k + VECTOR_LANES <= n; k += VECTOR_LANES) {
-        memcpy(&x, s + k, sizeof x);
-        memcpy(&y, q + k, sizeof y);
-        sum += x * x - y;
-    }
-    float total = vector_lane_sum(&sum);
+    for (; k + VECTOR_LANES <= n; k += VECTOR_LANES)
+        for (int half = 0; half < 2; half++) {
+            memcpy(&x, s + k + half * VECTOR_HALF, sizeof x);
+            memcpy(&y, q + k + half * VECTOR_HALF, sizeof y);
+            sum[half] += x * x - y;
+        }
+    float total = vector_lane_sum(sum);
     for (; k < n; k++) total += s[k] * s[k] - q[k];
     return total;
 }

@@ -198,10 +198,10 @@ VECTOR_INLINE kge_l1_pull kge_l1_from(kge_l1_pull p, uint32_t i, uint32_t k) {
         p.dim, p.n, p.weight + (size_t)i * p.n, p.query + at, p.rows + k, p.query_gradient + at, p.gradient + k};
 }
 
-/* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers. */
+/* VECTOR_HALF numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers. */
 VECTOR_INLINE void kge_l1_tile(kge_l1_pull p) {
-    vector_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
-    vector_lane_bits sign, bits;
+    vector_half q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
+    vector_half_bits sign, bits;
     for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], p.query + (size_t)i * p.dim, sizeof e);
     for (uint32_t j = 0; j < p.n; j++) {
         memcpy(&e, p.rows + (size_t)j * p.dim, sizeof e);
@@ -209,7 +209,7 @@ VECTOR_INLINE void kge_l1_tile(kge_l1_pull p) {
         for (uint32_t i = 0; i < KGE_L1_ROWS; i++) {
             part = q[i] - e;
             memcpy(&sign, &part, sizeof sign);
-            part = (vector_lanes){0} + p.weight[(size_t)i * p.n + j];
+            part = (vector_half){0} + p.weight[(size_t)i * p.n + j];
             memcpy(&bits, &part, sizeof bits);
             bits ^= sign & INT32_MIN;
             memcpy(&part, &bits, sizeof part);
@@ -240,10 +240,10 @@ VECTOR_INLINE void kge_l1_rest(kge_l1_pull p, uint32_t n_queries, uint32_t width
 VECTOR_CLONES
 static void kge_l1_gradients(const kge_l1_pull *pull, uint32_t n_queries) {
     kge_l1_pull p = *pull;
-    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = p.dim - p.dim % VECTOR_LANES;
+    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = p.dim - p.dim % VECTOR_HALF;
     memset(p.gradient, 0, (size_t)p.n * p.dim * sizeof *p.gradient);
     for (uint32_t i = 0; i < tiled; i += KGE_L1_ROWS) {
-        for (uint32_t k = 0; k < wide; k += VECTOR_LANES) kge_l1_tile(kge_l1_from(p, i, k));
+        for (uint32_t k = 0; k < wide; k += VECTOR_HALF) kge_l1_tile(kge_l1_from(p, i, k));
         kge_l1_rest(kge_l1_from(p, i, wide), KGE_L1_ROWS, p.dim - wide);
     }
     kge_l1_rest(kge_l1_from(p, tiled, 0), n_queries - tiled, p.dim);
