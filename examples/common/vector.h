@@ -21,8 +21,8 @@
 
 #define VECTOR_LANES 16
 
-/* They are two vectors of eight: with AVX2, gcc keeps these in registers, but stores vectors of sixteen in every round of
- * a loop, which took twenty times as long in a sum of 400 floats. */
+/* They are two vectors of eight: with AVX2, gcc keeps these in registers, but it stores vectors of sixteen in every
+ * round of a loop, which took twenty times as long in a sum of 400 floats. */
 #define VECTOR_HALF (VECTOR_LANES / 2)
 typedef float vector_half __attribute__((vector_size(4 * VECTOR_HALF)));
 typedef int32_t vector_half_bits __attribute__((vector_size(4 * VECTOR_HALF)));
