@@ -1,9 +1,10 @@
-/* Weights of questions: those with many answers count less.
+/* Weights of questions: those with many answers count less, or more.
  *
  * A question is a given end and a relation. In a sum over triples, a question with n answers counts n times, and some
  * have thousands: then they have most of the gradient. Damped, each of these n has weight n^-damping. At 1/2 that is
- * how word2vec thins out frequent words (Mikolov et al. 2013), and at 1 all questions count alike. The mean weight over
- * the questions of both ends together is 1, so that the learning rate need not change. */
+ * how word2vec thins out frequent words (Mikolov et al. 2013), and at 1 all questions count alike. Below 0, those with
+ * many answers count even more. The mean weight over the questions of both ends together is 1, so that the learning
+ * rate need not change. */
 #ifndef KGE_DAMPING_H
 #define KGE_DAMPING_H
 

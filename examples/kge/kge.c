@@ -132,7 +132,7 @@ static int kge_take_weights(kge_program *program, program_error *error) {
     if (options->fits_damping && checkpointing_setting(k, "--damping", &model->damping, error)) return -1;
     if (options->fits_entities && model->regularization > 0)
         fprintf(stderr, "--regularization %g, as in %s\n", (double)model->regularization, k->found.path);
-    if (options->fits_damping && model->damping > 0)
+    if (options->fits_damping && model->damping != 0)
         fprintf(stderr, "--damping %g, as in %s\n", (double)model->damping, k->found.path);
     return 0;
 }
@@ -362,7 +362,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     if (program->options.train.model.regularization > 0)
         fprintf(c->json, ", \"regularization\": %g, \"pilot_seconds\": %.3f",
                 (double)program->options.train.model.regularization, program->pilot_seconds);
-    if (program->options.train.model.damping > 0)
+    if (program->options.train.model.damping != 0)
         fprintf(c->json, ", \"damping\": %g", (double)program->options.train.model.damping);
     placing_json(&program->placing, c->json);
     course_json_best(c);

@@ -118,10 +118,11 @@ static const options_entry kge_model_entries[] = {
              "chosen by pilots; without them, less in a graph with more than 8 training triples an entity"},
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
-    {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), 0, 1, .given = &given.damping_given,
-     .standard = "0 or 0.5, chosen by pilots where there are any; otherwise 0",
+    {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), -1, 1, .given = &given.damping_given,
+     .standard = "0, 0.5 or -0.2, chosen by pilots where there are any; otherwise 0",
      .help = "a question (given end and relation) with n answers in train has weight n^-X in the loss of each of them, "
-             "scaled so that the mean weight is 1; N3 is not weighted"},
+             "scaled so that the mean weight is 1: less if it has many answers, or more where X is negative; N3 is not "
+             "weighted"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
      .help = "at most so many short trainings choose --regularization, where it is not given, and then --damping, by "
              "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with "
@@ -302,7 +303,7 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
         return program_fail(error,
                             "--scoring %s does not go with --%s, because every device reads all entities in every step",
                             name, train->common.place ? "place" : "secondaries");
-    if (model->scoring == KGE_KVSALL && model->damping > 0)
+    if (model->scoring == KGE_KVSALL && model->damping != 0)
         return program_fail(error, "--scoring kvsall does not go with --damping, because it draws a question once, "
                                    "with all its answers; leave --damping out");
     if (model->scoring == KGE_KVSALL && given.ends == 1)

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KGE_DAMPINGS = 2 };
+static const float kge_dampings[KGE_DAMPINGS] = {0.5f, -0.2f};
+
 typedef struct kge_pilots {
     kge_options *options;
     const kge_graph *graph;
@@ -83,7 +86,7 @@ static int kge_pilot_learns(double loss, double guess, double mrr, double entiti
 
 static void kge_pilots_tell(const kge_model *model) {
     fprintf(stderr, "--regularization %g", (double)model->regularization);
-    if (model->damping > 0) fprintf(stderr, " --damping %g", (double)model->damping);
+    if (model->damping != 0) fprintf(stderr, " --damping %g", (double)model->damping);
     fputs(", ", stderr);
 }
 
@@ -116,7 +119,7 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
 static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double *best, program_error *error) {
     double good;
     uint32_t most = pilots->options->pilots;
-    if (pilots->options->fits_damping && most > 1) most--; /* for kge_pilots_damp */
+    for (int i = 0; i < KGE_DAMPINGS && pilots->options->fits_damping && most > 1; i++) most--; /* kge_pilots_damp's */
     for (int moved = 0;; moved = 1) {
         if (pilots->ran == most) return moved;
         kge_options_fit(pilots->options, pilots->graph, *factor * way);
@@ -126,14 +129,17 @@ static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double
     }
 }
 
-/* Damps, if that is better than *best. */
+/* By the first of kge_dampings that is better than no damping. */
 static int kge_pilots_damp(kge_pilots *pilots, double best, program_error *error) {
     float *damping = &pilots->options->train.model.damping;
     double good;
-    if (!pilots->options->fits_damping || best < 0 || pilots->ran == pilots->options->pilots) return 0;
-    *damping = KGE_PILOT_DAMPING;
-    if (kge_pilot_run(pilots, &good, error)) return -1;
-    if (!(good > best)) *damping = 0;
+    if (!pilots->options->fits_damping || best < 0) return 0;
+    for (int i = 0; i < KGE_DAMPINGS && pilots->ran < pilots->options->pilots; i++) {
+        *damping = kge_dampings[i];
+        if (kge_pilot_run(pilots, &good, error)) return -1;
+        if (good > best) return 0;
+    }
+    *damping = 0;
     return 0;
 }
 

@@ -72,7 +72,7 @@ static kge_batch kge_shape(const kge_trainer *trainer) {
                        .chunk = settings->chunk,
                        .negatives = settings->negatives,
                        .sides = settings->sides,
-                       .weighted = settings->model.damping > 0};
+                       .weighted = settings->model.damping != 0};
     if (settings->model.scoring == KGE_SAMPLED) return shape;
     shape.negatives = 0, shape.entities = trainer->graph->entities.n;
     if (settings->model.scoring == KGE_KVSALL) shape.sides = KGE_TAILS, shape.questions = &trainer->questions;
@@ -230,7 +230,7 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
         if (kge_questions_build(&trainer->questions, trainer->graph, settings->sides & KGE_HEADS, error)) return -1;
         trainer->sampler.train = &trainer->questions.asked;
     }
-    if (settings->model.damping > 0) {
+    if (settings->model.damping != 0) {
         uint32_t sides = settings->alternate ? KGE_TAILS | KGE_HEADS : settings->sides;
         if (kge_weights_build(&trainer->weights, trainer->graph, sides, settings->model.damping, error)) return -1;
         trainer->sampler.weights = &trainer->weights;

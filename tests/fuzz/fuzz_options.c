@@ -27,7 +27,7 @@ static const option_kind options_known[] = {
     {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
     {"regularization", FLOAT, 0, 1000, NULL, AT(train.model.regularization)},
     {"relation-regularization", FLOAT, 0, 1000, NULL, AT(train.model.relation_regularization)},
-    {"damping", FLOAT, 0, 1, NULL, AT(train.model.damping)},
+    {"damping", FLOAT, -1, 1, NULL, AT(train.model.damping)},
     {"pilots", WHOLE32, 0, 100, NULL, AT(pilots)},
     {"sampled-softmax", CHOICE, 0, 0, "plain corrected", AT(train.corrected)},
     {"reciprocal", CHOICE, 0, 0, "no yes", AT(train.model.reciprocal)},

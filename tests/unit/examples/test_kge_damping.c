@@ -109,7 +109,7 @@ static void make_graph(kge_graph *graph) {
     assert_true(graph->split[KGE_TEST].n > 0); /* which do not count */
 }
 
-/* All are the same multiple of one over the root, and their mean is 1; of sides that are not asked there are none. */
+/* All are the same multiple of the answers' power, and their mean is 1; of sides that are not asked there are none. */
 static void test_damping(void **state) {
     (void)state;
     program_error error;
@@ -119,12 +119,13 @@ static void test_damping(void **state) {
     for (uint32_t sides = 1; sides <= 3; sides++) {
         kge_weights weights;
         double sum = 0, asked = 0, first = 0;
-        assert_int_equal(kge_weights_build(&weights, &graph, sides, 0.5f, &error), 0);
+        float damping = sides == KGE_HEADS ? -0.25f : 0.5f;
+        assert_int_equal(kge_weights_build(&weights, &graph, sides, damping, &error), 0);
         for (int heads = 0; heads < 2; heads++) {
             assert_true(!weights.of[heads] == !(sides & (heads ? KGE_HEADS : KGE_TAILS)));
             for (uint64_t i = 0; weights.of[heads] && i < train->n; i++) {
                 double weight = (double)weights.of[heads][i];
-                double even = weight * sqrt(plain_answers(train, train->triples[i], heads));
+                double even = weight * pow(plain_answers(train, train->triples[i], heads), (double)damping);
                 if (!first) first = even;
                 assert_true(fabs(even - first) < 1e-6);
                 sum += weight, asked++;
