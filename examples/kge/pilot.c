@@ -118,8 +118,8 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
 /* Goes on by `way` from *factor, which has the best MRR so far, until that is no better. 1: it was better. */
 static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double *best, program_error *error) {
     double good;
-    uint32_t most = pilots->options->pilots;
-    for (int i = 0; i < KGE_DAMPINGS && pilots->options->fits_damping && most > 1; i++) most--; /* kge_pilots_damp's */
+    uint32_t all = pilots->options->pilots, kept = pilots->options->fits_damping ? KGE_DAMPINGS : 0; /* for damping */
+    uint32_t most = all > kept ? all - kept : 1;
     for (int moved = 0;; moved = 1) {
         if (pilots->ran == most) return moved;
         kge_options_fit(pilots->options, pilots->graph, *factor * way);

@@ -12,25 +12,7 @@
 
 #include "examples/kge/damping.h"
 #include "examples/kge/sample.h"
-
-enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, NEGATIVES = 5 };
-
-static float noise(uint64_t i) {
-    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
-}
-
-/* A batch over few entities, so that negatives meet answers. */
-static void fill_batch(kge_batch *batch, const kge_batch *shape) {
-    program_error error;
-    assert_int_equal(kge_batch_open(batch, shape, &error), 0);
-    for (uint32_t i = 0; i < TRIPLES; i++) {
-        batch->head[i] = i % ENTITIES;
-        batch->tail[i] = (i * 3 + 1) % ENTITIES;
-        batch->relation[i] = i % RELATIONS;
-        batch->inverse[i] = i % RELATIONS + RELATIONS;
-    }
-    for (uint32_t i = 0; i < kge_batch_negatives(batch); i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
-}
+#include "tests/unit/examples/kge_batch.h"
 
 /* Weights of 1 change no bit. With others, loss and gradients are the sum over the questions of what each has alone,
  * times its weight. */
@@ -38,22 +20,20 @@ static void check_weights(const kge_model *model, kge_batch shape) {
     enum { MOST = (4 * TRIPLES + 2 * NEGATIVES + ENTITIES) * 8 };
     float rows[MOST], grads[MOST], plain[MOST], weight[2][TRIPLES];
     double sums[MOST] = {0}, largest = 0, sum = 0;
-    kge_batch batch;
+    kge_batch batch = shape;
     kge_workspace work;
     program_error error;
     for (size_t i = 0; i < MOST; i++) rows[i] = 2 * noise(i);
-    fill_batch(&batch, &shape);
+    fill_batch(&batch);
     size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
     assert_true(n <= MOST);
     assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
     double even = kge_gradients(model, &batch, rows, plain, &work);
     kge_batch_close(&batch);
-    shape.weighted = 1;
-    fill_batch(&batch, &shape);
-    for (int i = 0; i < 2 * TRIPLES; i++) {
-        weight[i / TRIPLES][i % TRIPLES] = 1 + noise(100 + (uint64_t)i);
-        batch.weight[i / TRIPLES][i % TRIPLES] = 1;
-    }
+    batch = shape, batch.weighted = 1;
+    fill_batch(&batch);
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < TRIPLES; i++) weight[s][i] = batch.weight[s][i], batch.weight[s][i] = 1;
     assert_true(kge_gradients(model, &batch, rows, grads, &work) == even);
     assert_memory_equal(grads, plain, n * sizeof *grads);
     for (int q = 0; q < 2 * TRIPLES; q++) {

@@ -17,14 +17,9 @@
 
 #include "examples/kge/eval.h"
 #include "examples/kge/sample.h"
+#include "tests/unit/examples/kge_batch.h"
 
 /* ---- Gradients ----------------------------------------------------------------------------------------- */
-
-enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, NEGATIVES = 5 };
-
-static float noise(uint64_t i) {
-    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
-}
 
 /* Scores by the models' definitions, number by number. */
 static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
@@ -83,21 +78,6 @@ static double score_of(const kge_model *model, const float *head, const float *r
 static double full_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
     double score = score_of(model, head, relation, tail);
     return KGE_HAS_L2(model->kind) ? -sqrt(-score) : score;
-}
-
-/* A batch over few entities, so that negatives meet answers and rows come twice. */
-static void fill_batch(kge_batch *batch) {
-    program_error error;
-    kge_batch shape = *batch;
-    assert_int_equal(kge_batch_open(batch, &shape, &error), 0);
-    for (uint32_t i = 0; i < TRIPLES; i++) {
-        batch->head[i] = i % ENTITIES;
-        batch->tail[i] = (i * 3 + 1) % ENTITIES;
-        batch->relation[i] = i % RELATIONS;
-        batch->inverse[i] = i % RELATIONS + RELATIONS;
-        for (int s = 0; s < 2 && batch->weighted; s++) batch->weight[s][i] = 1 + noise(100 + 2 * (uint64_t)i + s);
-    }
-    for (uint32_t i = 0; i < kge_batch_negatives(batch); i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
 }
 
 /* Moves every number of every position a little both ways: the loss must follow its gradient. Compares in
