@@ -110,9 +110,9 @@ static int options_number(const options_entry *entry, const char *name, const ch
     if (entry->kind == OPTIONS_REAL || entry->kind == OPTIONS_FLOAT) {
         if (options_real(entry, name, text, &real, error)) return -1;
         if (entry->kind == OPTIONS_FLOAT)
-            *(float *)entry->to = (float)real;
+            *(float *)entry->to = (float)real + 0.0f; /* -0 is 0, also in the settings of checkpoints */
         else
-            *(double *)entry->to = real;
+            *(double *)entry->to = real + 0.0;
         return 0;
     }
     if (options_whole(name, text, (uint64_t)entry->least, options_most(entry), &whole, error)) return -1;

@@ -3,8 +3,8 @@
  * A question is a given end and a relation. In a sum over triples, a question with n answers counts n times, and some
  * have thousands: then they have most of the gradient. Damped, each of these n has weight n^-damping. At 1/2 that is
  * how word2vec thins out frequent words (Mikolov et al. 2013), and at 1 all questions count alike. Below 0, those with
- * many answers count even more. The mean weight over the questions of both ends together is 1, so that the learning
- * rate need not change. */
+ * many answers count even more. The mean weight over the training triples, and the ends of them that are asked for, is
+ * 1, so that the learning rate need not change. */
 #ifndef KGE_DAMPING_H
 #define KGE_DAMPING_H
 

@@ -147,13 +147,15 @@ static int kge_fly_pilots(kge_program *program, program_error *error) {
     return status;
 }
 
-/* The weights of N3 and the damping, where they are not given. */
+/* The weights of N3, where they are not given, and then the damping. */
 static int kge_choose(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_options *options = &program->options;
     if (c->checkpoints.resumes) return kge_take_weights(program, error);
     double triples = kge_options_fit(options, &program->graph, 1);
-    if (kge_pilots_wanted(options, &program->graph)) return kge_fly_pilots(program, error);
+    const char *lack = kge_pilots_lack(options, &program->graph);
+    if (!lack) return kge_fly_pilots(program, error);
+    if (options->asks_pilots && options->pilots) fprintf(stderr, "no pilots, because %s\n", lack);
     if (options->fits_entities && options->train.model.regularization > 0)
         fprintf(stderr, "--regularization %g, the default for %.1f training triples an entity\n",
                 (double)options->train.model.regularization, triples);
@@ -190,20 +192,22 @@ static int kge_open_trainer(kge_program *program, const char *tables, program_er
 
 enum { KGE_ENOUGH_STEPS = 1000 }; /* to see whether anything is learned: models begin slowly */
 
-/* Tells once, at a quarter of the training or at its end, if no report had a loss below that of guessing. */
+/* Tells once, at a quarter of the training or at its end, if no report had a loss below that of guessing. With weights
+ * of questions, whose mean over few steps is not 1, it is the loss since the beginning. */
 static void kge_watch(kge_program *program, const training_report *report, int ends) {
+    if (program->learns || report->step < KGE_ENOUGH_STEPS) return;
     const kge_settings *train = &program->options.train;
     double guess = kge_trainer_guess_loss(program->trainer);
-    if (report->loss < KGE_LEARNED * guess) program->learns = 1;
-    if (program->learns || !isfinite(report->loss) || report->step < KGE_ENOUGH_STEPS) return;
-    if (!ends && report->progress < 0.25) return;
+    double loss = train->model.damping != 0 ? kge_trainer_total(program->trainer).loss : report->loss;
+    if (loss < KGE_LEARNED * guess) program->learns = 1;
+    if (program->learns || !isfinite(loss) || (!ends && report->progress < 0.25)) return;
     program->learns = 1;
     course_begin_words(&program->course);
     fprintf(stderr,
             "step %" PRIu64
             "  nothing is learned yet: the loss is %.4f, and guessing has %.4f; try another --lr (it is "
             "%g)%s, or --seed\n",
-            report->step, report->loss, guess, (double)train->common.lr,
+            report->step, loss, guess, (double)train->common.lr,
             train->model.regularization > 0 ? ", a smaller --regularization" : "");
     course_end_words(&program->course);
 }

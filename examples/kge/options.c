@@ -121,12 +121,13 @@ static const options_entry kge_model_entries[] = {
     {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), -1, 1, .given = &given.damping_given,
      .standard = "0, 0.5 or -0.2, chosen by pilots where there are any; otherwise 0",
      .help = "a question (given end and relation) with n answers in train has weight n^-X in the loss of each of them, "
-             "scaled so that the mean weight is 1: less if it has many answers, or more where X is negative; N3 is not "
-             "weighted"},
+             "scaled so that the mean weight of triples is 1: less if it has many answers, or more where X is "
+             "negative; N3 is not weighted. Not with kvsall"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
-     .help = "at most so many short trainings choose --regularization, where it is not given, and then --damping, by "
-             "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. Not with "
-             "--seconds"},
+     .given = &given.options.asks_pilots,
+     .help = "at most so many short trainings choose --regularization, and then --damping, where it is not given, by "
+             "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. None "
+             "where --regularization or --seconds is given, or its default is 0"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .help = "predict heads with an inverse relation of their own"},
     {0},

@@ -14,6 +14,7 @@ typedef struct kge_options {
     int fits_entities, fits_relations; /* their weight of N3 is not given: for kge_options_fit, or as in a checkpoint */
     int fits_damping;                  /* it is not given: for pilots, or as in a checkpoint */
     uint32_t pilots;                   /* the most that choose these (pilot.h); 0: none */
+    int asks_pilots;                   /* their number is given */
     uint32_t eval_sample; /* evaluations on the way rank every nth triple: about so many; pilots rank more */
 } kge_options;
 

@@ -7,9 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { KGE_DAMPINGS = 2 };
+enum { KGE_DAMPINGS = 2, KGE_SEARCHERS = 3 };
 static const float kge_dampings[KGE_DAMPINGS] = {0.5f, -0.2f};
 
 typedef struct kge_pilots {
@@ -17,24 +16,27 @@ typedef struct kge_pilots {
     const kge_graph *graph;
     const kge_index *known;
     uint32_t ran;
+    int learn; /* this N3 has been seen to learn: what is tried with it is judged by its MRR alone */
 } kge_pilots;
 
-int kge_pilots_wanted(const kge_options *options, const kge_graph *graph) {
+const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) {
     const training_settings *common = &options->train.common;
-    int chooses = options->pilots && options->fits_entities && options->train.model.regularization > 0;
-    return chooses && graph->split[KGE_VALID].n && common->seconds <= 0 && common->steps >= KGE_PILOT_LEAST;
+    if (!options->pilots) return "none is asked for";
+    if (!options->fits_entities) return "--regularization is given";
+    if (options->train.model.regularization <= 0) return "this model has no N3 by default";
+    if (!graph->split[KGE_VALID].n) return "there are no validation triples";
+    if (common->seconds > 0) return "--seconds may end the training";
+    return common->steps < KGE_PILOT_LEAST ? "the training has fewer than 16 steps" : NULL;
 }
+_Static_assert(KGE_PILOT_LEAST == 16, "the words above");
 
-/* As the training, but shorter, with shorter rows, in one process, and without parts, stale copies, caches and trace.
- * Where the training has several processes, pilots leave GPUs alone, because a process that has used one cannot be
- * forked into others that do. */
+/* As the training, but shorter, with shorter rows, in one process, without parts, stale copies, caches and trace. */
 static kge_settings kge_pilot_settings(const kge_options *options) {
     kge_settings pilot = options->train;
     if (pilot.model.dim > KGE_PILOT_DIM) pilot.model.dim = KGE_PILOT_DIM;
     training_settings *common = &pilot.common;
     common->steps /= KGE_PILOT_PART;
     common->cache = common->secondaries = 0;
-    if (common->processes > 1) memset(common->gpu, 0, sizeof common->gpu);
     common->processes = 1;
     common->mode = FRUGAL_P2F, common->alone = FRUGAL_ALONE_DEFAULT;
     common->place = common->trace = NULL;
@@ -78,10 +80,10 @@ static int kge_pilot_train(kge_trainer *trainer, uint64_t steps, double *loss, p
     return 0;
 }
 
-/* By its loss, which N3 is a part of and first steps can spoil; or else by an MRR that rows of zeros and random rows,
- * which have about ln(n) / n of n entities, stay far below. */
-static int kge_pilot_learns(double loss, double guess, double mrr, double entities) {
-    return loss < KGE_LEARNED * guess || (isfinite(loss) && mrr > 0.01 + 10 * log(entities) / entities);
+/* By its loss, which N3 is a part of, first steps can spoil and weights of questions change; or else by an MRR that
+ * rows of zeros and random rows, which have about ln(n) / n of n entities, stay far below. */
+static int kge_pilot_learns(const kge_model *model, double loss, double guess, double mrr, double entities) {
+    return (model->damping == 0 && loss < KGE_LEARNED * guess) || mrr > 0.01 + 10 * log(entities) / entities;
 }
 
 static void kge_pilots_tell(const kge_model *model) {
@@ -100,7 +102,9 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     if (kge_trainer_open(&trainer, &settings, pilots->graph, error)) return -1;
     int status = kge_pilot_train(trainer, settings.common.steps, &loss, error);
     if (!status && isfinite(loss)) status = kge_pilot_rank(pilots, &settings, trainer, &metrics, error);
-    int learns = kge_pilot_learns(loss, kge_trainer_guess_loss(trainer), metrics.mrr, pilots->graph->entities.n);
+    double guess = kge_trainer_guess_loss(trainer);
+    int learns = isfinite(loss) &&
+                 (pilots->learn || kge_pilot_learns(model, loss, guess, metrics.mrr, pilots->graph->entities.n));
     kge_trainer_close(trainer);
     if (status) return -1;
     *good = learns ? metrics.mrr : -(double)model->regularization;
@@ -115,13 +119,18 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     return 0;
 }
 
+/* How many may search N3. The last ones are for damping, unless nothing is learned, or they would leave too few. */
+static uint32_t kge_pilots_searching(const kge_options *options, double best) {
+    uint32_t all = options->pilots;
+    if (!options->fits_damping || best < 0 || all <= KGE_SEARCHERS) return all;
+    return all - KGE_DAMPINGS > KGE_SEARCHERS ? all - KGE_DAMPINGS : KGE_SEARCHERS;
+}
+
 /* Goes on by `way` from *factor, which has the best MRR so far, until that is no better. 1: it was better. */
 static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double *best, program_error *error) {
     double good;
-    uint32_t all = pilots->options->pilots, kept = pilots->options->fits_damping ? KGE_DAMPINGS : 0; /* for damping */
-    uint32_t most = all > kept ? all - kept : 1;
     for (int moved = 0;; moved = 1) {
-        if (pilots->ran == most) return moved;
+        if (pilots->ran >= kge_pilots_searching(pilots->options, *best)) return moved;
         kge_options_fit(pilots->options, pilots->graph, *factor * way);
         if (kge_pilot_run(pilots, &good, error)) return -1;
         if (!(good > *best)) return moved;
@@ -134,6 +143,7 @@ static int kge_pilots_damp(kge_pilots *pilots, double best, program_error *error
     float *damping = &pilots->options->train.model.damping;
     double good;
     if (!pilots->options->fits_damping || best < 0) return 0;
+    pilots->learn = 1;
     for (int i = 0; i < KGE_DAMPINGS && pilots->ran < pilots->options->pilots; i++) {
         *damping = kge_dampings[i];
         if (kge_pilot_run(pilots, &good, error)) return -1;

@@ -1,5 +1,5 @@
-/* Pilots: short trainings that choose the weight of N3 and the damping, where they are not given, by how well each
- * ranks a sample of the validation triples.
+/* Pilots: short trainings that choose the weight of N3, where it is not given, and then the damping, where it is not
+ * given either, by how well each ranks a sample of the validation triples.
  *
  * Graphs want weights that are ten times apart, and nothing simple foretells which. docs/kge.md, "N3 and the graph",
  * has what pilots chose, and what longer trainings reached with that and with others. Like every training, a
@@ -13,14 +13,15 @@ enum { KGE_PILOT_PART = 8, KGE_PILOT_DIM = 128, KGE_PILOT_LEAST = 2 * KGE_PILOT_
 /* A pilot ranks this many times the sample of an evaluation on the way, because two choices may differ by little. */
 enum { KGE_PILOT_SAMPLES = 5 };
 
-/* Would kge_pilots_run run any? They need options->pilots, a weight to choose, validation triples, and a training that
- * ends after a number of steps, which is at least KGE_PILOT_LEAST. */
-int kge_pilots_wanted(const kge_options *options, const kge_graph *graph);
+/* Why kge_pilots_run cannot run; NULL: it can. Pilots need options->pilots, a weight of N3 to choose, validation
+ * triples, and a training that ends after a number of steps, which is at least KGE_PILOT_LEAST. */
+const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph);
 /* Sets the weights of options->train.model, which are those of kge_options_fit before. The first pilot has these.
  * The next one has half as large weights, and so on, while that is better; if the first half is no better, weights
  * are doubled, while that is better. If the damping is not given, the last pilots have the best of these weights,
- * and damp: by 0.5, and if that is no better, by -0.2; unless no pilot has learned anything. At most
- * options->pilots run, these included. `known` is for their filtered ranks. A line to stderr for each. */
+ * and damp: by 0.5, and if that is no better, by -0.2; unless no pilot has learned anything. Two are kept for that, but
+ * at least three may search before. At most options->pilots run, all together. `known` is for their filtered ranks. A
+ * line to stderr for each. */
 int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index *known, program_error *error);
 
 #endif

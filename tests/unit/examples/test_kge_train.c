@@ -69,7 +69,7 @@ static void open_plain(plain *p, const kge_settings *settings, const kge_graph *
                        .chunk = CHUNK,
                        .negatives = settings->negatives,
                        .sides = settings->sides,
-                       .weighted = settings->model.damping > 0};
+                       .weighted = settings->model.damping != 0};
     p->model.stands_for = settings->corrected ? graph->entities.n : 0;
     p->sampler = (kge_sampler){.train = &graph->split[KGE_TRAIN],
                                .seed = settings->common.seed,
@@ -171,6 +171,7 @@ static void check(const kge_model *model, uint32_t devices) {
 }
 
 static void test_scoring(void **state) {
+    static const float damping[KGE_MODELS] = {[KGE_TRANSE_L1] = 0.5f, [KGE_COMPLEX] = 0.5f, [KGE_ROTATE] = -0.3f};
     kge_scoring scoring = (kge_scoring)(intptr_t)*state;
     for (int kind = 0; kind < KGE_MODELS; kind++) {
         if (scoring == KGE_1VSALL && kind == KGE_TRANSE_L1) continue;
@@ -182,7 +183,7 @@ static void test_scoring(void **state) {
                                .reciprocal = 1,
                                .regularization = 0.02f,
                                .relation_regularization = kind == KGE_ROTATE ? 0 : 0.05f,
-                               .damping = scoring != KGE_KVSALL && kind % 2 ? 0.5f : 0,
+                               .damping = scoring != KGE_KVSALL ? damping[kind] : 0,
                                .scoring = scoring};
             check(&model, devices);
         }

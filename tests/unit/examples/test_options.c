@@ -1,5 +1,6 @@
 /* test_options.c - the table of options: every kind is written to its place, limits, messages of refusals, the two
  * passes, lists, --help; the places of --device. (tests/fuzz/fuzz_options.c gives kge's table random arguments.) */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,6 +103,8 @@ static void test_every_kind(void **state) {
     assert_true(v.real == -0.5 && v.small == 0.25f && v.choice == 1 && v.flag == 1 && !v.made);
     assert_string_equal(v.text, "--flag");
     assert_string_equal(v.letters, "abc");
+    v = accepted(OPTIONS_ALL, "--real -0 --small -0");
+    assert_true(v.real == 0 && !signbit(v.real) && v.small == 0 && !signbit(v.small));
     v = accepted(OPTIONS_ALL, "--colour red --colour green --co red --fl"); /* cut short; the last counts */
     assert_true(v.choice == 0 && v.flag == 1);
     v = accepted(OPTIONS_ALL, "");
