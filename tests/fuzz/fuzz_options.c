@@ -149,7 +149,7 @@ static int canonical(const option_kind *o, const char *value, char *out, size_t 
     case FLOAT:
         real = strtod(value, &end);
         if (end == value || *end || isnan(real) || real < o->least || real > o->most) return 0;
-        snprintf(out, size, "%.17g", o->kind == FLOAT ? (double)(float)real : real);
+        snprintf(out, size, "%.17g", (o->kind == FLOAT ? (double)(float)real : real) + 0.0); /* -0 is 0 */
         return 1;
     case CHOICE:
         snprintf(out, size, "%s", value);
