@@ -24,14 +24,14 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
                       .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.07f, 1}, .corrected = 1,
                      .chunk = 500, .negatives = 500,
-                     .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
+                     .common = {.batch = 500, .lr = 0.7f, .steps = 12000, KGE_COMMON(FRUGAL_ADAGRAD)}},
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.035f, 1}, /* its score is halved: docs/kge.md */
                     .corrected = 1,
                     .chunk = 500, .negatives = 500,
                     .common = {.batch = 500, .lr = 0.7f, .steps = 8000, KGE_COMMON(FRUGAL_ADAGRAD)}},
-    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 3, 3, 0, 1},
+    [KGE_ROTATE] = {.model = {KGE_ROTATE, KGE_SELF_ADVERSARIAL, 400, 3, 3, 0.01f, 0},
                     .chunk = 500, .negatives = 500,
-                    .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
+                    .common = {.batch = 500, .lr = 0.4f, .steps = 8000, KGE_COMMON(FRUGAL_ROWWISE_ADAGRAD)}},
 };
 /* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
@@ -129,6 +129,7 @@ static const options_entry kge_model_entries[] = {
              "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. None "
              "where --regularization or --seconds is given, or its default is 0"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
+     .standard = "yes; rotate: no",
      .help = "predict heads with an inverse relation of their own"},
     {0},
 };
@@ -270,7 +271,7 @@ static int kge_check_model(kge_settings *train, program_error *error) {
                             "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
                             "leave it out",
                             (double)model->relation_regularization);
-    given.options.fits_relations = model->relation_regularization < 0;
+    given.options.fits_relations = model->kind != KGE_ROTATE && model->relation_regularization < 0;
     given.options.fits_entities = !given.regularization_given;
     given.options.fits_damping = !given.damping_given && model->scoring != KGE_KVSALL;
     if (model->relation_regularization < 0)
