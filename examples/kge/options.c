@@ -129,8 +129,7 @@ static const options_entry kge_model_entries[] = {
              "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. None "
              "where --regularization or --seconds is given, or its default is 0"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
-     .standard = "yes; rotate: no",
-     .help = "predict heads with an inverse relation of their own"},
+     .standard = "yes; rotate: no", .help = "predict heads with an inverse relation of their own"},
     {0},
 };
 static const options_entry kge_training[] = {
