@@ -270,11 +270,11 @@ static int kge_check_model(kge_settings *train, program_error *error) {
                             "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
                             "leave it out",
                             (double)model->relation_regularization);
-    given.options.fits_relations = model->kind != KGE_ROTATE && model->relation_regularization < 0;
+    if (model->kind == KGE_ROTATE) model->relation_regularization = 0;
+    given.options.fits_relations = model->relation_regularization < 0;
     given.options.fits_entities = !given.regularization_given;
     given.options.fits_damping = !given.damping_given && model->scoring != KGE_KVSALL;
-    if (model->relation_regularization < 0)
-        model->relation_regularization = model->kind == KGE_ROTATE ? 0 : model->regularization;
+    if (model->relation_regularization < 0) model->relation_regularization = model->regularization;
     return 0;
 }
 

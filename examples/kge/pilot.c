@@ -16,7 +16,6 @@ typedef struct kge_pilots {
     const kge_graph *graph;
     const kge_index *known;
     uint32_t ran;
-    int learn; /* this N3 has been seen to learn: what is tried with it is judged by its MRR alone */
 } kge_pilots;
 
 const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) {
@@ -103,8 +102,9 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     int status = kge_pilot_train(trainer, settings.common.steps, &loss, error);
     if (!status && isfinite(loss)) status = kge_pilot_rank(pilots, &settings, trainer, &metrics, error);
     double guess = kge_trainer_guess_loss(trainer);
-    int learns = isfinite(loss) &&
-                 (pilots->learn || kge_pilot_learns(model, loss, guess, metrics.mrr, pilots->graph->entities.n));
+    int damps = pilots->options->fits_damping && model->damping != 0; /* an N3 that learns: judged by its MRR alone */
+    int learns =
+        isfinite(loss) && (damps || kge_pilot_learns(model, loss, guess, metrics.mrr, pilots->graph->entities.n));
     kge_trainer_close(trainer);
     if (status) return -1;
     *good = learns ? metrics.mrr : -(double)model->regularization;
@@ -143,7 +143,6 @@ static int kge_pilots_damp(kge_pilots *pilots, double best, program_error *error
     float *damping = &pilots->options->train.model.damping;
     double good;
     if (!pilots->options->fits_damping || best < 0) return 0;
-    pilots->learn = 1;
     for (int i = 0; i < KGE_DAMPINGS && pilots->ran < pilots->options->pilots; i++) {
         *damping = kge_dampings[i];
         if (kge_pilot_run(pilots, &good, error)) return -1;
