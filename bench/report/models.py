@@ -84,4 +84,7 @@ def write():
     for graph, name in GRAPHS.items():
         if any(r["graph"] == graph for r in records):
             page += f"\n### {name}\n\n" + by_graph(records, graph)
+    missing = [f"{GRAPHS[graph]} {model}" for graph, model, name in names() if not has_records(name)]
+    if missing:
+        page += f"\nNot measured: {', '.join(missing)}.\n"
     return page + source(*measured)
