@@ -72,7 +72,8 @@ def by_graph(records, graph):
 
 
 def write():
-    measured = [name for _, _, name in names() if has_records(name)]
+    listed = names()
+    measured = [name for _, _, name in listed if has_records(name)]
     if not measured: # the graphs were not there
         raise NotMeasured("models")
     records = [record for name in measured for record in kept(name)["records"]]
@@ -84,7 +85,7 @@ def write():
     for graph, name in GRAPHS.items():
         if any(r["graph"] == graph for r in records):
             page += f"\n### {name}\n\n" + by_graph(records, graph)
-    missing = [f"{GRAPHS[graph]} {model}" for graph, model, name in names() if not has_records(name)]
+    missing = [f"{GRAPHS[graph]} {model}" for graph, model, name in listed if name not in measured]
     if missing:
         page += f"\nNot measured: {', '.join(missing)}.\n"
     return page + source(*measured)
