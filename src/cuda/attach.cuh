@@ -32,6 +32,7 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_squares_kernel<4>, processors, &resident[KERNEL_SQUARES][1]),
                             load_kernel(frugal_hyper_kernel, processors, NULL),
                             load_kernel(frugal_gate_kernel, processors, NULL),
+                            load_kernel(frugal_forced_kernel, processors, NULL),
                             load_kernel(frugal_begin_kernel, processors, NULL),
                             load_kernel(frugal_touch_kernel, processors, NULL)};
     for (cudaError_t error : errors)

@@ -104,7 +104,9 @@ static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const f
     cudaError_t error = cudaSuccess;
     if (step.n_unique > 0) {
         uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, wide);
-        if (g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* a static cache gives no place away */
+        if (step.waits && (g.keeps || !out)) /* in a graph, frugal_begin_kernel does this */
+            error = FRUGAL_LAUNCH(frugal_forced_kernel, 1, WARP, c->stream, g, step.step);
+        if (error == cudaSuccess && g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* it evicts none */
             error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
         if (error == cudaSuccess && g.keeps)
             error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, out_stride,

@@ -1,5 +1,5 @@
-/* gate.cuh - kernels that run before a step's work: they wait for its gate, fetch its numbers, and find which step a
- * replayed graph is in. */
+/* gate.cuh - kernels that run before a step's work: they wait for its gate, note whether it was forced open, fetch the
+ * step's numbers, and find which step a replayed graph is in. */
 #ifndef FRUGAL_CUDA_GATE_CUH
 #define FRUGAL_CUDA_GATE_CUH
 
@@ -14,9 +14,16 @@ __device__ static inline uint32_t is_forced(const uint64_t *gates, uint64_t step
     return (int64_t)(open.load(cuda::memory_order_acquire) - step) > (int64_t)FRUGAL_GATES_FORCED;
 }
 
-/* All threads of a block call it. Only one asks, because the answer crosses the link to the host. */
-__device__ static inline int block_is_forced(const uint64_t *gates, uint64_t step) {
-    return __syncthreads_or(threadIdx.x == 0 && is_forced(gates, step));
+/* Notes a gate that was forced open, for this step's kernels and all later ones. One thread of a step asks: the answer
+ * crosses the link to the host, and answers to all blocks of a kernel come one after the other. */
+__device__ static inline void note_forced(const gpu_view &g, uint64_t step) {
+    if (is_forced(g.gates, step)) /* relaxed: kernels read it later, or do not need it */
+        gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);
+}
+
+/* Before the lookup of a step whose every block must know whether the gate was forced open. One warp. */
+__global__ void frugal_forced_kernel(gpu_view g, uint64_t step) {
+    if (threadIdx.x == 0) note_forced(g, step);
 }
 
 /* For streams that cannot wait for a word themselves. One warp. */
@@ -37,8 +44,8 @@ __global__ void frugal_hyper_kernel(gpu_view g, uint64_t step) {
     fetch_hypers(g, step);
 }
 
-/* The beginning of a replayed step, after its gate: finds which step it is, and fetches the groups' numbers in it. One
- * warp. */
+/* The beginning of a replayed step, after its gate: finds which step it is, fetches the groups' numbers in it, and
+ * notes whether the gate was forced open. One warp. */
 __global__ void frugal_begin_kernel(gpu_view g) {
     uint64_t replay = g.counters->replays;
     fetch_hypers(g, g.control->replays[replay % REPLAYS].step);
@@ -46,6 +53,7 @@ __global__ void frugal_begin_kernel(gpu_view g) {
     if (threadIdx.x != 0) return;
     g.counters->replays = replay + 1;
     *g.current = g.control->replays[replay % REPLAYS];
+    if (g.current->waits) note_forced(g, g.current->step);
 }
 
 } /* namespace frugal_cuda */

@@ -70,9 +70,8 @@ __device__ static inline void write_back_copy(const gpu_view &g, const lane_grou
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     const gpu_step step = given.replayed ? *g.current : given;
     /* Not step.step, which nvcc 13.0 here reads from the parameter, even if the step is replayed. */
-    uint64_t number = given.replayed ? g.current->step : given.step;
-    uint32_t now = (uint32_t)number;
-    if (step.waits && block_is_forced(g.gates, number)) return;
+    uint32_t now = (uint32_t)(given.replayed ? g.current->step : given.step);
+    if (step.waits && g.counters->forced) return;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < step.n_unique; i += gridDim.x * blockDim.x) {
         const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, now};
         uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
@@ -95,10 +94,10 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     lane_group<V> group;
     uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
     int into_block = by_record && !out;
-    if (step.waits && (KEEPS || into_block || blockIdx.x == 0) && block_is_forced(g.gates, step.step)) {
-        if (threadIdx.x == 0) /* relaxed: for the update. Blocks may differ, but one is enough: it stays 1 */
-            gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);
-        if (KEEPS || into_block) return; /* nothing may be written back now, either */
+    if (step.waits && (KEEPS || into_block)) {
+        if (g.counters->forced) return; /* noted before; nothing may be written back or into the block now */
+    } else if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) {
+        note_forced(g, step.step); /* for the update */
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);

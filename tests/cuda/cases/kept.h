@@ -129,7 +129,7 @@ static void test_kept_forced(void **state) {
     print_message("# SKIPPED under ThreadSanitizer: rows are read through gates that are forced open, by design\n");
     skip();
 #endif
-    for (int by_record = 0; by_record < 2; by_record++) {
+    for (int way = 0; way < 3; way++) { /* rows by key, by record, and in a graph */
         enum { FLOATS = 60 * 8 };
         float *matrix = NULL, before[FLOATS];
         assert_int_equal(0, posix_memalign((void **)&matrix, 4096, 2 * sizeof before));
@@ -140,12 +140,19 @@ static void test_kept_forced(void **state) {
         w.places[0].cache_rows = 8, w.places[0].policy = FRUGAL_CACHE_LRU;
         w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
         open_world(&w);
+        capture c = {&w, 0};
+        if (way == 2) gpu_capture(w.gpus[0], record_step, &c);
         run(&w, 6);
         check(&w);
         for (int i = 0; i < 2; i++) { /* of device 0 alone; the first step's gate is open, the other has other rows */
-            assert_works(frugal_lookup(w.f, 0, w.step, by_record ? NULL : rows_at(&w, 0)));
-            frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f};
-            assert_works(frugal_update(w.f, 0, w.step, &g));
+            frugal_gradients g = {.grads = way == 2 ? NULL : gpu_grads(w.gpus[0]), .records = way == 2, .lr = 0.1f};
+            if (way == 2) {
+                assert_works(frugal_cuda_replay(w.f, 0, w.step, &g));
+                gpu_launch(w.gpus[0]);
+            } else {
+                assert_works(frugal_lookup(w.f, 0, w.step, way == 1 ? NULL : rows_at(&w, 0)));
+                assert_works(frugal_update(w.f, 0, w.step, &g));
+            }
             if (i == 0) gpu_wait(w.gpus[0]), memcpy(before, matrix, sizeof before);
             w.step++;
         }
