@@ -119,7 +119,7 @@ static const options_entry kge_model_entries[] = {
     {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
      .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), -1, 1, .given = &given.damping_given,
-     .standard = "0, 0.5 or -0.2, chosen by pilots where there are any; otherwise 0",
+     .standard = "0, 0.5 or -0.2, chosen by pilots where there are any; rotate, and otherwise: 0",
      .help = "a question (given end and relation) with n answers in train has weight n^-X in the loss of each of them, "
              "scaled so that the mean weight of triples is 1: less if it has many answers, or more where X is "
              "negative; N3 is not weighted. Not with kvsall"},

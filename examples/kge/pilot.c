@@ -29,10 +29,16 @@ const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) 
 }
 _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
 
-/* As the training, but shorter, with shorter rows, in one process, without parts, stale copies, caches and trace. */
+/* As the training, but shorter, with shorter rows, in one process, without parts, stale copies, caches and trace.
+ *
+ * A distance near the margin is a sum of squares, so each number of a row is as the root of 1 / dim. So are the
+ * gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need less N3. Scores
+ * that are products of three numbers need the same. */
 static kge_settings kge_pilot_settings(const kge_options *options) {
     kge_settings pilot = options->train;
-    if (pilot.model.dim > KGE_PILOT_DIM) pilot.model.dim = KGE_PILOT_DIM;
+    uint32_t dim = pilot.model.dim;
+    if (dim > KGE_PILOT_DIM) pilot.model.dim = KGE_PILOT_DIM;
+    if (KGE_HAS_L2(pilot.model.kind)) pilot.model.regularization *= sqrtf((float)pilot.model.dim / (float)dim);
     training_settings *common = &pilot.common;
     common->steps /= KGE_PILOT_PART;
     common->cache = common->secondaries = 0;
@@ -107,9 +113,9 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
         isfinite(loss) && (damps || kge_pilot_learns(model, loss, guess, metrics.mrr, pilots->graph->entities.n));
     kge_trainer_close(trainer);
     if (status) return -1;
-    *good = learns ? metrics.mrr : -(double)model->regularization;
+    *good = learns ? metrics.mrr : -(double)model->regularization; /* the smallest is the best */
     fprintf(stderr, "pilot %" PRIu32 ": ", ++pilots->ran);
-    kge_pilots_tell(model);
+    kge_pilots_tell(&pilots->options->train.model);
     fprintf(stderr, "%" PRIu64 " steps, dim %" PRIu32 ", ", settings.common.steps, model->dim);
     if (learns)
         fprintf(stderr, "valid MRR %.6f of %" PRIu64 " triples (%.1f s)\n", metrics.mrr, metrics.triples,
@@ -119,10 +125,15 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     return 0;
 }
 
+/* Distances had no use for damping on any graph: docs/kge.md, "Questions with many answers". */
+static int kge_pilots_try_damping(const kge_options *options) {
+    return options->fits_damping && !KGE_HAS_L2(options->train.model.kind);
+}
+
 /* How many may search N3. The last ones are for damping, unless nothing is learned, or they would leave too few. */
 static uint32_t kge_pilots_searching(const kge_options *options, double best) {
     uint32_t all = options->pilots;
-    if (!options->fits_damping || best < 0 || all <= KGE_SEARCHERS) return all;
+    if (!kge_pilots_try_damping(options) || best < 0 || all <= KGE_SEARCHERS) return all;
     return all - KGE_DAMPINGS > KGE_SEARCHERS ? all - KGE_DAMPINGS : KGE_SEARCHERS;
 }
 
@@ -142,7 +153,7 @@ static int kge_pilots_climb(kge_pilots *pilots, float way, float *factor, double
 static int kge_pilots_damp(kge_pilots *pilots, double best, program_error *error) {
     float *damping = &pilots->options->train.model.damping;
     double good;
-    if (!pilots->options->fits_damping || best < 0) return 0;
+    if (!kge_pilots_try_damping(pilots->options) || best < 0) return 0;
     for (int i = 0; i < KGE_DAMPINGS && pilots->ran < pilots->options->pilots; i++) {
         *damping = kge_dampings[i];
         if (kge_pilot_run(pilots, &good, error)) return -1;
