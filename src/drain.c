@@ -142,9 +142,9 @@ static frugal_status cancel_steps(frugal *f, uint64_t step) {
     frugal_status status = frugal_p2f_cancel(f->p2f, step);
     if (status == FRUGAL_OK) cancel_finished(f, step);
     pthread_mutex_unlock(&f->end_lock);
-    int forced = frugal_load_relaxed(&f->stopped) || frugal_load_relaxed(&f->lost);
-    if (status == FRUGAL_OK && !forced && frugal_load_relaxed(f->gates) > step)
-        frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
+    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed, both: between steps, nobody waits for a gate */
+    while (status == FRUGAL_OK && open > step && open - step < FRUGAL_GATES_FORCED) /* forced ones stay so */
+        if (frugal_cas_relaxed(f->gates, &open, step)) break;
     release_recalls(f);
     pthread_mutex_unlock(&f->gates_lock);
     return status;

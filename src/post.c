@@ -183,8 +183,9 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
     host_batch *b = batch_at(f, d, step);
     b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_lost = known->n_lost;
     b->read_only = known->read_only, b->counted = known->counted;
-    if (!frugal_load_relaxed(&f->stopped) && !is_lost(f)) /* relaxed, both: gates that were forced stay so */
-        frugal_store_release(f->gates, step + 1);         /* [F8]: the device's stream finds the gate open */
+    uint64_t open = frugal_load_relaxed(f->gates);                /* relaxed: proved by the compare-and-swap */
+    while (open < step + 1)                                       /* gates that a stop forces stay so */
+        if (frugal_cas_release(f->gates, &open, step + 1)) break; /* [F8]: the device's stream finds the gate open */
     return FRUGAL_OK;
 }
 

@@ -125,9 +125,9 @@ static const options_entry kge_model_entries[] = {
              "negative; N3 is not weighted. Not with kvsall"},
     {"pilots", OPTIONS_WHOLE32, &given.options.pilots, 0, 100, .standard = "8; generated: 0",
      .given = &given.options.asks_pilots,
-     .help = "at most so many short trainings choose --regularization, and then --damping, where it is not given, by "
-             "how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 floats. None "
-             "where --regularization or --seconds is given, or its default is 0"},
+     .help = "at most so many short trainings choose --regularization, and then (of rotate not) --damping, where it is "
+             "not given, by how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 "
+             "floats. None where --regularization or --seconds is given, or its default is 0"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
      .standard = "yes; rotate: no", .help = "predict heads with an inverse relation of their own"},
     {0},

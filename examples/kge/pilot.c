@@ -31,9 +31,9 @@ _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
 
 /* As the training, but shorter, with shorter rows, in one process, without parts, stale copies, caches and trace.
  *
- * A distance near the margin is a sum of squares, so each number of a row is as the root of 1 / dim. So are the
- * gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need less N3. Scores
- * that are products of three numbers need the same. */
+ * The square of a distance, near that of the margin, is a sum over dim, so each number of a row is as the root of 1 /
+ * dim. So are the gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need
+ * less N3. Scores that are products of three numbers need the same. */
 static kge_settings kge_pilot_settings(const kge_options *options) {
     kge_settings pilot = options->train;
     uint32_t dim = pilot.model.dim;
@@ -125,7 +125,7 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     return 0;
 }
 
-/* Distances had no use for damping on any graph: docs/kge.md, "Questions with many answers". */
+/* Pilots of rotate lost by either damping on both graphs tried: docs/kge.md, "Questions with many answers". */
 static int kge_pilots_try_damping(const kge_options *options) {
     return options->fits_damping && !KGE_HAS_L2(options->train.model.kind);
 }

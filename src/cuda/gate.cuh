@@ -14,8 +14,8 @@ __device__ static inline uint32_t is_forced(const uint64_t *gates, uint64_t step
     return (int64_t)(open.load(cuda::memory_order_acquire) - step) > (int64_t)FRUGAL_GATES_FORCED;
 }
 
-/* Notes a gate that was forced open, for this step's kernels and all later ones. One thread of a step asks: the answer
- * crosses the link to the host, and answers to all blocks of a kernel come one after the other. */
+/* Notes a gate that was forced open, for this step's kernels and all later ones. One thread asks, not one of each
+ * block, because the answer crosses the link to the host (docs/cuda.md, "On a GPU"). */
 __device__ static inline void note_forced(const gpu_view &g, uint64_t step) {
     if (is_forced(g.gates, step)) /* relaxed: kernels read it later, or do not need it */
         gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);

@@ -256,11 +256,17 @@ static void test_place_forced(void **state) {
         open_world(&w);
         run(&w, 6);
         check(&w);
-        uint64_t first = w.step;
+        uint64_t first = w.step, begun = 0;
         int brought = 0, brings = 0;
+        frugal_records blocks[5];
         for (int i = 0; i < 5; i++) { /* of device 0 alone; the first step's gate is open */
             const batch *b = batch_of(&w, 0, w.step);
             assert_works(frugal_lookup(w.f, 0, w.step, by_record ? NULL : rows_at(&w, 0)));
+            if (w.step != first) { /* records of an earlier step may be in the block, still to be flushed */
+                frugal_records *r = &blocks[begun++];
+                assert_works(frugal_get_records(w.f, 0, w.step, r));
+                memset(r->block, 0x5a, (size_t)r->n_unique * r->stride * sizeof(float));
+            }
             frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f};
             assert_works(frugal_update(w.f, 0, w.step, b->brings ? &g : NULL));
             if (w.step == first) {
@@ -276,6 +282,11 @@ static void test_place_forced(void **state) {
         frugal_stop(w.f);
         gpu_wait(w.gpus[0]); /* the stream is not stuck */
         assert_memory_equal(before, matrix, sizeof before);
+        for (uint64_t i = 0; i < begun; i++) {
+            const unsigned char *bytes = (const unsigned char *)blocks[i].block;
+            for (size_t k = 0; k < (size_t)blocks[i].n_unique * blocks[i].stride * sizeof(float); k++)
+                assert_int_equal(0x5a, bytes[k]);
+        }
         close_world(&w);
         free(matrix);
     }
