@@ -113,7 +113,7 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
         isfinite(loss) && (damps || kge_pilot_learns(model, loss, guess, metrics.mrr, pilots->graph->entities.n));
     kge_trainer_close(trainer);
     if (status) return -1;
-    *good = learns ? metrics.mrr : -(double)model->regularization; /* the smallest is the best */
+    *good = learns ? metrics.mrr : -(double)model->regularization;
     fprintf(stderr, "pilot %" PRIu32 ": ", ++pilots->ran);
     kge_pilots_tell(&pilots->options->train.model);
     fprintf(stderr, "%" PRIu64 " steps, dim %" PRIu32 ", ", settings.common.steps, model->dim);

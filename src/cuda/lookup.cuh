@@ -96,8 +96,8 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     int into_block = by_record && !out;
     if (step.waits && (KEEPS || into_block)) {
         if (g.counters->forced) return; /* noted before; nothing may be written back or into the block now */
-    } else if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) {
-        note_forced(g, step.step); /* for the update */
+    } else if (step.waits && !given.replayed && blockIdx.x == 0 && threadIdx.x == 0) {
+        note_forced(g, step.step); /* for the update; in a graph, frugal_begin_kernel has asked */
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);
