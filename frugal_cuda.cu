@@ -37,10 +37,12 @@
  *     ...      forward and backward: the caller's
  *     update   sum, record, cached copies, host rows in place; the last block raises `done` in host memory
  *
- * and nothing else, with three exceptions: where tables have settings of their own, a few threads fetch the step's
- * numbers before an update; where the stream waits for the gate and every block of a lookup must know whether it was
- * forced open (updates are kept, or rows go to the staging block), one thread asks before; and a batch that could not
- * be copied ahead is copied there.
+ * and nothing else, except where tables have settings of their own, a few threads fetch the step's numbers before an
+ * update; where the stream waits for the gate and every block of a lookup must know whether it was forced open (updates
+ * are kept, or rows go to the staging block), one thread asks before; where updates are kept, the places in the cache
+ * of the batch's own rows are touched before, so that none is evicted; a replayed graph begins with a kernel that
+ * fetches the step; a stream that cannot wait for a word has a kernel that does; and a batch that could not be copied
+ * ahead is copied there.
  * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
  * Steps are taken and `done` is raised by one launch, the last one of an update. So an update that was refused has
  * taken no step, and can be repeated.

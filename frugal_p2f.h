@@ -269,9 +269,9 @@ typedef enum frugal_status {
 FRUGAL_P2F_API const char *frugal_strerror(frugal_status status); /* a sentence for a status; never NULL */
 
 #define FRUGAL_MAX_DEVICES    254
-#define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in one step */
-#define FRUGAL_MAX_ROWS       4294967294                         /* 2^32 - 2 */
-#define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has at most 2^41 steps */
+#define FRUGAL_MAX_KEYS       67108864                  /* 2^26: of all devices in one step */
+#define FRUGAL_MAX_ROWS       4294967294                /* 2^32 - 2 */
+#define FRUGAL_MAX_FIRST_STEP ((UINT64_C(1) << 62) - 1) /* so that what is far ahead of a step does not wrap */
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>public

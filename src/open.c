@@ -54,7 +54,7 @@ static frugal_status check_desc(const frugal_desc *d) {
     for (uint32_t i = 0; i < d->n_saved; i++)
         if (!d->saved[i]) return frugal_fail(FRUGAL_ERR_ARGUMENT, "saved[%u] of %u is NULL", i, d->n_saved);
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
-        return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
+        return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^62 - 1",
                            (unsigned long long)d->first_step);
     if (d->alone < FRUGAL_ALONE_DEFAULT || d->alone > FRUGAL_ALONE_KEPT)
         return frugal_fail(FRUGAL_ERR_ARGUMENT,

@@ -33,7 +33,7 @@ _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
  *
  * The square of a distance, near that of the margin, is a sum over dim, so each number of a row is as the root of 1 /
  * dim. So are the gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need
- * less N3. Scores that are products of three numbers need the same. */
+ * less N3. Where scores are products of three numbers, one weight suits any dim. */
 static kge_settings kge_pilot_settings(const kge_options *options) {
     kge_settings pilot = options->train;
     uint32_t dim = pilot.model.dim;

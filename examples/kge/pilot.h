@@ -18,11 +18,11 @@ enum { KGE_PILOT_SAMPLES = 5 };
 const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph);
 /* Sets the weights of options->train.model, which are those of kge_options_fit before. The first pilot has these.
  * The next one has half as large weights, and so on, while that is better; if the first half is no better, weights
- * are doubled, while that is better. If the damping is not given, and scores are no distances, the last pilots have the
- * best of these weights, and damp: by 0.5, and if that is no better, by -0.2; unless no pilot has learned anything. Two
- * are kept for that, but at least three may search before. At most options->pilots run, all together. `known` is for
- * their filtered ranks. A line to stderr for each, with the weight that the training would have: with shorter rows,
- * that of distances is less. */
+ * are doubled, while that is better. If the damping is not given, and scores are no L2 distances, the last pilots
+ * have the best of these weights, and damp: by 0.5, and if that is no better, by -0.2; unless no pilot has learned
+ * anything. Two are kept for that, but at least three may search before. At most options->pilots run, all together.
+ * `known` is for their filtered ranks. A line to stderr for each, with the weight that the training would have: with
+ * shorter rows, that of distances is less. */
 int kge_pilots_run(kge_options *options, const kge_graph *graph, const kge_index *known, program_error *error);
 
 #endif

@@ -98,7 +98,7 @@ static void test_limits(void **state) {
     d = good, d.devices = 255, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "255", "254");
     d = good, d.max_keys = (1u << 25) + 1, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "33554433", "2^26");
     d = good, d.max_keys = UINT32_MAX, d.devices = 254, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "254", "2^26");
-    d = good, d.first_step = UINT64_MAX - 3, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "first_step", "2^64");
+    d = good, d.first_step = UINT64_MAX - 3, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "first_step", "2^62");
     d = good, d.stuck_seconds = (double)NAN, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "stuck_seconds", "");
     d = good, d.tables = tables, d.n_tables = 1, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "rows", "4294967294");
     tables[0].rows = UINT64_C(0xfffffffe);

@@ -231,6 +231,22 @@ static void test_cancel_after_stop(void **state) {
     frugal_close(f);
 }
 
+/* Whatever the first step is, the number of gates that are forced open does not wrap: the step goes on. */
+static void test_stop_at_the_last_first_step(void **state) {
+    (void)state;
+    const uint64_t first = FRUGAL_MAX_FIRST_STEP;
+    puppet p = {.waits = 1};
+    frugal_desc desc = rig_desc();
+    desc.first_step = first;
+    frugal *f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &puppet_ops, &p));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1, NULL));
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, first);
+    frugal_stop(f);
+    assert_true(*frugal_gates(f) > first && *frugal_gates(f) - first > FRUGAL_GATES_FORCED);
+    frugal_close(f);
+}
+
 /* >>calls that are refused */
 
 /* An argument that a device refuses says nothing about the device, so it is not asked whether it is lost. */
@@ -289,6 +305,7 @@ int main(void) {
         cmocka_unit_test(test_drain_and_loss),
         cmocka_unit_test(test_drain_without_one),
         cmocka_unit_test(test_cancel_after_stop),
+        cmocka_unit_test(test_stop_at_the_last_first_step),
         cmocka_unit_test(test_refused_argument),
         cmocka_unit_test(test_sums),
     };
