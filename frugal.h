@@ -239,7 +239,7 @@ typedef struct frugal_desc {
     frugal_alone alone;             /* default: in place on host cores if the table is not in a file; else staged */
     frugal_reduce reduce;           /* of the devices' gradients for a row */
     frugal_optimizer optimizer;     /* of tables that name none of their own */
-    uint64_t first_step;            /* number of the first step, where a run is resumed */
+    uint64_t first_step;            /* number of the first step, where a run is resumed; at most 2^62 - 1 */
     uint64_t seed;                  /* of the initializers */
     uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
     double stuck_seconds; /* a wait that finds nothing to do for this long: ERR_STUCK; 0: 300; below 0: never */

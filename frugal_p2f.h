@@ -288,10 +288,10 @@ typedef struct frugal_p2f_desc {
     uint32_t lookahead; /* L */
     uint32_t staging;   /* S; 0: L + 2 */
     frugal_mode mode;
-    uint64_t first_step;
-    uint32_t threads; /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
-    int zeroed;       /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
-    int recalls;      /* devices may keep updates in their copies: rows are recalled (frugal_p2f_recalls) */
+    uint64_t first_step; /* at most FRUGAL_MAX_FIRST_STEP */
+    uint32_t threads;    /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
+    int zeroed;          /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
+    int recalls;         /* devices may keep updates in their copies: rows are recalled (frugal_p2f_recalls) */
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */

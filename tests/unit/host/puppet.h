@@ -105,10 +105,13 @@ static inline frugal *open_for_puppets(frugal_alone alone) {
 }
 
 /* Device `d` of two is the puppet, the other one of the host; all batches are empty. */
-static inline frugal *open_puppet(puppet *p, uint32_t d) {
-    frugal *f = open_for_puppets(FRUGAL_ALONE_STAGED);
+static inline void attach_puppet(frugal *f, puppet *p, uint32_t d) {
     assert_int_equal(FRUGAL_OK, frugal_attach(f, d, &puppet_ops, p));
     assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1 - d, NULL));
+}
+static inline frugal *open_puppet(puppet *p, uint32_t d) {
+    frugal *f = open_for_puppets(FRUGAL_ALONE_STAGED);
+    attach_puppet(f, p, d);
     return f;
 }
 

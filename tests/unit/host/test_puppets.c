@@ -239,8 +239,7 @@ static void test_stop_at_the_last_first_step(void **state) {
     frugal_desc desc = rig_desc();
     desc.first_step = first;
     frugal *f = open_or_fail(&desc);
-    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &puppet_ops, &p));
-    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1, NULL));
+    attach_puppet(f, &p, 0);
     for (uint32_t d = 0; d < 2; d++) announce_none(f, d, first);
     frugal_stop(f);
     assert_true(*frugal_gates(f) > first && *frugal_gates(f) - first > FRUGAL_GATES_FORCED);
