@@ -94,7 +94,7 @@ static int close_piece(frugal *f) {
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
     tally(&f->closed_entries, piece.n);
     /* relaxed: every piece does so before the step is closed, so nobody fixes step s + 64 yet */
-    if (f->region) frugal_store_relaxed(&f->region->fixed[piece.step % FRUGAL_P2F_SLOTS], 0);
+    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[piece.step % FRUGAL_P2F_SLOTS], 0);
     trace_count(f, NO_DEVICE, piece.step, piece.n);
     mark_in_place(f, &piece);
     if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close_end(f->p2f, &piece, 0);

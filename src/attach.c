@@ -10,7 +10,8 @@ static frugal_status fail_attached(uint32_t d) {
 }
 
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
-    if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
+    frugal_status status = check_open(f, "attach"); /* NULL, too, if there are no operations */
+    if (status != FRUGAL_OK) return status;
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
     if (is_attached(f, d)) return fail_attached(d);
@@ -29,7 +30,7 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
         device->in_place = ops->updates_in_place && ops->updates_in_place(state);
         device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
         if (is_remote) {
-            device->mail = &f->mail[d], device->remote = state;
+            device->mail = device->box, device->remote = state;
             frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41] */
         }
         frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
@@ -63,7 +64,7 @@ frugal_status frugal_begin_counting(frugal *f) {
 }
 
 const uint64_t *frugal_gates(const frugal *f) {
-    if (!f || !f->opened) return NULL;
+    if (!is_usable(f)) return NULL;
     return (const uint64_t *)(uintptr_t)f->gates;
 }
 
@@ -75,7 +76,7 @@ static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride,
 frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
     const frugal_memory none = {NULL, 0};
     int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
-    if (!f || !f->opened || (of_device && d >= f->desc.devices)) return none;
+    if (!is_usable(f) || (of_device && d >= f->desc.devices)) return none;
     const frugal_store *s = &f->store;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
@@ -95,7 +96,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     }
     case FRUGAL_MEMORY_GATES:
     default:
-        return (frugal_memory){f->gates, SMALL_PAGE};
+        return (frugal_memory){f->gates, page_unit()};
     }
 }
 

@@ -18,7 +18,7 @@ static void close_locks(frugal *f) {
 
 frugal_status frugal_close(frugal *f) {
     frugal_status status = FRUGAL_OK;
-    if (!f) return status;
+    if (!f || !is_this_process(f->process)) return status; /* a forked child's copy is nobody's to close */
     if (f->joined)
         leave_instance(f);
     else
@@ -50,14 +50,16 @@ frugal_status frugal_close(frugal *f) {
     frugal_free(f, f->changed, changed_bytes(f));
     free_shared(f, f->worth, f->store.rows);
     free_shared(f, f->parts, f->desc.devices * sizeof *f->parts);
-    free_shared(f, f->mail, f->desc.devices * sizeof *f->mail);
+    if (f->fixed) unmap_part(f->fixed, sizeof *f->fixed);
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) /* the table's end has asked what is posted */
+        unmap_part(f->devices[d].box, sizeof(mailbox));
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
     free_shared(f, f->p2f, f->p2f_bytes);
     free_shared(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
     frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
-    frugal_free(f, f->gates, SMALL_PAGE);
+    frugal_free(f, f->gates, page_unit());
     close_region(f);
     close_locks(f);
     frugal_desc desc = f->desc;

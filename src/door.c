@@ -15,6 +15,7 @@ struct door {
     frugal *f;
     char name[MOST_NAME + 1];
     int listening, wake;
+    own_file of_listening; /* a forked child that kept it would keep the name */
     pthread_t doorman;
     int started;
     uint32_t n; /* members. Only the doorman uses this and the next field */
@@ -86,11 +87,13 @@ static frugal_status attach_remote(door *door, member *m, const message *asked) 
     remote *r = calloc(1, sizeof *r);
     if (!r) return fail_memory("a device of another process", sizeof *r);
     host_device *device = &f->devices[d];
-    if (!(device->inbox = map_part(f->region_file, f->parts[d].inbox))) {
+    /* mapped already: an earlier attempt has failed after this */
+    if (!device->inbox) device->inbox = map_own(f->region_file, f->parts[d].inbox, PROT_READ | PROT_WRITE);
+    if (!device->inbox) {
         free(r);
         return fail_memory("batches on their way", f->parts[d].inbox.bytes);
     }
-    r->f = f, r->d = d, r->member = m, r->mail = &f->mail[d];
+    r->f = f, r->d = d, r->member = m, r->mail = device->box;
     r->in_place = (asked->flags & ATTACH_IN_PLACE) != 0;
     pthread_mutex_init(&r->serving, NULL);
     pthread_mutex_init(&r->calling, NULL);
@@ -268,7 +271,7 @@ static void *doorman_main(void *argument) {
 static frugal_status describe_region(frugal *f) {
     region_header *r = f->region;
     size_t bytes = f->desc.n_tables * sizeof(shared_table);
-    shared_table *tables = allocate_shared(f, bytes, SMALL_PAGE, &r->tables);
+    shared_table *tables = allocate_shared(f, bytes, CACHE_LINE, &r->tables);
     if (!tables) return fail_memory("table settings", bytes);
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
         tables[t] = (shared_table){f->tables[t], *f->tables[t].optimizer};
@@ -302,6 +305,7 @@ static frugal_status open_socket(door *door) {
     door->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     door->wake = eventfd(0, EFD_CLOEXEC);
     if (door->listening < 0 || door->wake < 0) return fail_door("open", "no socket", errno, door->name);
+    list_file(&door->of_listening, door->listening);
     if (bind(door->listening, (struct sockaddr *)&address, bytes)) {
         if (errno != EADDRINUSE) return fail_door("open", "the socket cannot get its address", errno, door->name);
         return frugal_fail(FRUGAL_ERR_PROCESS,
@@ -370,7 +374,7 @@ static void end_doorman(frugal *f) {
         if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
         pthread_join(door->doorman, NULL);
     }
-    close_file(&door->listening);
+    close_listed(&door->of_listening, &door->listening);
     close_file(&door->wake);
 }
 

@@ -76,9 +76,21 @@ static frugal_status fail_order(const char *call, uint32_t d, uint64_t step, con
                        (unsigned long long)step, expected, (unsigned long long)next);
 }
 
+static frugal_status fail_forked(uint32_t process, const char *call) {
+    return frugal_fail(FRUGAL_ERR_PROCESS,
+                       "%s: process %u has the instance, and this is process %u, which was forked from it and has "
+                       "neither its table nor its threads; read rows before forking, or open or join an instance here",
+                       call, process, (unsigned)getpid());
+}
+
 static frugal_status check_open(const frugal *f, const char *call) {
     if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
-    return FRUGAL_OK;
+    return is_this_process(f->process) ? FRUGAL_OK : fail_forked(f->process, call);
+}
+
+/* The same for calls that return no status. */
+static int is_usable(const frugal *f) {
+    return f && f->opened && is_this_process(f->process);
 }
 
 /* For calls that work on the whole instance. */

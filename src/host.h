@@ -42,7 +42,6 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 #define CACHE_LINE  64u   /* bytes that processors move at a time */
-#define SMALL_PAGE  4096u /* memory that a device pins has whole pages, and shares none */
 
 typedef struct host_event { /* changed only by event.c */
     FRUGAL_ATOMIC(uint32_t) word;
@@ -139,7 +138,8 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
     gate_waits waits;
     table_hits *by_table;  /* [n_tables], behind `counts`: of devices that count by table */
-    mailbox *mail;         /* of a device of another process, or of a process that has joined; else NULL, as the next */
+    mailbox *box;          /* where others can join: its mailbox. NULL: no process but this one can have the device */
+    mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL, as the next */
     unsigned char *inbox;  /* posted_batch[L + 1], by step */
     struct remote *remote; /* a device of another process (remote.c) */
     FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
@@ -179,6 +179,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
     int event_file;                     /* this memory; -1: own_event */
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
+    uint32_t process;                   /* of the threads */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
     FRUGAL_ATOMIC(uint32_t) numbered;   /* threads that have taken their number */
     FRUGAL_ATOMIC(uint32_t) seats_used; /* above every seat that was ever taken; relaxed: the event tells of work */
@@ -195,6 +196,7 @@ typedef struct door door;             /* defined in door.c: what others join by 
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
+    uint32_t process;     /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
     frugal_desc desc;     /* resolved */
     frugal_table *tables; /* copy of desc.tables, without the sources */
     uint64_t *first_row;  /* [n_tables + 1] */
@@ -244,9 +246,9 @@ struct frugal {
     uint32_t seat;                     /* the number of its seat there */
     int region_file;                   /* memory that processes share; -1: none (region.c) */
     uint64_t region_used;              /* bytes */
-    region_header *region;             /* NULL: none; as the next two, which are [devices] */
-    device_parts *parts;
-    mailbox *mail;
+    region_header *region;             /* NULL: none, as the next two */
+    device_parts *parts;               /* [devices] */
+    fixed_settings *fixed;
     controller *joined;                  /* NULL: this process has opened the instance */
     door *door;                          /* NULL: nobody can join */
     FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */

@@ -10,6 +10,8 @@
 
 #if defined(__linux__)
 
+#define BOTH (PROT_READ | PROT_WRITE) /* of what this process writes, too */
+
 /* >>attendant */
 
 /* Makes the device write back rows that it keeps, or all of them. A device with `poll` says only when it is polled how
@@ -135,18 +137,26 @@ static frugal_status ask_controller(frugal *f, message *m) {
     return status;
 }
 
+/* Maps the counts of a device of this process again, so that they can be written. Returns NULL if they cannot. */
+static void *own_counts(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    return mprotect(device->counts, whole_pages(f->parts[d].counts.bytes), BOTH) ? NULL : device->counts;
+}
+
 /* Maps what a device needs, before it is attached. */
 static frugal_status map_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const device_parts *parts = &f->parts[d];
     if (device->mail) return FRUGAL_OK; /* an earlier attempt has failed after this */
-    if (!device->batch_memory) device->batch_memory = map_part(f->region_file, parts->batches);
-    if (!device->blocks) device->blocks = map_part(f->region_file, parts->blocks);
-    if (!device->inbox) device->inbox = map_part(f->region_file, parts->inbox);
-    if (!device->batch_memory || !device->blocks || !device->inbox)
+    if (!device->batch_memory) device->batch_memory = map_own(f->region_file, parts->batches, PROT_READ);
+    if (!device->blocks) device->blocks = map_own(f->region_file, parts->blocks, BOTH);
+    if (!device->inbox) device->inbox = map_own(f->region_file, parts->inbox, BOTH);
+    if (!device->box) device->box = map_own(f->region_file, parts->mail, BOTH);
+    void *counts = own_counts(f, d);
+    if (!device->batch_memory || !device->blocks || !device->inbox || !device->box || !counts)
         return fail_memory("mapping what a device shares", f->batch_bytes + f->block_bytes + parts->inbox.bytes);
     frugal_status status = open_own(f, device);
-    if (status == FRUGAL_OK) device->mail = &f->mail[d];
+    if (status == FRUGAL_OK) device->mail = device->box;
     return status;
 }
 
@@ -165,7 +175,7 @@ static frugal_status claim_device(frugal *f, uint32_t d) {
 static frugal_status map_all_counts(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (!(device->counts = map_part(f->region_file, f->parts[d].counts)))
+        if (!(device->counts = map_own(f->region_file, f->parts[d].counts, PROT_READ)))
             return fail_memory("mapping what devices count", count_bytes(f));
         device->by_table = (table_hits *)(void *)(device->counts + 1);
     }
@@ -227,7 +237,7 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
 static frugal_status read_tables(frugal *f) {
     const region_header *r = f->region;
     uint32_t n = r->desc.n_tables;
-    shared_table *tables = map_part(f->region_file, r->tables);
+    shared_table *tables = map_own(f->region_file, r->tables, PROT_READ);
     if (!tables) return fail_memory("table settings", r->tables.bytes);
     frugal_table *list = calloc(n, sizeof *list);
     for (uint32_t t = 0; list && t < n; t++) list[t] = tables[t].table, list[t].optimizer = &tables[t].optimizer;
@@ -250,11 +260,12 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
     f->p2f_bytes = r->p2f_bytes, f->table_bytes = r->table.bytes, f->state_bytes = r->state.bytes;
     f->batch_bytes = r->batch_bytes, f->block_bytes = r->block_bytes, f->block_stride = r->block_stride;
     f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
-    f->p2f = map_part(f->region_file, r->p2f);
-    f->parts = map_part(f->region_file, r->devices), f->mail = map_part(f->region_file, r->mail);
-    f->table_memory = map_part(r->table_is_file ? files->files[2] : f->region_file, r->table);
-    if (r->state.bytes) f->state_memory = map_part(f->region_file, r->state);
-    if (!f->p2f || !f->parts || !f->mail || !f->table_memory || (r->state.bytes && !f->state_memory))
+    f->p2f = map_own(f->region_file, r->p2f, PROT_READ);
+    f->parts = map_own(f->region_file, r->devices, PROT_READ);
+    f->fixed = map_own(f->region_file, r->fixed, BOTH);
+    f->table_memory = map_own(r->table_is_file ? files->files[2] : f->region_file, r->table, BOTH);
+    if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, BOTH);
+    if (!f->p2f || !f->parts || !f->fixed || !f->table_memory || (r->state.bytes && !f->state_memory))
         return fail_memory("mapping the instance", f->p2f_bytes + f->table_bytes + f->state_bytes);
     f->store.weights = f->table_memory;
     if (f->store.state_floats)
@@ -270,11 +281,11 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     if (files.n > 0) f->region_file = files.files[0];
     if (files.n > 2) c->table_file = files.files[2];
     if (files.n > 1) {
-        c->event_memory = status == FRUGAL_OK ? map_part(files.files[1], event_part) : NULL;
+        c->event_memory = status == FRUGAL_OK ? map_own(files.files[1], event_part, BOTH) : NULL;
         close(files.files[1]);
     }
     if (status != FRUGAL_OK) return status;
-    f->region = map_part(f->region_file, (memory_part){0, sizeof *f->region});
+    f->region = map_own(f->region_file, (memory_part){0, sizeof *f->region}, PROT_READ);
     if (!f->region || !c->event_memory) return fail_memory("mapping what processes share", sizeof *f->region);
     f->event = c->event_memory;
     f->desc = f->region->desc;
@@ -307,6 +318,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
         return fail_memory("the instance", sizeof *f);
     }
     *out = f;
+    f->process = (uint32_t)getpid();
     f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
     f->event = &f->own_event;
     open_locks(f);

@@ -158,7 +158,8 @@ static size_t lay_batches(const frugal *f, host_device *device) {
 /* The devices as this process sees them, without the memory that processes share. */
 static frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
-    if (!(f->gates = frugal_allocate(f, SMALL_PAGE, SMALL_PAGE))) return fail_memory("the gates' word", SMALL_PAGE);
+    if (!(f->gates = frugal_allocate(f, page_unit(), page_unit())))
+        return fail_memory("the gates' word", page_unit());
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -190,13 +191,15 @@ static frugal_status open_own(frugal *f, host_device *device) {
 /* Makes the lists of the region: where the memory of each device is, and the mailboxes. */
 static frugal_status open_mail(frugal *f) {
     if (!f->region) return FRUGAL_OK;
-    size_t bytes = f->desc.devices * sizeof *f->parts, mails = f->desc.devices * sizeof *f->mail;
-    f->parts = allocate_shared(f, bytes, SMALL_PAGE, &f->region->devices);
-    f->mail = allocate_shared(f, mails, SMALL_PAGE, &f->region->mail);
-    if (!f->parts || !f->mail) return fail_memory("what processes share", bytes + mails);
+    size_t bytes = f->desc.devices * sizeof *f->parts;
+    f->parts = allocate_shared(f, bytes, page_unit(), &f->region->devices);
+    f->fixed = allocate_shared(f, sizeof *f->fixed, CACHE_LINE, &f->region->fixed);
+    if (!f->parts || !f->fixed) return fail_memory("what processes share", bytes + sizeof *f->fixed);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t inbox = inbox_bytes(f);
-        reset_mail(&f->mail[d], f->desc.first_step);
+        mailbox *box = allocate_shared(f, sizeof *box, CACHE_LINE, &f->parts[d].mail);
+        if (!(f->devices[d].box = box)) return fail_memory("a device's mailbox", sizeof *box);
+        reset_mail(box, f->desc.first_step);
         if (!reserve_part(f, inbox, &f->parts[d].inbox)) return fail_memory("batches on their way", inbox);
     }
     return FRUGAL_OK;
@@ -213,10 +216,10 @@ static frugal_status open_devices(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         device_parts unused, *part = f->parts ? &f->parts[d] : &unused;
-        if (!(device->batch_memory = allocate_shared(f, f->batch_bytes, SMALL_PAGE, &part->batches)))
+        if (!(device->batch_memory = allocate_shared(f, f->batch_bytes, page_unit(), &part->batches)))
             return fail_memory("announced batches", f->batch_bytes);
         if ((status = open_own(f, device)) != FRUGAL_OK) return status;
-        if (!(device->blocks = allocate_shared(f, f->block_bytes, SMALL_PAGE, &part->blocks)))
+        if (!(device->blocks = allocate_shared(f, f->block_bytes, page_unit(), &part->blocks)))
             return fail_memory("staging", f->block_bytes);
         if (!(device->counts = allocate_shared(f, count_bytes(f), CACHE_LINE, &part->counts)))
             return fail_memory("hits by table", count_bytes(f));
@@ -242,7 +245,7 @@ static frugal_status open_p2f(frugal *f) {
                             .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
                             .zeroed = 1,
                             .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
-    f->p2f_bytes = frugal_p2f_footprint(&desc);
+    f->p2f_bytes = whole_pages(frugal_p2f_footprint(&desc));
     void *memory = f->p2f_bytes ? allocate_shared(f, f->p2f_bytes, FRUGAL_P2F_ALIGN, REGION_PART(f, p2f)) : NULL;
     if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
     frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
@@ -325,6 +328,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
+    f->process = (uint32_t)getpid();
     status = open_parts(f, desc);
     if (!f->opened) drop_table_file(f);
     return status;

@@ -16,7 +16,7 @@
 
 /* Is a device of another process in the middle of an update? A process that has ended is not. */
 static int is_posting(const frugal *f, uint32_t d) {
-    mailbox *mail = f->door ? &f->mail[d] : NULL;
+    mailbox *mail = f->door ? f->devices[d].box : NULL;
     /* [F36] acquire: what was written; pairs with itself */
     return mail && frugal_load_acquire(&mail->state) & MAIL_WRITING;
 }
@@ -25,18 +25,18 @@ static int is_posting(const frugal *f, uint32_t d) {
  * are read relaxed, here and in the next function, because the caller comes after them; what was taken is acquired with
  * the progress. */
 static int has_posted_update(const frugal *f) {
-    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) {
-        mailbox *mail = &f->mail[d];
-        if (frugal_load_relaxed(&mail->updated) > frugal_load_acquire(&mail->committed)) return 1; /* [F35] */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        mailbox *mail = f->devices[d].box;
+        if (mail && frugal_load_relaxed(&mail->updated) > frugal_load_acquire(&mail->committed)) return 1; /* [F35] */
     }
     return 0;
 }
 
 /* The same for announcements. */
 static int has_posted_batch(const frugal *f) {
-    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) {
-        mailbox *mail = &f->mail[d];
-        if (frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        mailbox *mail = f->devices[d].box;
+        if (mail && frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
     }
     return 0;
 }
@@ -51,10 +51,10 @@ static void tell_end(frugal *f, region_end end, const char *text) {
         copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
         frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
         /* [F36] release: a device that finds the bit finds `ended`; pairs with itself */
-        for (uint32_t d = 0; d < f->desc.devices; d++) frugal_add_release(&f->mail[d].state, MAIL_ENDED);
+        for (uint32_t d = 0; d < f->desc.devices; d++) frugal_add_release(&f->devices[d].box->state, MAIL_ENDED);
     }
     pthread_mutex_unlock(&f->end_lock);
-    for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->mail[d].bell);
+    for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->devices[d].box->bell);
 }
 
 /* In a process that has joined: the process that opened learns that the device is lost. */
@@ -138,7 +138,7 @@ static uint32_t device_ahead(frugal *f) {
         uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed: the caller comes after the update */
         for (uint64_t t = committed; t < updated && device->in_place; t++)
             if (device->brings[t % FRUGAL_P2F_SLOTS]) return d;
-        mailbox *mail = f->door ? &f->mail[d] : NULL; /* posted, and not taken */
+        mailbox *mail = f->door ? device->box : NULL; /* posted, and not taken */
         if (mail && frugal_load_relaxed(&mail->updated) > updated && device->in_place && mail->brings) return d;
     }
     return f->desc.devices;

@@ -42,8 +42,9 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
         force_gates(f);
     }
     pthread_mutex_unlock(&f->poll_lock);
-    /* Also wakes threads of other processes, which only look again. No mail: joining has failed. */
-    for (uint32_t d = 0; f->mail && d < f->desc.devices; d++) event_rouse(&f->mail[d].bell);
+    /* Also wakes threads of other processes, which only look again. No devices: joining has failed. */
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
+        if (f->devices[d].mail) event_rouse(&f->devices[d].mail->bell);
 }
 
 /* Has training ended elsewhere? Then it has ended here. */

@@ -22,17 +22,33 @@ static int make_memory_file(const char *name) {
 #endif
 }
 
-/* Maps a part of a file, large parts as memory.c does. Returns NULL if it cannot be mapped. */
-static void *map_part(int file, memory_part part) {
-    size_t whole = whole_pages((size_t)part.bytes), unit = is_mapped((size_t)part.bytes) ? HUGE_PAGE : SMALL_PAGE;
-    void *room = map_aligned(whole, unit, PROT_NONE);
+/* Maps a part of a file, large parts as memory.c does. A part need not begin with a page. `protection`: PROT_READ for
+ * what this process only reads, so that a stray write ends it and leaves the others alone. Returns NULL if it cannot be
+ * mapped. */
+static void *map_part(int file, memory_part part, int protection) {
+    size_t before = (size_t)(part.at % page_unit()), whole = whole_pages(before + (size_t)part.bytes);
+    size_t unit = is_large((size_t)part.bytes) ? HUGE_PAGE : page_unit();
+    unsigned char *room = map_aligned(whole, unit, PROT_NONE);
     if (!room) return NULL;
-    void *memory = mmap(room, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, (off_t)part.at);
+    void *memory = mmap(room, whole, protection, MAP_SHARED | MAP_FIXED, file, (off_t)(part.at - before));
     if (memory == MAP_FAILED) {
         munmap(room, whole);
         return NULL;
     }
-    if (unit == HUGE_PAGE) ask_for_huge_pages(memory, whole);
+    if (is_large((size_t)part.bytes)) ask_for_huge_pages(room, whole);
+    return room + before;
+}
+
+static void unmap_part(void *memory, uint64_t bytes) {
+    size_t before = (uintptr_t)memory % page_unit();
+    if (memory) munmap((unsigned char *)memory - before, whole_pages(before + (size_t)bytes));
+}
+
+/* Maps a part of an instance, which forked children do not have. */
+static void *map_own(int file, memory_part part, int protection) {
+    unsigned char *memory = map_part(file, part, protection);
+    size_t before = (uintptr_t)memory % page_unit();
+    if (memory) keep_from_children(memory - before, whole_pages(before + (size_t)part.bytes));
     return memory;
 }
 
@@ -40,7 +56,7 @@ static void *map_part(int file, memory_part part) {
  * Returns NULL if it cannot be mapped. */
 static void *map_private(int file, size_t bytes) {
     size_t whole = whole_pages(bytes);
-    void *room = map_aligned(whole, is_mapped(bytes) ? HUGE_PAGE : SMALL_PAGE, PROT_NONE);
+    void *room = map_aligned(whole, is_large(bytes) ? HUGE_PAGE : page_unit(), PROT_NONE);
     if (!room) return NULL;
     void *memory = mmap(room, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0);
     if (memory != MAP_FAILED) return memory;
@@ -54,11 +70,7 @@ static void make_present(const void *memory, size_t bytes) {
     if (!madvise((void *)(uintptr_t)memory, bytes, MADV_POPULATE_READ)) return;
 #endif
     const volatile unsigned char *at = memory; /* an older system */
-    for (size_t i = 0; i < bytes; i += SMALL_PAGE) (void)at[i];
-}
-
-static void unmap_part(void *memory, uint64_t bytes) {
-    if (memory) munmap(memory, whole_pages((size_t)bytes));
+    for (size_t i = 0; i < bytes; i += (size_t)sysconf(_SC_PAGESIZE)) (void)at[i];
 }
 
 /* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
@@ -69,7 +81,7 @@ static size_t make_huge(int file, memory_part part, void *memory) {
     size_t at = 0;
 #if defined(__linux__)
     enum { COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers lack */
-    while (at + HUGE_PAGE <= part.bytes && !reserve_pages(file, part.at + at, SMALL_PAGE) &&
+    while (at + HUGE_PAGE <= part.bytes && !reserve_pages(file, part.at + at, (size_t)sysconf(_SC_PAGESIZE)) &&
            !madvise((unsigned char *)memory + at, HUGE_PAGE, COLLAPSE))
         at += HUGE_PAGE;
 #else
@@ -82,7 +94,7 @@ static size_t make_huge(int file, memory_part part, void *memory) {
  * Returns 0 if there is not enough memory. */
 static int make_resident(int file, memory_part part, void *memory) {
     size_t whole = whole_pages((size_t)part.bytes),
-           huge = is_mapped((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
+           huge = is_large((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
     for (size_t at = huge; at < whole; at += HUGE_PAGE) /* in pieces, so that signals do not hinder it for ever */
         if (reserve_pages(file, part.at + at, LEAST(HUGE_PAGE, whole - at))) return 0;
     return 1;
@@ -90,7 +102,7 @@ static int make_resident(int file, memory_part part, void *memory) {
 
 /* Reserves room in the region, which no process has mapped yet. Returns 0 if there is none. */
 static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
-    uint64_t unit = is_mapped((size_t)bytes) ? HUGE_PAGE : SMALL_PAGE;
+    uint64_t unit = is_large((size_t)bytes) ? HUGE_PAGE : page_unit();
     memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
     if (bytes > SIZE_MAX / 4 || set_file_size(f->region_file, made.at + whole_pages((size_t)bytes))) return 0;
     f->region_used = made.at + whole_pages((size_t)bytes), *part = made;
@@ -101,9 +113,9 @@ static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
  * processes that join; it is not used without a region. */
 static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
     if (f->region_file < 0) return frugal_allocate(f, bytes, alignment);
-    void *memory = reserve_part(f, bytes, part) ? map_part(f->region_file, *part) : NULL;
+    void *memory = reserve_part(f, bytes, part) ? map_own(f->region_file, *part, PROT_READ | PROT_WRITE) : NULL;
     if (!memory || make_resident(f->region_file, *part, memory)) return memory;
-    munmap(memory, whole_pages(bytes));
+    unmap_part(memory, bytes);
     return NULL;
 }
 
@@ -128,7 +140,7 @@ static frugal_status open_region(frugal *f) {
                            "open: no file for the memory that processes share: %s; raise the limit of open files "
                            "(`ulimit -n`)",
                            strerror(errno));
-    f->region = allocate_shared(f, sizeof *f->region, SMALL_PAGE, &part);
+    f->region = allocate_shared(f, sizeof *f->region, CACHE_LINE, &part);
     return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
 }
 
@@ -147,7 +159,7 @@ static int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_sett
     memcpy(&bits[1], &scale, sizeof scale);
     uint64_t wanted = (uint64_t)bits[0] << 32 | bits[1], found = 0;
     /* relaxed: only the word itself is communicated; a spurious failure leaves 0 */
-    while (!frugal_cas_relaxed(&f->region->fixed[step % FRUGAL_P2F_SLOTS], &found, wanted))
+    while (!frugal_cas_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], &found, wanted))
         if (found != 0) break;
     if (found == 0 || found == wanted) return 1;
     bits[0] = (uint32_t)(found >> 32), bits[1] = (uint32_t)found;

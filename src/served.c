@@ -133,13 +133,13 @@ static frugal_status map_served(served *v, const served *before) {
     if (v->file < 0 && (before || errno != ENOSYS))
         return fail_system("make the memory that versions share", errno, v->f->desc.saved[0]);
     if (v->file < 0)
-        v->map = allocate_memory(&(frugal_desc){0}, v->bytes, SMALL_PAGE); /* a system without such files */
+        v->map = allocate_memory(&(frugal_desc){0}, v->bytes, CACHE_LINE); /* a system without such files */
     else if (before)
         v->map = map_private(v->file, v->bytes);
     else if ((error = set_file_size(v->file, v->bytes)))
         return fail_system("make the memory that versions share", error, v->f->desc.saved[0]);
     else
-        v->map = map_part(v->file, whole);
+        v->map = map_part(v->file, whole, PROT_READ | PROT_WRITE);
     int has_memory = v->map && (v->file < 0 || before || make_resident(v->file, whole, v->map));
     if (!has_memory) return fail_memory("the table", v->bytes);
     s->weights = v->map;
@@ -207,7 +207,7 @@ static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved
             "closed it, before it was drained; serve a save, or restore it from one: %s",
             h->process, (const char *)h->host, name);
     if (bytes != h->file_bytes || h->n_tables == 0 || h->n_tables > SAVED_MOST_TABLES || h->dim == 0 ||
-        h->weights_stride < h->dim || h->rows == 0 || h->rows > FRUGAL_MAX_ROWS || h->weights_at % SMALL_PAGE ||
+        h->weights_stride < h->dim || h->rows == 0 || h->rows > FRUGAL_MAX_ROWS || h->weights_at % TABLE_PAGE ||
         h->weights_at < TABLE_PAGE + list_bytes || h->weights_at > bytes ||
         h->weights_stride > (bytes - h->weights_at) / sizeof(float) / h->rows)
         return frugal_fail(FRUGAL_ERR_FILE,
@@ -297,7 +297,7 @@ static frugal_status open_served(const frugal_served *from, uint32_t threads, co
 
 /* Bytes of memory that this version, when it was made, shared with no other one, and with no other process. */
 static uint64_t own_bytes(const served *v) {
-    uint64_t bytes = 0, page_end = 0;
+    uint64_t bytes = 0, page_end = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
     const frugal *f = v->f;
     if (!f->changed) return v->chain.id ? v->bytes : 0;
     if (!v->is_private) return v->bytes;
@@ -307,10 +307,10 @@ static uint64_t own_bytes(const served *v) {
             continue;
         }
         if (!(frugal_load_relaxed(&f->changed[row / 64]) >> row % 64 & 1)) continue;
-        uint64_t from = row * f->store.weights_stride * sizeof(float) / SMALL_PAGE;
-        uint64_t end = ((row * f->store.weights_stride + f->store.dim) * sizeof(float) - 1) / SMALL_PAGE + 1;
+        uint64_t from = row * f->store.weights_stride * sizeof(float) / page;
+        uint64_t end = ((row * f->store.weights_stride + f->store.dim) * sizeof(float) - 1) / page + 1;
         if (from < page_end) from = page_end;
-        if (end > from) bytes += (end - from) * SMALL_PAGE, page_end = end;
+        if (end > from) bytes += (end - from) * page, page_end = end;
     }
     return bytes;
 }

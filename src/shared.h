@@ -2,13 +2,15 @@
  * where it has room. It begins with the header below. Offsets take the place of pointers.
  *
  * Private, like host.h. The memory is made in region.c. What each side writes: post.c (a process that has joined),
- * remote.c (the process that opened). docs/processes.md says why it is made so.
+ * remote.c (the process that opened). docs/processes.md says why it is made so. A process that has joined maps
+ * read-only what it only reads: the header, the state machine, the batches, the lists, the counts of other devices. It
+ * maps no mailbox except those of its own devices.
  */
 #ifndef FRUGAL_SHARED_H
 #define FRUGAL_SHARED_H
 
 #define REGION_MAGIC  UINT64_C(0x4e4f494745524646)
-#define REGION_LAYOUT 1u /* raised with every change of a struct in this file */
+#define REGION_LAYOUT 2u /* raised with every change of a struct in this file */
 
 typedef struct memory_part { /* of the region's file; bytes 0: there is none */
     uint64_t at, bytes;
@@ -22,7 +24,7 @@ typedef struct device_counts {
 } device_counts;
 
 typedef struct device_parts {
-    memory_part batches, blocks, counts, inbox; /* counts: device_counts, then table_hits[n_tables] */
+    memory_part batches, blocks, counts, inbox, mail; /* counts: device_counts, then table_hits[n_tables] */
 } device_parts;
 
 /* An announced batch on its way to the process that opened: the head of an entry of the inbox, which has L + 1
@@ -81,15 +83,16 @@ typedef struct region_header { /* constant once others can join, except `ended` 
     frugal_store store;
     uint64_t state_behind; /* floats from weights to state, if `table` has both */
     uint64_t p2f_bytes, batch_bytes, block_bytes, block_stride;
-    memory_part tables, devices, mail, p2f, table, state, worth; /* shared_table[], device_parts[], mailbox[] */
-    uint32_t table_is_file;                                      /* `table` is a part of the table's file */
-    FRUGAL_ATOMIC(uint32_t) ended;                               /* region_end; written once */
-    uint32_t lost;                                               /* device + 1, if `ended` is END_LOST */
+    memory_part tables, devices, fixed, p2f, table, state, worth; /* shared_table[], device_parts[], fixed_settings */
+    uint32_t table_is_file;                                       /* `table` is a part of the table's file */
+    FRUGAL_ATOMIC(uint32_t) ended;                                /* region_end; written once */
+    uint32_t lost;                                                /* device + 1, if `ended` is END_LOST */
     char ended_text[256];
-    /* By step mod 64: learning rate and scale that the first update has fixed; 0: none has. Cleared when the step is
-     * closed. */
-    FRUGAL_ATOMIC(uint64_t) fixed[FRUGAL_P2F_SLOTS];
 } region_header;
+
+/* By step mod 64: learning rate and scale that the first update has fixed, in any process; 0: none has. Cleared when
+ * the step is closed. */
+typedef FRUGAL_ATOMIC(uint64_t) fixed_settings[FRUGAL_P2F_SLOTS];
 
 typedef struct shared_table { /* a frugal_table, and its optimizer's settings */
     frugal_table table;

@@ -4,7 +4,7 @@
 void frugal_get_stats(frugal *f, frugal_stats *out) {
     if (!out) return;
     memset(out, 0, sizeof *out);
-    if (!f || !f->opened) return;
+    if (!is_usable(f)) return;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     out->steps = now.closed - f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all of them: statistics order nothing */

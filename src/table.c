@@ -15,10 +15,15 @@ static uint64_t aligned_floats(uint32_t floats) {
     return floats % 32 == 0 ? floats : (floats + 7) / 8 * 8;
 }
 
+/* Rounds up to pages of a table's file, which do not depend on the system. */
+static uint64_t table_pages(uint64_t bytes) {
+    return (bytes + TABLE_PAGE - 1) / TABLE_PAGE * TABLE_PAGE;
+}
+
 /* Maps the table from a file, where it lies behind header and list as it would lie in memory. */
 static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     const frugal_store *s = &f->store;
-    uint64_t behind_list = TABLE_PAGE + whole_pages(f->desc.n_tables * sizeof(saved_table));
+    uint64_t behind_list = TABLE_PAGE + table_pages(f->desc.n_tables * sizeof(saved_table));
     table_header wanted = {.version = TABLE_VERSION,
                            .kind = TABLE_KIND,
                            .rows = s->rows,
@@ -30,7 +35,7 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
                            .state_stride = s->state_stride,
                            .weights_at = behind_list,
                            .state_at = s->state_floats ? behind_list + state_at : 0,
-                           .file_bytes = behind_list + whole_pages(bytes)};
+                           .file_bytes = behind_list + table_pages(bytes)};
     memcpy(wanted.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
     frugal_status status = open_table_file(f, &wanted, bytes);
     if (status == FRUGAL_OK) f->table_memory = (unsigned char *)f->file->map + behind_list;
@@ -46,11 +51,11 @@ static frugal_status place_table(frugal *f, int element_wise) {
     s->state_stride = element_wise ? s->weights_stride : s->state_floats;
     uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
     uint64_t tail = element_wise || !f->desc.file ? 0 : s->rows * s->state_floats * sizeof(float);
-    f->table_bytes = whole_pages((size_t)(bytes + tail));
+    f->table_bytes = f->desc.file ? table_pages(bytes + tail) : whole_pages((size_t)(bytes + tail));
     if (f->desc.file) {
         frugal_status status = map_table(f, bytes + tail, element_wise ? behind * sizeof(float) : bytes);
         if (status != FRUGAL_OK) return status;
-    } else if (!(f->table_memory = allocate_shared(f, f->table_bytes, SMALL_PAGE, REGION_PART(f, table))))
+    } else if (!(f->table_memory = allocate_shared(f, f->table_bytes, page_unit(), REGION_PART(f, table))))
         return fail_memory("the table", f->table_bytes);
     s->weights = f->table_memory;
     if (element_wise)
@@ -73,7 +78,7 @@ static frugal_status open_table(frugal *f) {
     }
     if (s->state_floats > 0 && !s->state) { /* the caller gave weights alone, or the state is row-wise, in memory */
         f->state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
-        f->state_memory = allocate_shared(f, f->state_bytes, SMALL_PAGE, REGION_PART(f, state));
+        f->state_memory = allocate_shared(f, f->state_bytes, page_unit(), REGION_PART(f, state));
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }

@@ -16,6 +16,7 @@ struct table_file {
     new_file made; /* a new one, until it has its name */
     int file;      /* descriptor with the lock; -1: none */
     int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
+    own_file of_file, of_empty; /* no forked child keeps these descriptors, which have the locks */
     int kept;      /* the file existed before */
     int torn;      /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
     /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
@@ -321,11 +322,14 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
     } else
         status = check_kept_file(f, wanted, &now, old);
     if (status != FRUGAL_OK) return status;
+    list_file(&t->of_file, t->file);
+    if (t->empty >= 0) list_file(&t->of_empty, t->empty);
     t->map = mmap(NULL, (size_t)wanted->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
     if (t->map == MAP_FAILED) {
         t->map = NULL;
         return fail_system("map the table's file", errno, t->name.path);
     }
+    keep_from_children(t->map, (size_t)wanted->file_bytes);
 #if defined(MADV_RANDOM)
     madvise(t->map, (size_t)wanted->file_bytes, MADV_RANDOM); /* may fail: no reading ahead around a row */
 #endif
@@ -442,8 +446,8 @@ static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
-    if (t->file >= 0) close(t->file);
-    if (t->empty >= 0) close(t->empty); /* a different file from the one above */
+    close_listed(&t->of_file, &t->file);
+    close_listed(&t->of_empty, &t->empty);
     pthread_mutex_destroy(&t->lock);
     frugal_free(f, t, sizeof *t);
     return status;

@@ -11,7 +11,7 @@
 #define EVENT_SHARES 1
 #endif
 
-static const memory_part event_part = {0, SMALL_PAGE}; /* of the file of a workers' event */
+static const memory_part event_part = {0, sizeof(host_event)}; /* of the file of a workers' event */
 
 typedef struct worker { /* one thread's; private */
     frugal_workers *workers;
@@ -144,6 +144,7 @@ static void *worker_main(void *argument) {
 /* Takes a seat for the instance, which is not served before open_seat. */
 static frugal_status take_seat(frugal *f, frugal_workers *w) {
     uint32_t i = 0, most = f->desc.shared_workers ? FRUGAL_MAX_INSTANCES : 1;
+    if (!is_this_process(w->process)) return fail_forked(w->process, "open with shared_workers");
     pthread_mutex_lock(&w->lock);
     while (i < most && w->seats[i].taken) i++;
     if (i < most) {
@@ -192,7 +193,8 @@ static void open_worker_event(frugal_workers *w, int shares) {
     w->event_file = shares ? make_memory_file("frugal event") : -1;
     if (w->event_file < 0) return;
     void *memory = NULL;
-    if (!set_file_size(w->event_file, SMALL_PAGE)) memory = map_part(w->event_file, event_part);
+    if (!set_file_size(w->event_file, page_unit()))
+        memory = map_own(w->event_file, event_part, PROT_READ | PROT_WRITE);
     if (memory) {
         w->event = memory;
     } else {
@@ -227,7 +229,7 @@ static frugal_status start_workers(const frugal_desc *memory, uint32_t n, int sh
         release_memory(memory, threads, bytes);
         return fail_memory("worker threads", bytes + sizeof *w);
     }
-    w->n = n, w->threads = threads;
+    w->n = n, w->threads = threads, w->process = (uint32_t)getpid();
     open_worker_event(w, shares);
     pthread_mutex_init(&w->lock, NULL);
     int error = 0;
@@ -254,7 +256,7 @@ frugal_status frugal_workers_open(uint32_t n, frugal_workers **out) {
 }
 
 frugal_status frugal_workers_close(frugal_workers *w) {
-    if (!w) return FRUGAL_OK;
+    if (!w || !is_this_process(w->process)) return FRUGAL_OK; /* as frugal_close */
     pthread_mutex_lock(&w->lock);
     uint32_t instances = w->instances;
     pthread_mutex_unlock(&w->lock);

@@ -133,7 +133,7 @@ static frugal_status open_counts(frugal *f) {
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->worth)
-        f->worth = f->joined ? map_part(f->region_file, f->region->worth)
+        f->worth = f->joined ? map_own(f->region_file, f->region->worth, PROT_READ)
                              : allocate_shared(f, f->store.rows, CACHE_LINE, REGION_PART(f, worth));
     if (f->worth)
         frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */

@@ -34,7 +34,7 @@ static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     memcpy(j, f, sizeof *j);
     j->door = NULL, j->serve = NULL, j->workers = NULL;
     j->desc.workers = 0;
-    j->gates = explore_alloc(SMALL_PAGE, SMALL_PAGE);
+    j->gates = explore_alloc(64, 64);
     j->tables = explore_alloc(f->desc.n_tables * sizeof *j->tables, 64);
     memcpy(j->tables, f->tables, f->desc.n_tables * sizeof *j->tables);
     j->store.n_groups = 0;
@@ -50,17 +50,18 @@ static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
 static void join_within(const frugal_cpu_desc *cache) {
     frugal *f = w.f;
     host_device *device = &f->devices[JOINED];
-    f->region = explore_alloc(sizeof *f->region, SMALL_PAGE);
-    f->mail = explore_alloc(DEVICES * sizeof *f->mail, 64);
+    f->region = explore_alloc(sizeof *f->region, 64);
+    f->fixed = explore_alloc(sizeof *f->fixed, 64);
+    for (uint32_t d = 0; d < DEVICES; d++) f->devices[d].box = explore_alloc(sizeof(mailbox), 64);
     f->door = explore_alloc(sizeof *f->door, 64);
     f->door->f = f, f->door->listening = f->door->wake = -1;
     f->serve = serve_posts;
-    reset_mail(&f->mail[JOINED], f->desc.first_step);
+    reset_mail(device->box, f->desc.first_step);
     device->inbox = explore_alloc(inbox_bytes(f), 64);
     w.joined = make_handle(f, cache);
     host_device *own = &w.joined->devices[JOINED];
     remote *r = explore_alloc(sizeof *r, 64);
-    r->f = f, r->d = JOINED, r->mail = own->mail = &f->mail[JOINED];
+    r->f = f, r->d = JOINED, r->mail = own->mail = own->box;
     r->member = explore_alloc(sizeof *r->member, 64);
     r->in_place = own->in_place;
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);

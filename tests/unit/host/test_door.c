@@ -670,8 +670,8 @@ static void test_calls_for_others(void **state) {
         if (d != 1) assert_int_equal(0, send_message(r->member->socket, &m, NULL));
     }
     assert_int_equal(FRUGAL_OK, frugal_preload(opener, 1, &keys));
-    assert_int_equal(0, frugal_load_relaxed(&opener->mail[0].replies));
-    assert_int_equal(1, frugal_load_relaxed(&opener->mail[1].replies));
+    assert_int_equal(0, frugal_load_relaxed(&opener->devices[0].box->replies));
+    assert_int_equal(1, frugal_load_relaxed(&opener->devices[1].box->replies));
     leave(), end();
 }
 

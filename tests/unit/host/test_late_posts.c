@@ -70,7 +70,7 @@ static void test_late(void **state) {
     if (how == ENDS) {
         assert_int_equal(child, waitpid(child, &status, 0));
     } else {
-        while (!frugal_load_acquire(&f->mail[1].broken)) usleep(1000);
+        while (!frugal_load_acquire(&f->devices[1].box->broken)) usleep(1000);
         frugal_add_release(&f->holds_posts, (uint32_t)-1);
         event_notify(f->event);
     }

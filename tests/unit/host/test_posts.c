@@ -233,7 +233,7 @@ static int post_damage(void) {
     posted_batch *post = posted_at(f, 1, 0);
     post->n = n[which], post->read_only = 0;
     memcpy(post->sorted, sorted[which], sizeof sorted[which]);
-    frugal_store_release(&f->mail[1].announced, 1);
+    frugal_store_release(&f->devices[1].box->announced, 1);
     event_notify(f->event);
     await(there); /* training has ended */
     for (int again = 0; again < 2; again++)
@@ -249,7 +249,7 @@ static void test_damaged_batches(void **state) {
         assert_fails(FRUGAL_ERR_LOST, look_up(f, 0, 0), "device 1 was lost: FRUGAL_ERR_PROCESS",
                      "the batch of device 1 at step 0 is damaged");
         assert_int_equal(0, has_post(the_other(f))); /* nothing more is taken from it */
-        assert_int_equal(0, frugal_load_relaxed(&f->mail[1].taken));
+        assert_int_equal(0, frugal_load_relaxed(&f->devices[1].box->taken));
         assert_int_equal(FRUGAL_OK, frugal_drain(f));
         tell(there);
         end_other();
@@ -260,7 +260,7 @@ static void test_damaged_batches(void **state) {
 /* An update with a learning rate that is no number. */
 static int post_no_rate(void) {
     frugal *f = join();
-    mailbox *mail = &f->mail[1];
+    mailbox *mail = f->devices[1].box;
     EXPECT(announce(f, 1, 0, 1) == FRUGAL_OK);
     EXPECT(look_up(f, 1, 0) == FRUGAL_OK);
     await(there);
@@ -293,7 +293,7 @@ static void test_refused_update(void **state) {
 static int post_no_step(void) {
     frugal *f = join();
     EXPECT(frugal_finish(f, 1) == FRUGAL_OK);
-    frugal_store_release(&f->mail[1].wanted, 1);
+    frugal_store_release(&f->devices[1].box->wanted, 1);
     event_notify(f->event);
     await(there);
     frugal_close(f);
@@ -304,7 +304,7 @@ static void test_refused_gate(void **state) {
     (void)state;
     frugal *f = open_world(post_no_step, FRUGAL_ALONE_STAGED, 1, NULL);
     assert_fails(FRUGAL_ERR_LOST, look_up(f, 0, 0), "device 1 was lost", "its data has ended before step 0");
-    assert_int_equal(0, frugal_load_relaxed(&f->mail[1].opened));
+    assert_int_equal(0, frugal_load_relaxed(&f->devices[1].box->opened));
     tell(there);
     end_other();
     close_world(f);
@@ -378,7 +378,7 @@ static void await_sleeper(mailbox *mail) {
 
 static int wait_in_all_calls(void) {
     frugal *f = join();
-    mailbox *mail = &f->mail[1];
+    mailbox *mail = f->devices[1].box;
     const post_wait later = {ready_later, 1, 3, "test"};
     uint64_t key = 1;
     const frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
@@ -435,7 +435,7 @@ static void test_waits(void **state) {
     assert_int_equal(FRUGAL_OK, announce(f, 0, 0, 0));
     tell(there);
     await(here);
-    await_sleeper(&f->mail[1]);
+    await_sleeper(f->devices[1].box);
     assert_int_equal(FRUGAL_OK, look_up(f, 0, 0));
     assert_int_equal(FRUGAL_OK, update(f, 0, 0));
     assert_int_equal(FRUGAL_OK, announce(f, 0, 1, 0));
@@ -489,7 +489,7 @@ static void test_writing_at_a_loss(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &weights, &stride));
     await(here);
     assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1)); /* what was posted since is not taken, and no refusal */
-    assert_true(frugal_load_relaxed(&f->mail[1].committed) == 0 && frugal_load_relaxed(&f->mail[1].failed) == 0);
+    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 && frugal_load_relaxed(&f->devices[1].box->failed) == 0);
     tell(there);
     end_other();
     close_world(f);
@@ -600,7 +600,7 @@ static void test_not_taken(void **state) {
     assert_true(weights_of(f, 1)[0] == (which == IN_PLACE ? -1 : 0));
     release_posts(f);
     assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1)); /* does not take the update either */
-    assert_true(frugal_load_relaxed(&f->mail[1].committed) == 0 && frugal_load_relaxed(&f->mail[1].failed) == 0);
+    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 && frugal_load_relaxed(&f->devices[1].box->failed) == 0);
     tell(there);
     end_other();
     close_world(f);

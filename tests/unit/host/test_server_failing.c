@@ -182,7 +182,7 @@ static void test_forged_headers(void **state) {
         if (i == 6) h.rows = UINT64_C(1) << 40, h.weights_stride = h.dim;
         if (i == 7) h.weights_at += 4;
         if (i == 8) h.weights_at = TABLE_PAGE;
-        if (i == 9) h.weights_at = (h.file_bytes / SMALL_PAGE + 1) * SMALL_PAGE;
+        if (i == 9) h.weights_at = (h.file_bytes / TABLE_PAGE + 1) * TABLE_PAGE;
         if (i == 10) h.weights_stride = UINT64_MAX / sizeof(float);
         if (i == 11) h.rows = h.file_bytes;
         forge(path, h, list);
