@@ -70,33 +70,34 @@ const uint64_t *frugal_gates(const frugal *f) {
 
 /* The memory of a matrix of the caller, from its first float to its last. */
 static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
-    return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float))};
+    return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float)), 0};
 }
 
 frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
-    const frugal_memory none = {NULL, 0};
+    const frugal_memory none = {NULL, 0, 0};
+    int staged = f && f->joined && f->desc.alone == FRUGAL_ALONE_STAGED, joined = f && f->joined;
     int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
     if (!is_usable(f) || (of_device && d >= f->desc.devices)) return none;
     const frugal_store *s = &f->store;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
-        if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes};
+        if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes, staged};
         return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim);
     case FRUGAL_MEMORY_STATE:
-        if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes};
+        if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes, staged};
         return f->desc.state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
     case FRUGAL_MEMORY_BLOCKS:
-        return (frugal_memory){f->devices[d].blocks, f->block_bytes};
+        return (frugal_memory){f->devices[d].blocks, f->block_bytes, 0};
     case FRUGAL_MEMORY_BATCHES:
-        return (frugal_memory){f->devices[d].batch_memory, f->batch_bytes};
+        return (frugal_memory){f->devices[d].batch_memory, f->batch_bytes, joined};
     case FRUGAL_MEMORY_ALONE: {
         size_t bytes;
         void *start = frugal_p2f_alone_memory(f->p2f, &bytes);
-        return (frugal_memory){start, bytes};
+        return (frugal_memory){start, bytes, joined};
     }
     case FRUGAL_MEMORY_GATES:
     default:
-        return (frugal_memory){f->gates, page_unit()};
+        return (frugal_memory){f->gates, page_unit(), 0};
     }
 }
 

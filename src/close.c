@@ -22,7 +22,7 @@ frugal_status frugal_close(frugal *f) {
     if (f->joined)
         leave_instance(f);
     else
-        close_door(f);
+        status = close_door(f);
     end_doorman(f);
     if (f->workers && f->desc.shared_workers)
         give_back_seat(f);
@@ -40,9 +40,11 @@ frugal_status frugal_close(frugal *f) {
     }
     free_door(f);
     free_controller(f);
-    if (f->file)
-        status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
-    else
+    if (f->file) {
+        int is_clean = status == FRUGAL_OK && f->opened && is_drained(f);
+        frugal_status of_file = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, is_clean);
+        if (status == FRUGAL_OK) status = of_file;
+    } else
         free_shared(f, f->table_memory, f->table_bytes);
     close_all_saved(f);
     close_clocks(f);

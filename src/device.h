@@ -301,7 +301,8 @@ typedef enum {
 } frugal_memory_kind;
 typedef struct frugal_memory {
     void *start;
-    size_t bytes; /* 0: there is none, or no such device, or no open instance */
+    size_t bytes;  /* 0: there is none, or no such device, or no open instance */
+    int read_only; /* 1: this process has joined, and has mapped it so; its devices do not write there */
 } frugal_memory;
 /* Memory that a device must reach, and may pin or map. The instance's own memory has whole pages. */
 FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);

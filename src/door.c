@@ -18,6 +18,8 @@ struct door {
     own_file of_listening; /* a forked child that kept it would keep the name */
     pthread_t doorman;
     int started;
+    pthread_mutex_t opening; /* held by the thread that opens the instance, until it is open or has failed */
+    int is_opening;          /* 1: it is held */
     uint32_t n; /* members. Only the doorman uses this and the next field */
     member *members[MOST_MEMBERS];
 };
@@ -50,26 +52,6 @@ static void fail_answer(message *answer, frugal_status status) {
     copy_text(answer->text, sizeof answer->text, status == FRUGAL_OK ? "" : last_message);
 }
 
-static void say_hello(door *door, member *m, const message *hello) {
-    message answer = {.kind = MESSAGE_ANSWER, .number = hello->number};
-    file_list files = {0};
-    frugal_status status = FRUGAL_OK;
-    int error = 0;
-    if (hello->layout != REGION_LAYOUT || hello->version != FRUGAL_VERSION)
-        status = frugal_fail(
-            FRUGAL_ERR_PROCESS,
-            "this process has Frugal %u, layout %u, and the one that opened the instance %u, %u: use one version",
-            hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
-    else if ((error = welcome_files(door->f, &files)) != 0)
-        status =
-            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
-                        strerror(error));
-    fail_answer(&answer, status);
-    m->welcomed = status == FRUGAL_OK;
-    send_message(m->socket, &answer, &files);
-    if (files.n == 3) close(files.files[2]);
-}
-
 static frugal_status check_welcomed(const member *m) {
     return m->welcomed ? FRUGAL_OK : frugal_fail(FRUGAL_ERR_PROCESS, "process %u has not been welcomed", m->process);
 }
@@ -77,11 +59,20 @@ static frugal_status check_welcomed(const member *m) {
 /* In attach.c, which is included later, because it also asks the door of another process (join.c). */
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote);
 
+/* Has the process attached the device already, in the same way? Its first question may have been answered too late. */
+static int has_attached(const frugal *f, const member *m, const message *asked) {
+    const remote *r = asked->d < f->desc.devices ? remote_of(f, asked->d) : NULL;
+    int keeps = r && f->devices[asked->d].ops.write_back != NULL;
+    return r && r->member == m && r->in_place == ((asked->flags & ATTACH_IN_PLACE) != 0) &&
+           keeps == ((asked->flags & ATTACH_KEEPS) != 0) && frugal_p2f_announced(f->p2f, asked->d) == f->desc.first_step;
+}
+
 /* Attaches the device for the other process. */
 static frugal_status attach_remote(door *door, member *m, const message *asked) {
     frugal *f = door->f;
     uint32_t d = asked->d;
     frugal_status status = check_welcomed(m);
+    if (status == FRUGAL_OK && has_attached(f, m, asked)) return FRUGAL_OK;
     if (status == FRUGAL_OK) status = frugal_may_attach(f, d);
     if (status != FRUGAL_OK) return status;
     remote *r = calloc(1, sizeof *r);
@@ -145,9 +136,18 @@ static void spare(frugal *f, remote *r) {
     finish_device(f, r->d);
 }
 
-/* A process has left, or has ended. Called once for each, because its descriptors are not watched any more. */
-static void dismiss(door *door, member *m, int left) {
+typedef enum { MEMBER_LEFT, MEMBER_ENDED, MEMBER_DEAF, MEMBER_UNCLEAR } member_end;
+
+/* A process has left, or has ended, or is dismissed. Called once for each, because its descriptors are not watched any
+ * more. */
+static void dismiss(door *door, member *m, member_end how) {
+    static const char *const texts[] = {
+        [MEMBER_LEFT] = "has left before the end of its data",
+        [MEMBER_ENDED] = "has ended",
+        [MEMBER_DEAF] = "was dismissed, because it has not read hundreds of messages",
+        [MEMBER_UNCLEAR] = "was dismissed, because it has sent what is no message of this version"};
     frugal *f = door->f;
+    int left = how == MEMBER_LEFT;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r || r->member != m) continue;
@@ -155,6 +155,7 @@ static void dismiss(door *door, member *m, int left) {
         if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
     }
     frugal_store_release(&m->gone, 1); /* [F40] pairs with [F39] */
+    if (how != MEMBER_LEFT) shutdown(m->socket, SHUT_RDWR); /* if it is still there, it learns of this */
     event_rouse(f->event);             /* a thread may wait for an answer from it */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
@@ -162,9 +163,18 @@ static void dismiss(door *door, member *m, int left) {
         if (may_spare(f, r, left))
             spare(f, r);
         else
-            lose_remote(f, r, left ? "has left before the end of its data" : "has ended");
+            lose_remote(f, r, texts[how]);
     }
     event_rouse(f->event);
+}
+
+/* Has the process a device? */
+static int has_device(const door *door, const member *m) {
+    for (uint32_t d = 0; d < door->f->desc.devices; d++) {
+        const remote *r = remote_of(door->f, d);
+        if (r && r->member == m) return 1;
+    }
+    return 0;
 }
 
 /* Frees the places of processes that are gone and have had no device. */
@@ -172,12 +182,7 @@ static void forget_members(door *door) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < door->n; i++) {
         member *m = door->members[i];
-        int is_used = !frugal_load_relaxed(&m->gone); /* relaxed: only this thread sets it */
-        for (uint32_t d = 0; d < door->f->desc.devices; d++) {
-            const remote *r = remote_of(door->f, d);
-            is_used |= r && r->member == m;
-        }
-        if (is_used)
+        if (!frugal_load_relaxed(&m->gone) || has_device(door, m)) /* relaxed: only this thread sets it */
             door->members[kept++] = m;
         else
             free_member(m);
@@ -185,11 +190,41 @@ static void forget_members(door *door) {
     door->n = kept;
 }
 
+/* Sends an answer. A process that reads none is dismissed, so that it keeps nobody waiting; one that has ended is
+ * noticed. */
+static void answer_with(door *door, member *m, message *answer, const file_list *files) {
+    pthread_mutex_lock(&m->sending);
+    int error = send_message(m->socket, answer, files);
+    pthread_mutex_unlock(&m->sending);
+    if (error == EAGAIN && !frugal_load_relaxed(&m->gone)) dismiss(door, m, MEMBER_DEAF); /* relaxed: set here alone */
+}
+
+static void say_hello(door *door, member *m, const message *hello) {
+    message answer = {.kind = MESSAGE_ANSWER, .number = hello->number};
+    file_list files = {0};
+    frugal_status status = FRUGAL_OK;
+    int error = 0;
+    if (hello->layout != REGION_LAYOUT || hello->version != FRUGAL_VERSION)
+        status = frugal_fail(
+            FRUGAL_ERR_PROCESS,
+            "this process has Frugal %u, layout %u, and the one that opened the instance %u, %u: use one version",
+            hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
+    else if ((error = welcome_files(door->f, &files)) != 0)
+        status =
+            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
+                        strerror(error));
+    fail_answer(&answer, status);
+    m->welcomed = status == FRUGAL_OK;
+    answer_with(door, m, &answer, &files);
+    if (files.n == 3) close(files.files[2]);
+}
+
 static void answer_member(door *door, member *m) {
     message asked, answer = {.kind = MESSAGE_ANSWER};
     frugal_status status;
-    if (!receive_message(m->socket, &asked, NULL)) {
-        dismiss(door, m, 0);
+    int got = receive_message(m->socket, &asked, NULL);
+    if (got <= 0) {
+        dismiss(door, m, got == 0 ? MEMBER_ENDED : MEMBER_UNCLEAR);
         return;
     }
     answer.number = asked.number;
@@ -205,15 +240,42 @@ static void answer_member(door *door, member *m) {
         fail_answer(&answer, status == FRUGAL_OK ? frugal_begin_counting(door->f) : status);
         break;
     case MESSAGE_LEAVE:
-        dismiss(door, m, 1);
+        dismiss(door, m, MEMBER_LEFT);
         break;
     default:
-        dismiss(door, m, 0);
+        dismiss(door, m, MEMBER_UNCLEAR);
         return;
     }
-    pthread_mutex_lock(&m->sending);
-    send_message(m->socket, &answer, NULL); /* if it fails, the end of the process is noticed */
-    pthread_mutex_unlock(&m->sending);
+    answer_with(door, m, &answer, NULL);
+}
+
+/* Members without a device of the process. */
+static uint32_t idle_members_of(const door *door, uint32_t process) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < door->n; i++)
+        n += door->members[i]->process == process && !has_device(door, door->members[i]);
+    return n;
+}
+
+/* Places or descriptors are short: dismisses a member that has no device, the oldest one of the process that has most
+ * of them. So one process that connects without end takes only its own places. */
+static void make_room(door *door) {
+    message farewell = {.kind = MESSAGE_ANSWER, .status = FRUGAL_ERR_PROCESS}; /* number 0: the last one */
+    member *idlest = NULL;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < door->n; i++) {
+        member *m = door->members[i];
+        uint32_t n = has_device(door, m) ? 0 : idle_members_of(door, m->process);
+        if (n > most) most = n, idlest = m;
+    }
+    if (!idlest) return;
+    snprintf(farewell.text, sizeof farewell.text,
+             "dismissed, because others wanted to join, and this process had %u connections without a device; join "
+             "again, and attach a device",
+             most);
+    send_message(idlest->socket, &farewell, NULL); /* may fail: it reads nothing */
+    dismiss(door, idlest, MEMBER_LEFT);
+    forget_members(door);
 }
 
 /* A process knocks. It is admitted if its user is this one, or root. */
@@ -222,9 +284,11 @@ static void admit(door *door) {
     uid_t user = 0;
     int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
     if (socket < 0) {
-        pause_after_error(); /* no descriptor is free: the process goes on knocking */
+        if (errno == EMFILE || errno == ENFILE) make_room(door);
+        pause_after_error(); /* the process goes on knocking */
         return;
     }
+    if (door->n == MOST_MEMBERS) make_room(door);
     int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
     member *m = is_ours && door->n < MOST_MEMBERS ? calloc(1, sizeof *m) : NULL;
     if (!m) {
@@ -240,6 +304,8 @@ static void admit(door *door) {
 
 static void *doorman_main(void *argument) {
     door *door = argument;
+    pthread_mutex_lock(&door->opening);
+    pthread_mutex_unlock(&door->opening);
     for (;;) {
         struct pollfd watched[2 + 2 * MOST_MEMBERS] = {{door->listening, POLLIN, 0}, {door->wake, POLLIN, 0}};
         uint32_t members = door->n;
@@ -254,14 +320,14 @@ static void *doorman_main(void *argument) {
             continue;
         }
         if (watched[1].revents) return NULL;
-        if (watched[0].revents) admit(door);
         for (uint32_t i = 0; i < members; i++) { /* a member's last messages come before its end */
             if (watched[2 + 2 * i].revents)
                 answer_member(door, door->members[i]);
             else if (watched[3 + 2 * i].revents)
-                dismiss(door, door->members[i], 0);
+                dismiss(door, door->members[i], MEMBER_ENDED);
         }
         forget_members(door);
+        if (watched[0].revents) admit(door);
     }
 }
 
@@ -298,6 +364,23 @@ static frugal_status fail_door(const char *call, const char *what, int error, co
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, strerror(error));
 }
 
+/* The name is taken: by whom? */
+static frugal_status fail_name_taken(const char *name) {
+    pid_t process = 0;
+    uid_t user = 0;
+    if (!holder_of(name, &process, &user))
+        return frugal_fail(FRUGAL_ERR_PROCESS, "open: another process has the name %s: choose another name", name);
+    if (user != geteuid())
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "open: process %u of another user, %u, has the name %s: choose another name, or have that "
+                           "process ended",
+                           (unsigned)process, (unsigned)user, name);
+    return frugal_fail(FRUGAL_ERR_PROCESS,
+                       "open: another instance has the name %s, in process %u: join it, close it, or choose another "
+                       "name",
+                       name, (unsigned)process);
+}
+
 /* Makes the socket that has the name. */
 static frugal_status open_socket(door *door) {
     struct sockaddr_un address;
@@ -308,9 +391,7 @@ static frugal_status open_socket(door *door) {
     list_file(&door->of_listening, door->listening);
     if (bind(door->listening, (struct sockaddr *)&address, bytes)) {
         if (errno != EADDRINUSE) return fail_door("open", "the socket cannot get its address", errno, door->name);
-        return frugal_fail(FRUGAL_ERR_PROCESS,
-                           "open: another instance has the name %s: join it, close it, or choose another name",
-                           door->name);
+        return fail_name_taken(door->name);
     }
     if (listen(door->listening, 64)) return fail_door("open", "the socket cannot listen", errno, door->name);
     return FRUGAL_OK;
@@ -322,13 +403,14 @@ static frugal_status open_door(frugal *f) {
     door *door = calloc(1, sizeof *door);
     if (!door) return fail_memory("the door", sizeof *door);
     door->f = f, door->listening = door->wake = -1;
+    pthread_mutex_init(&door->opening, NULL);
     snprintf(door->name, sizeof door->name, "%s", f->desc.name);
     f->desc.name = door->name; /* the caller's may be freed */
     f->door = door, f->serve = serve_posts;
     return FRUGAL_OK;
 }
 
-/* Takes the name. From now on a process that joins waits for the doorman. */
+/* Takes the name, and starts the doorman, which lets nobody in yet: a process that joins waits. */
 static frugal_status open_name(frugal *f) {
     door *door = f->door;
     if (!door) return FRUGAL_OK;
@@ -337,13 +419,10 @@ static frugal_status open_name(frugal *f) {
                            "open: the event of the workers of %s is not in memory that processes can share",
                            door->name);
     frugal_status status = describe_region(f);
-    return status == FRUGAL_OK ? open_socket(door) : status;
-}
-
-/* Called when all else is open: other processes may join from now on. */
-static frugal_status open_to_others(frugal *f) {
-    door *door = f->door;
-    if (!door) return FRUGAL_OK;
+    if (status == FRUGAL_OK) status = open_socket(door);
+    if (status != FRUGAL_OK) return status;
+    pthread_mutex_lock(&door->opening);
+    door->is_opening = 1;
     int error = start_quiet_thread(&door->doorman, doorman_main, door);
     if (error)
         return frugal_fail(FRUGAL_ERR_WORKER, "the thread that lets other processes join cannot be started: %s",
@@ -352,17 +431,38 @@ static frugal_status open_to_others(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* Tells processes that have joined that this one closes the instance; they have stopped writing when this returns. The
- * doorman still notices processes that end instead. */
-static void close_door(frugal *f) {
+/* Called when all else is open, by the thread that has called open_name: other processes may join from now on. */
+static void open_to_others(frugal *f) {
     door *door = f->door;
-    if (!door) return; /* opened after mail and devices */
+    if (!door || !door->is_opening) return;
+    door->is_opening = 0;
+    pthread_mutex_unlock(&door->opening);
+}
+
+/* Tells processes that have joined that this one closes the instance; they have stopped writing when this returns OK.
+ * The doorman still notices processes that end instead. A process that goes on writing for stuck_seconds, because it is
+ * stopped or hangs, is given up: STUCK names it. It can only write to memory that it has mapped itself. */
+static frugal_status close_door(frugal *f) {
+    double began = clock_now(), limit = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds;
+    frugal_status status = FRUGAL_OK;
+    if (!f->door) return FRUGAL_OK; /* opened after mail and devices */
     tell_end(f, END_STOPPED, "");
     for (uint32_t d = 0; d < f->desc.devices; d++)
         while (is_posting(f, d)) {
             uint32_t seen = event_prepare(f->event);
-            if (is_posting(f, d)) event_sleep(f->event, seen, 1);
+            if (!is_posting(f, d)) continue;
+            if (clock_now() - began >= limit) {
+                const remote *r = remote_of(f, d);
+                status = frugal_fail(FRUGAL_ERR_STUCK,
+                                     "close: process %u, which has device %u, has been writing rows for %.3g s, so it "
+                                     "is stopped or hangs; the instance was closed without it%s; end that process",
+                                     r ? r->member->process : 0, d, limit,
+                                     f->file ? ", and the table in the file is torn" : "");
+                break;
+            }
+            event_sleep(f->event, seen, LEAST(limit, 1));
         }
+    return status;
 }
 
 /* No process joins any more. A worker that waits for a process gives up, because training has ended. */
@@ -370,7 +470,9 @@ static void end_doorman(frugal *f) {
     door *door = f->door;
     uint64_t one = 1;
     if (!door) return;
+    open_to_others(f); /* if opening has failed */
     if (door->started) {
+        door->started = 0;
         if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
         pthread_join(door->doorman, NULL);
     }
@@ -383,6 +485,7 @@ static void free_door(frugal *f) {
     door *door = f->door;
     if (!door) return;
     for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
+    pthread_mutex_destroy(&door->opening);
     free(door);
     f->door = NULL;
 }
@@ -396,12 +499,12 @@ static frugal_status open_name(frugal *f) {
     (void)f;
     return FRUGAL_OK;
 }
-static frugal_status open_to_others(frugal *f) {
+static void open_to_others(frugal *f) {
+    (void)f;
+}
+static frugal_status close_door(frugal *f) {
     (void)f;
     return FRUGAL_OK;
-}
-static void close_door(frugal *f) {
-    (void)f;
 }
 static void end_doorman(frugal *f) {
     (void)f;

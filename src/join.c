@@ -69,7 +69,7 @@ static void answer_call(frugal *f, const message *m) {
  * came before the end counts, even if the thread that asked has not seen it yet. */
 static void take_answer(controller *c, const message *m) {
     pthread_mutex_lock(&c->answer_lock);
-    if (m->number == 0) c->over = *m, c->is_over = 1;
+    if (m->number == 0 && !c->is_over) c->over = *m, c->is_over = 1; /* of several, the first says why */
     if (!c->has_answer && (m->number == 0 || m->number == c->asked)) c->answer = *m, c->has_answer = 1;
     pthread_cond_signal(&c->answered);
     pthread_mutex_unlock(&c->answer_lock);
@@ -79,8 +79,11 @@ static void take_answer(controller *c, const message *m) {
 static void lose_controller(frugal *f) {
     controller *c = f->joined;
     message none = {.status = FRUGAL_ERR_LOST};
-    char text[128];
+    char text[sizeof none.text];
     snprintf(text, sizeof text, "process %u, which opened the instance, has ended", c->process);
+    pthread_mutex_lock(&c->answer_lock);
+    if (c->is_over) copy_text(text, sizeof text, c->over.text); /* it has said why */
+    pthread_mutex_unlock(&c->answer_lock);
     learn_end(f); /* it may have said why before */
     if (!frugal_load_relaxed(&c->leaving)) end_joined(f, NOT_A_DEVICE, text);
     copy_text(none.text, sizeof none.text, text);
@@ -98,7 +101,7 @@ static void *attendant_main(void *argument) {
             continue;
         }
         if (watched[0].revents) {
-            if (!receive_message(c->socket, &m, NULL)) break;
+            if (receive_message(c->socket, &m, NULL) <= 0) break;
             if (m.kind == MESSAGE_CALL)
                 answer_call(f, &m);
             else
@@ -119,7 +122,7 @@ static frugal_status ask_controller(frugal *f, message *m) {
     double limit = f->desc.stuck_seconds < 0 ? FOREVER : LEAST(f->desc.stuck_seconds, FOREVER);
     struct timespec until;
     frugal_status status = FRUGAL_OK;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)limit + 1;
     pthread_mutex_lock(&c->lock);
     pthread_mutex_lock(&c->answer_lock);
@@ -191,7 +194,8 @@ static frugal_status join_counting(frugal *f) {
 
 /* >>joining */
 
-/* Connects to the process that has the name, and tries again for `seconds`. */
+/* Connects to the process that has the name, and tries again for `seconds`. The name may be there before the instance
+ * is open. */
 static frugal_status connect_to(controller *c, const char *name, double seconds) {
     struct sockaddr_un address;
     socklen_t bytes = name_address(name, &address);
@@ -199,6 +203,9 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
     for (;;) {
         c->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (c->socket < 0) return fail_door("join", "no socket", errno, name);
+        /* connect waits while too many others wait to be let in; 0 would be for ever */
+        struct timeval limit = {.tv_sec = (time_t)LEAST(seconds, FOREVER), .tv_usec = 100000};
+        setsockopt(c->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         if (!connect(c->socket, (struct sockaddr *)&address, bytes)) return FRUGAL_OK;
         int error = errno;
         close_file(&c->socket);
@@ -212,25 +219,48 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
     }
 }
 
-/* Says hello, and receives the descriptors. Waits at most a second longer than `seconds`. */
+/* Says hello, and receives the descriptors. Waits at most a second longer than `seconds`. AGAIN: no answer came. */
 static frugal_status greet(controller *c, double seconds, file_list *files) {
     message m = {.kind = MESSAGE_HELLO};
     struct timeval limit = {.tv_sec = (time_t)LEAST(seconds, FOREVER) + 1}, none = {.tv_sec = 0};
     pid_t process = 0;
     uid_t user = 0;
-    if (!peer_of(c->socket, &process, &user) || (user != geteuid() && user != 0))
-        return frugal_fail(FRUGAL_ERR_PROCESS, "join: a process of another user has the name");
+    if (!peer_of(c->socket, &process, &user))
+        return frugal_fail(FRUGAL_ERR_PROCESS, "join: the process that has the name, perhaps of another user, cannot be "
+                                               "told; choose another name");
+    if (user != geteuid() && user != 0)
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "join: process %u of another user, %u, has the name; have it ended, or choose another name",
+                           (unsigned)process, (unsigned)user);
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (send_message(c->socket, &m, NULL) || !receive_message(c->socket, &m, files))
-        return frugal_fail(FRUGAL_ERR_PROCESS,
-                           "join: process %u has not answered: it is ending, or has another version of Frugal",
-                           c->process);
+    if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0)
+        return FRUGAL_AGAIN;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
+}
+
+/* Finds the process that opened, and receives the descriptors. A process that has ended before it answers, for example
+ * because it could not open the instance, is forgotten: another one may have the name later. */
+static frugal_status reach(controller *c, const char *name, double seconds, file_list *files) {
+    double start = clock_now(), left = seconds;
+    for (;;) {
+        frugal_status status = connect_to(c, name, left);
+        if (status == FRUGAL_OK) status = greet(c, left, files);
+        if (status != FRUGAL_AGAIN) return status;
+        left = seconds - (clock_now() - start);
+        if (left <= 0)
+            return frugal_fail(FRUGAL_ERR_PROCESS,
+                               "join: process %u has not answered for %.3g s: it is still opening the instance, or is "
+                               "ending, or has another version of Frugal",
+                               c->process, seconds);
+        close_file(&c->socket);
+        close_file(&c->watch);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
 }
 
 /* Reads the settings of tables and optimizers from the region. */
@@ -263,8 +293,9 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
     f->p2f = map_own(f->region_file, r->p2f, PROT_READ);
     f->parts = map_own(f->region_file, r->devices, PROT_READ);
     f->fixed = map_own(f->region_file, r->fixed, BOTH);
-    f->table_memory = map_own(r->table_is_file ? files->files[2] : f->region_file, r->table, BOTH);
-    if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, BOTH);
+    int rows = f->desc.alone == FRUGAL_ALONE_STAGED ? PROT_READ : BOTH; /* staged rows are written by the opener alone */
+    f->table_memory = map_own(r->table_is_file ? files->files[2] : f->region_file, r->table, rows);
+    if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, rows);
     if (!f->p2f || !f->parts || !f->fixed || !f->table_memory || (r->state.bytes && !f->state_memory))
         return fail_memory("mapping the instance", f->p2f_bytes + f->table_bytes + f->state_bytes);
     f->store.weights = f->table_memory;
@@ -276,8 +307,7 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
 static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     controller *c = f->joined;
     file_list files = {0};
-    frugal_status status = connect_to(c, name, seconds);
-    if (status == FRUGAL_OK) status = greet(c, seconds, &files);
+    frugal_status status = reach(c, name, seconds, &files);
     if (files.n > 0) f->region_file = files.files[0];
     if (files.n > 2) c->table_file = files.files[2];
     if (files.n > 1) {
@@ -324,7 +354,11 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     open_locks(f);
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->answer_lock, NULL);
-    pthread_cond_init(&c->answered, NULL);
+    pthread_condattr_t steady; /* a wall clock may be set while a thread waits */
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->answered, &steady);
+    pthread_condattr_destroy(&steady);
     frugal_status status = join_parts(f, name, seconds);
     f->opened = status == FRUGAL_OK;
     return status;

@@ -301,15 +301,16 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = open_changed(f)) != FRUGAL_OK) return status;
     if ((status = open_devices(f)) != FRUGAL_OK) return status;
     if ((status = open_table(f)) != FRUGAL_OK) return status;
-    for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
     if ((status = open_door(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
-    if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = open_name(f)) != FRUGAL_OK) return status;
+    /* All else is there. Only now rows may change that existed before: those of a file, and those of the caller. */
+    fill_table(f);
+    if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
-    f->opened = 1; /* others may join before this returns */
-    if ((status = open_to_others(f)) != FRUGAL_OK) f->opened = 0;
-    return status;
+    f->opened = 1;
+    open_to_others(f);
+    return FRUGAL_OK;
 }
 
 static frugal_status fail_self_test(void) {
@@ -330,6 +331,9 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     *out = f;
     f->process = (uint32_t)getpid();
     status = open_parts(f, desc);
-    if (!f->opened) drop_table_file(f);
+    if (!f->opened) {
+        end_doorman(f); /* the name is free again */
+        drop_table_file(f);
+    }
     return status;
 }

@@ -10,11 +10,13 @@ static frugal_status fail_unsupported(const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
 }
 
-/* Makes an empty file in memory, without a name. -1: it cannot be made, and errno says why (ENOSYS: the system has no
- * such files). */
+/* Makes an empty file in memory, without a name. It only grows: a process that shares it cannot take memory away from
+ * the others. -1: it cannot be made, and errno says why (ENOSYS: the system has no such files). */
 static int make_memory_file(const char *name) {
 #if defined(__linux__)
-    return memfd_create(name, MFD_CLOEXEC);
+    int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file >= 0) fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL); /* may fail: it is only a guard */
+    return file;
 #else
     (void)name;
     errno = ENOSYS;

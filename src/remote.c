@@ -92,10 +92,11 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
         if (rows) memcpy(mail->call_rows, rows, n * sizeof *rows);
         m.number = ++r->calls;
         pthread_mutex_lock(&r->member->sending);
-        if (!is_gone(r)) send_message(r->member->socket, &m, NULL); /* if this fails, the process's end is noticed */
+        /* If this fails, the process ends, which is noticed, or it reads nothing, and the answer is missed below. */
+        if (!is_gone(r)) send_message(r->member->socket, &m, NULL);
         pthread_mutex_unlock(&r->member->sending);
         if (await_answer(r, m.number, is_recall, &status) && mail->reply != FRUGAL_OK)
-            status = frugal_fail((frugal_status)mail->reply, "%s", mail->reply_text);
+            status = frugal_fail((frugal_status)mail->reply, "%.*s", (int)sizeof mail->reply_text, mail->reply_text);
     }
     pthread_mutex_unlock(&r->calling);
     return status;

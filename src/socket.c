@@ -57,6 +57,25 @@ static socklen_t name_address(const char *name, struct sockaddr_un *address) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Finds which process is on the other side, and its user. *process is 0 if the process is not visible from here. */
+static int peer_of(int socket, pid_t *process, uid_t *user) {
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return 0;
+    *process = who.pid, *user = who.uid;
+    return 1;
+}
+
+/* Who has the name? Connects to find out, and sends nothing. Returns 0 if it cannot be told. */
+static int holder_of(const char *name, pid_t *process, uid_t *user) {
+    struct sockaddr_un address;
+    socklen_t bytes = name_address(name, &address);
+    int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int found = probe >= 0 && !connect(probe, (struct sockaddr *)&address, bytes) && peer_of(probe, process, user);
+    if (probe >= 0) close(probe);
+    return found;
+}
+
 /* The wait of a thread was interrupted, or the system is short of memory or descriptors. The thread tries again
  * later. */
 static void pause_after_error(void) {
@@ -72,8 +91,9 @@ static int is_to_be_repeated(int *attempts) {
     return 1;
 }
 
-/* Sends a message, and descriptors with it. Returns an errno. A message is sent whole, because the socket keeps the
- * bounds of messages. */
+/* Sends a message, and descriptors with it. Never waits for the other side. Returns an errno; EAGAIN: the other side
+ * has some hundred messages that it has not read. A message is sent whole, because the socket keeps the bounds of
+ * messages. */
 static int send_message(int socket, message *m, const file_list *files) {
     union {
         struct cmsghdr head;
@@ -90,13 +110,13 @@ static int send_message(int socket, message *m, const file_list *files) {
     }
     ssize_t sent;
     int attempts = 0;
-    do sent = sendmsg(socket, &head, MSG_NOSIGNAL);
+    do sent = sendmsg(socket, &head, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && is_to_be_repeated(&attempts));
     return sent < 0 ? errno : 0;
 }
 
-/* Receives a message. Returns 0 if the other side has closed the socket, or what came is no message. `files` NULL: no
- * descriptors are expected. */
+/* Receives a message. Returns 1; 0 if the other side has closed the socket; or -1 if what came is no message. `files`
+ * NULL: no descriptors are expected. */
 static int receive_message(int socket, message *m, file_list *files) {
     union {
         struct cmsghdr head;
@@ -114,16 +134,8 @@ static int receive_message(int socket, message *m, file_list *files) {
         files->n = (uint32_t)LEAST((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), MOST_FILES);
         memcpy(files->files, CMSG_DATA(c), files->n * sizeof(int));
     }
-    return got == (ssize_t)sizeof *m && m->magic == REGION_MAGIC;
-}
-
-/* Finds which process is on the other side, and its user. *process is 0 if the process is not visible from here. */
-static int peer_of(int socket, pid_t *process, uid_t *user) {
-    struct ucred who;
-    socklen_t bytes = sizeof who;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return 0;
-    *process = who.pid, *user = who.uid;
-    return 1;
+    if (got <= 0) return 0;
+    return got == (ssize_t)sizeof *m && m->magic == REGION_MAGIC ? 1 : -1;
 }
 
 /* A descriptor that becomes readable when the process ends; -1: the system has none, so only the socket is watched. */

@@ -79,21 +79,23 @@ static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const
 }
 
 /* Announces a batch that a device of another process has posted: AGAIN while the step is not legal. Its process has
- * checked the keys; this is checked again, because it is what memory here depends on. */
+ * checked the keys; this is checked again, because it is what memory here depends on: in a copy, which that process
+ * cannot change. */
 static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post) {
     frugal_status status = FRUGAL_OK;
     uint32_t n = post->n;
-    int is_sorted = n <= f->desc.max_keys;
+    int is_sorted = n <= f->desc.max_keys, read_only = post->read_only;
+    uint64_t *sorted = f->devices[d].sorted;
     if (!frugal_p2f_legal(f->p2f, step)) return FRUGAL_AGAIN;
-    for (uint32_t i = 0; is_sorted && i < n; i++) {
-        uint64_t at = post->sorted[i];
-        is_sorted = at >> 32 < f->store.rows && (uint32_t)at < n && (i == 0 || at > post->sorted[i - 1]);
-    }
+    if (is_sorted) memcpy(sorted, post->sorted, n * sizeof *sorted);
+    for (uint32_t i = 0; is_sorted && i < n; i++)
+        is_sorted =
+            sorted[i] >> 32 < f->store.rows && (uint32_t)sorted[i] < n && (i == 0 || sorted[i] > sorted[i - 1]);
     if (!is_sorted)
         return frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
                            (unsigned long long)step);
-    if (!post->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
-    return announce_sorted(f, d, step, post->sorted, n, post->read_only);
+    if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
+    return announce_sorted(f, d, step, sorted, n, read_only);
 }
 
 static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {

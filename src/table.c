@@ -65,6 +65,7 @@ static frugal_status place_table(frugal *f, int element_wise) {
     return FRUGAL_OK;
 }
 
+/* Makes or maps the memory of the table. No row is changed. */
 static frugal_status open_table(frugal *f) {
     frugal_store *s = &f->store;
     int element_wise = s->state_floats > 0 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD;
@@ -82,8 +83,12 @@ static frugal_status open_table(frugal *f) {
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }
-    if (f->desc.n_saved > 0) return FRUGAL_OK; /* the rows are read from saves */
-    int kept = f->file && f->file->kept;
-    init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
     return FRUGAL_OK;
+}
+
+/* Writes the first values of rows that no save and no file has. */
+static void fill_table(frugal *f) {
+    int kept = f->file && f->file->kept;
+    if (f->desc.n_saved == 0) init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
 }

@@ -11,6 +11,7 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 #endif
 #include <pthread.h>
 
@@ -70,8 +71,23 @@ static int is_on_disk(const frugal *f) {
     return 1;
 }
 
-/* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Other memory is not
- * registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for pages
+/* Memory that this process has mapped read-only is registered so, or, where the driver cannot, is made writable. */
+static cudaError_t register_memory(frugal_memory memory) {
+    const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+    cudaError_t error = cudaHostRegister(memory.start, memory.bytes,
+                                         memory.read_only ? flags | cudaHostRegisterReadOnly : flags);
+    if (error == cudaSuccess || error == cudaErrorHostMemoryAlreadyRegistered || !memory.read_only) return error;
+    cudaGetLastError(); /* taken back: it was only a question */
+#if defined(__linux__)
+    size_t before = (uintptr_t)memory.start % (size_t)sysconf(_SC_PAGESIZE);
+    if (!mprotect((unsigned char *)memory.start - before, memory.bytes + before, PROT_READ | PROT_WRITE))
+        error = cudaHostRegister(memory.start, memory.bytes, flags);
+#endif
+    return error;
+}
+
+/* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Memory that is not shared is
+ * not registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for pages
  * to read, would get the one page of zeros for pages that were never written, and would go on reading zeros when
  * workers have written them. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
@@ -82,7 +98,7 @@ static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     cudaError_t error =
         cudaPointerGetAttributes(&known, memory.start); /* asked first, because a failed attempt would leave an error */
     if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
-        error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+        error = register_memory(memory);
         pinned->ours = error == cudaSuccess;
         if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
     }

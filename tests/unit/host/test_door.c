@@ -214,7 +214,7 @@ static message message_of(message_kind kind, uint64_t number) {
 static message ask(int file, const message *m, file_list *files) {
     message answer;
     assert_int_equal(sizeof *m, send(file, m, sizeof *m, MSG_NOSIGNAL));
-    assert_true(receive_message(file, &answer, files));
+    assert_int_equal(1, receive_message(file, &answer, files));
     assert_true(answer.kind == MESSAGE_ANSWER && answer.number == m->number);
     return answer;
 }
@@ -284,24 +284,83 @@ static void test_strange_messages(void **state) {
     end();
 }
 
-/* As many processes as there may be: one more is turned away until another leaves. */
+static int knocks[MOST_MEMBERS];
+
+/* All places are taken: by connections that say nothing, or by such as are welcome and then do nothing. */
+static void crowd(int says_hello) {
+    message m = message_of(MESSAGE_HELLO, 1);
+    file_list files;
+    for (int i = 0; i < MOST_MEMBERS; i++) {
+        knocks[i] = knock();
+        if (!says_hello) continue;
+        assert_int_equal(FRUGAL_OK, ask(knocks[i], &m, &files).status);
+        for (uint32_t k = 0; k < files.n; k++) close(files.files[k]);
+    }
+}
+
+static void disperse(void) {
+    for (int i = 0; i < MOST_MEMBERS; i++) close(knocks[i]);
+}
+
+/* One process takes all places, and attaches nothing: its oldest connection makes room for one that does. */
 static void test_most_members(void **state) {
     (void)state;
-    static int files[MOST_MEMBERS];
-    message m = message_of(MESSAGE_HELLO, 1);
-    m.version++; /* so that no descriptors are sent */
-    begin();
-    for (int i = 0; i < MOST_MEMBERS; i++) {
-        files[i] = knock();
-        assert_int_equal(FRUGAL_ERR_PROCESS, ask(files[i], &m, NULL).status);
+    for (int says_hello = 0; says_hello < 2; says_hello++) {
+        message last;
+        begin();
+        crowd(says_hello);
+        join();
+        assert_int_equal(1, receive_message(knocks[0], &last, NULL));
+        assert_int_equal(FRUGAL_ERR_PROCESS, last.status);
+        assert_non_null(strstr(last.text, "254 connections without a device"));
+        attach(), train_step();
+        int more = knock(); /* takes the place of another one, and not that of a device */
+        disperse(), close(more);
+        leave(), end();
     }
-    expect_closed(knock());
-    assert_int_equal(FRUGAL_ERR_PROCESS, frugal_join(c.name, 0, &joiner));
-    frugal_close(joiner);
-    for (int i = 0; i < MOST_MEMBERS; i++) close(files[i]);
-    while (frugal_join(c.name, 0, &joiner) != FRUGAL_OK) frugal_close(joiner); /* until the doorman has noticed */
-    attach(), train_step(), leave();
+}
+
+/* Descriptors are short instead of places. */
+static void test_most_descriptors(void **state) {
+    (void)state;
+    begin();
+    for (int i = 0; i < 3; i++) knocks[i] = knock();
+    hinder(ACCEPT, 1, EMFILE);
+    join(), attach(), train_step();
+    assert_int_equal(0, atomic_load(&hindered[ACCEPT].n));
+    for (int i = 0; i < 3; i++) close(knocks[i]);
+    leave(), end();
+}
+
+/* What was dismissed is told why, and not that the other process has ended. */
+static void test_dismissed(void **state) {
+    (void)state;
+    begin();
+    join();
+    crowd(0);
+    while (!frugal_load_acquire(&joiner->lost)) usleep(1000);
+    assert_fails(FRUGAL_ERR_PROCESS, frugal_cpu_attach(joiner, 1, NULL), "dismissed", "join again");
+    leave(), disperse();
+    join_and_train();
     end();
+}
+
+/* A process sends for ever, and reads no answer: it is dismissed, and keeps nobody waiting. */
+static void test_deaf_member(void **state) {
+    (void)state;
+    static const message_kind kinds[] = {MESSAGE_HELLO, MESSAGE_COUNT, MESSAGE_ATTACH};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        begin();
+        int file = knock();
+        message m = message_of(kinds[i], 1);
+        m.d = 9; /* there is none */
+        while (send(file, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) {
+        }
+        assert_true(errno == EPIPE || errno == ECONNRESET);
+        join_and_train();
+        close(file);
+        end();
+    }
 }
 
 /* >>users */
@@ -343,6 +402,27 @@ static void test_users(void **state) {
     for (int side = 0; side < 2; side++) atomic_store(&peer_told[side], TRUTH);
 }
 
+/* Who has the name is told by the refusal of an instance that wants it, too. */
+static void test_taken_names(void **state) {
+    (void)state;
+    static const struct {
+        int told;
+        const char *text[2];
+    } all[] = {{TRUTH, {"another instance", "join it"}},
+               {OTHER_USER, {"another user, 4711", "choose another name"}},
+               {NOTHING, {"another process", "choose another name"}}};
+    begin();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        frugal *second;
+        atomic_store(&peer_told[1], all[i].told);
+        assert_fails(FRUGAL_ERR_PROCESS, frugal_open(&c.desc, &second), all[i].text[0], all[i].text[1]);
+        frugal_close(second);
+    }
+    atomic_store(&peer_told[1], TRUTH);
+    join_and_train();
+    end();
+}
+
 /* >>calls that fail, or are interrupted */
 
 /* The doorman and the attendant go on after whatever keeps them from waiting or accepting. */
@@ -364,19 +444,22 @@ static void test_waits_that_fail(void **state) {
 }
 
 /* A message is sent again after an interruption, and for a second if memory is short; any other error is the end.
- * Connecting is tried again as long as nobody may have taken the name yet. */
+ * Joining is tried again, within its time, as long as somebody else may take the name. */
 static void test_messages_that_fail(void **state) {
     (void)state;
     static const struct {
         int call, n, error, left; /* left: failures that are not met any more; -1: joining succeeds */
-    } all[] = {{SEND, 3, EINTR, -1},          {SEND, 2, ENOBUFS, -1},   {SEND, 2, ENOMEM, -1},
-               {SEND, 1000, ENOMEM, 899},     {SEND, 1, EPIPE, 0},      {RECEIVE, 2, EINTR, -1},
-               {RECEIVE, 1, ECONNRESET, 0},   {CONNECT, 2, EAGAIN, -1}, {CONNECT, 2, EINTR, -1},
-               {CONNECT, 2, ECONNREFUSED, -1}};
+        double seconds;
+    } all[] = {{SEND, 3, EINTR, -1, 30},      {SEND, 2, ENOBUFS, -1, 30},
+               {SEND, 2, ENOMEM, -1, 30},     {SEND, 1000, ENOMEM, 899, 0},
+               {SEND, 1, EPIPE, 0, 0},        {SEND, 1, EPIPE, -1, 30},
+               {RECEIVE, 2, EINTR, -1, 30},   {RECEIVE, 1, ECONNRESET, 0, 0},
+               {CONNECT, 2, EAGAIN, -1, 30},  {RECEIVE, 1, ECONNRESET, -1, 30},
+               {CONNECT, 2, EINTR, -1, 30},   {CONNECT, 2, ECONNREFUSED, -1, 30}};
     begin();
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         hinder(all[i].call, all[i].n, all[i].error);
-        frugal_status status = frugal_join(c.name, 30, &joiner);
+        frugal_status status = frugal_join(c.name, all[i].seconds, &joiner);
         assert_int_equal(all[i].left < 0 ? 0 : all[i].left, atomic_load(&hindered[all[i].call].n));
         hinder(all[i].call, 0, 0);
         assert_int_equal(all[i].left < 0 ? FRUGAL_OK : FRUGAL_ERR_PROCESS, status);
@@ -445,7 +528,7 @@ static void test_table_file_that_fails(void **state) {
 /* >>answers that do not come */
 
 /* Waits for an answer end some time: the process that opened does not get to it, because the test has a lock that it
- * needs. When it does, the answer is too late. */
+ * needs. When it does, the answer is too late, and the device is the process's at the next attempt. */
 static void test_late_answer(void **state) {
     (void)state;
     crew_init(&c, 7);
@@ -457,8 +540,9 @@ static void test_late_answer(void **state) {
     assert_fails(FRUGAL_ERR_STUCK, frugal_cpu_attach(joiner, 1, NULL), "which opened the instance", "0.01 s");
     assert_false(is_attached(joiner, 1));
     pthread_mutex_unlock(&opener->settings_lock);
-    assert_fails(FRUGAL_ERR_DEVICE, frugal_cpu_attach(joiner, 1, NULL), "device 1", "attached already");
-    assert_false(is_attached(joiner, 1));
+    frugal_cpu_desc cache = {.cache_rows = 0};
+    if (frugal_cpu_attach(joiner, 1, &cache) != FRUGAL_OK) fail_msg("once more: %s", frugal_message());
+    assert_true(is_attached(joiner, 1) && is_attached(opener, 1));
     leave(), end();
 }
 
@@ -487,7 +571,7 @@ static void *pretend(void *argument) {
     const impostor *i = argument;
     message m, answer = {.kind = MESSAGE_ANSWER, .status = i->status, .text = "as it is told"};
     file_list files = {i->files, {i->listening, i->listening}};
-    int file = accept(i->listening, NULL, NULL), came = receive_message(file, &m, NULL);
+    int file = accept(i->listening, NULL, NULL), came = receive_message(file, &m, NULL) == 1;
     answer.number = m.number;
     if (came) send_message(file, &answer, &files);
     recv(file, &answer, 1, 0); /* until it is closed there */
@@ -708,6 +792,29 @@ static void end_update(void) {
     end_writing(joiner, 1);
 }
 
+/* ... but not for ever: a process that is stopped meanwhile is named, and the table in its file is torn. */
+static void test_close_beside_a_stopped_process(void **state) {
+    (void)state;
+    char process[32];
+    snprintf(process, sizeof process, "process %u", (unsigned)getpid());
+    for (int in_file = 0; in_file < 2; in_file++) {
+        crew_init(&c, 7);
+        c.desc.stuck_seconds = 0.02;
+        if (in_file) c.desc.file = scratch_path("table");
+        open_crew();
+        join(), attach();
+        assert_int_equal(FRUGAL_OK, begin_writing(joiner, 1, "update"));
+        assert_fails(FRUGAL_ERR_STUCK, frugal_close(opener), process, in_file ? "is torn" : "device 1");
+        end_writing(joiner, 1);
+        leave();
+        if (!in_file) continue;
+        c.desc.name = NULL;
+        assert_fails(FRUGAL_ERR_FILE, frugal_open(&c.desc, &opener), "torn", "restore it from a save");
+        frugal_close(opener);
+    }
+    scratch_end();
+}
+
 static void test_close_during_an_update(void **state) {
     (void)state;
     begin();
@@ -738,6 +845,10 @@ int main(void) {
         cmocka_unit_test(test_other_version),
         cmocka_unit_test(test_strange_messages),
         cmocka_unit_test(test_most_members),
+        cmocka_unit_test(test_most_descriptors),
+        cmocka_unit_test(test_dismissed),
+        cmocka_unit_test(test_deaf_member),
+        cmocka_unit_test(test_taken_names),
         cmocka_unit_test(test_users),
         cmocka_unit_test(test_waits_that_fail),
         cmocka_unit_test(test_messages_that_fail),
@@ -752,6 +863,7 @@ int main(void) {
         cmocka_unit_test(test_calls_for_others),
         cmocka_unit_test(test_leaves_after_a_loss),
         cmocka_unit_test(test_close_during_an_update),
+        cmocka_unit_test(test_close_beside_a_stopped_process),
         cmocka_unit_test(test_impossible_part),
     };
     struct rlimit files; /* three for each process that has joined */
