@@ -102,7 +102,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
 }
 
 void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *ops) {
-    if (!f || !f->opened || !ops || d >= f->desc.devices || !is_attached(f, d)) return NULL;
+    if (!is_usable(f) || !ops || d >= f->desc.devices || !is_attached(f, d)) return NULL;
     return memcmp(&f->devices[d].ops, ops, sizeof *ops) == 0 ? f->devices[d].state : NULL;
 }
 

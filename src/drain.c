@@ -7,7 +7,7 @@ static int is_idle(frugal *f) { /* drained, and nothing announced */
 }
 
 void frugal_stop(frugal *f) {
-    if (!f) return;
+    if (!f || !is_this_process(f->process)) return; /* a signal may come to a forked child, too */
     if (f->joined) {
         end_joined(f, 0, "");
         return;

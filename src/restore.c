@@ -421,9 +421,10 @@ static frugal_status read_counts_block(const restore_job *job, rows_block *block
     if (status != FRUGAL_OK) return status;
     if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
         return fail_saved(job->r, at, "a block is damaged");
-    if (!job->apply || job->is_served) return FRUGAL_OK;
+    if (job->is_served) return FRUGAL_OK;
     if (job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
-    if ((status = open_counts(job->f)) != FRUGAL_OK) return status;
+    if ((status = open_counts(job->f)) != FRUGAL_OK) return status; /* also if rows are only checked: memory is had then */
+    if (!job->apply) return FRUGAL_OK;
     for (uint64_t i = 0; i < rows->n; i++) /* relaxed: run_parallel orders this with what follows */
         frugal_store_relaxed(&job->f->worth[rows->first + i], block->payload[i]);
     return FRUGAL_OK;
@@ -469,6 +470,7 @@ static frugal_status read_saves(frugal *f, uint32_t first, restore_job how) {
     job.buffer_bytes = (saved_most_bytes(row_bytes_of(f)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     job.buffers = frugal_allocate(f, threads_of(f) * job.buffer_bytes, CACHE_LINE);
     if (!job.buffers) return fail_memory("reading saves", threads_of(f) * job.buffer_bytes);
+    if (job.apply && !job.is_served) job.status = overwrite_table_file(f); /* after all else that may fail */
     pthread_mutex_init(&job.lock, NULL);
     for (uint32_t i = first; i < f->desc.n_saved && job.status == FRUGAL_OK; i++) {
         saved_reader *r = job.r = &f->saved[i];
@@ -479,7 +481,7 @@ static frugal_status read_saves(frugal *f, uint32_t first, restore_job how) {
     }
     pthread_mutex_destroy(&job.lock);
     frugal_free(f, job.buffers, threads_of(f) * job.buffer_bytes);
-    if (job.status != FRUGAL_OK) memcpy(last_message, job.message, sizeof job.message);
+    if (job.message[0]) memcpy(last_message, job.message, sizeof job.message);
     return job.status;
 }
 
@@ -604,8 +606,7 @@ static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
 /* Reads the rows into the table, which is open by now. */
 static frugal_status restore_table(frugal *f) {
     if (f->desc.n_saved == 0) return FRUGAL_OK;
-    frugal_status status = overwrite_table_file(f);
-    if (status == FRUGAL_OK) status = read_chain(f, 1);
+    frugal_status status = read_chain(f, 1);
     const saved_reader *last = &f->saved[f->desc.n_saved - 1];
     if (status == FRUGAL_OK)
         f->chain =

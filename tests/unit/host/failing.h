@@ -24,8 +24,9 @@ int failing_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, 
 
 static atomic_int blocks_until_failure = 0; /* the nth posix_memalign or anonymous mmap from now fails; 0: none */
 static atomic_int system_fails = 0;         /* a mask of these: the call fails */
-enum { PROCESSORS = 1, ALIGNED_MAPPING = 2 };
-enum { HUGE_PAGE = 2 << 20 };
+enum { PROCESSORS = 1, ALIGNED_MAPPING = 2, LARGE_PAGES = 4 };
+enum { HUGE_PAGE = 2 << 20, LARGE_PAGE = 1 << 16 };
+static atomic_int refused_pages; /* calls that a system with large pages refuses */
 
 static inline int block_fails(void) {
     return atomic_load(&blocks_until_failure) && atomic_fetch_sub(&blocks_until_failure, 1) == 1;
@@ -39,12 +40,51 @@ int failing_posix_memalign(void **memory, size_t alignment, size_t bytes) {
     return block_fails() ? ENOMEM : posix_memalign(memory, alignment, bytes);
 }
 
+/* With LARGE_PAGES, pages have 64 KiB where a program can tell: addresses and offsets must be multiples, and lengths are
+ * rounded up. */
+static inline int is_refused_page(const void *at, off_t offset) {
+    int is_refused = fails(LARGE_PAGES) && ((uintptr_t)at % LARGE_PAGE || offset % LARGE_PAGE);
+    if (is_refused) atomic_fetch_add(&refused_pages, 1), errno = EINVAL;
+    return is_refused;
+}
+static inline size_t page_bytes(size_t bytes) {
+    return fails(LARGE_PAGES) ? (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE : bytes;
+}
+int failing_munmap(void *at, size_t bytes);
+int failing_munmap(void *at, size_t bytes) {
+    return is_refused_page(at, 0) ? -1 : munmap(at, page_bytes(bytes));
+}
+int failing_madvise(void *at, size_t bytes, int advice);
+int failing_madvise(void *at, size_t bytes, int advice) {
+    return is_refused_page(at, 0) ? -1 : madvise(at, bytes, advice);
+}
+int failing_mprotect(void *at, size_t bytes, int protection);
+int failing_mprotect(void *at, size_t bytes, int protection) {
+    return is_refused_page(at, 0) ? -1 : mprotect(at, bytes, protection);
+}
+int failing_msync(void *at, size_t bytes, int flags);
+int failing_msync(void *at, size_t bytes, int flags) {
+    return is_refused_page(at, 0) ? -1 : msync(at, bytes, flags);
+}
+static inline void *map_large_pages(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    if (is_refused_page(at, offset)) return MAP_FAILED;
+    bytes = page_bytes(bytes);
+    if (flags & MAP_FIXED) return mmap(at, bytes, protection, flags, file, offset);
+    unsigned char *room = mmap(NULL, bytes + LARGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return MAP_FAILED;
+    size_t before = (LARGE_PAGE - (uintptr_t)room % LARGE_PAGE) % LARGE_PAGE;
+    if (before) munmap(room, before);
+    munmap(room + before + bytes, LARGE_PAGE - before);
+    return mmap(room + before, bytes, protection, flags | MAP_FIXED, file, offset);
+}
+
 void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
     if (file < 0 && block_fails()) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
+    if (fails(LARGE_PAGES)) return map_large_pages(at, bytes, protection, flags, file, offset);
     if (file >= 0 || !fails(ALIGNED_MAPPING)) return mmap(at, bytes, protection, flags, file, offset);
     unsigned char *memory = mmap(at, bytes + HUGE_PAGE, protection, flags, file, offset);
     if (memory == MAP_FAILED) return memory;

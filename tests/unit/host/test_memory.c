@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/case.h"
+#include "tests/scratch.h"
 #include "tests/unit/host/failing.h"
 #include "tests/unit/host/refused.h"
 
@@ -102,6 +103,72 @@ static void test_mapped_blocks(void **state) {
     frugal_close(f);
 }
 
+/* The number of mappings of this process. */
+static int mappings(void) {
+    FILE *in = fopen("/proc/self/maps", "r");
+    int n = 0;
+    if (!in) return 0;
+    for (int c; (c = getc(in)) != EOF;) n += c == '\n';
+    fclose(in);
+    return n;
+}
+
+/* Trains a step on each device, which this process attaches; device 1 through a handle that has joined. */
+static void train_on_large_pages(frugal *f, const char *name) {
+    frugal *handles[2] = {f, f};
+    uint64_t keys[4] = {0, 1, 59, 7};
+    float rows[4 * 5], grads[4 * 5] = {1};
+    const frugal_keys k = {.keys = keys, .n = 4};
+    if (name && frugal_join(name, 30, &handles[1]) != FRUGAL_OK) fail_msg("join: %s", frugal_message());
+    for (uint32_t d = 0; d < 2; d++)
+        if (frugal_cpu_attach(handles[d], d, &(frugal_cpu_desc){.cache_rows = 8}) != FRUGAL_OK)
+            fail_msg("attach: %s", frugal_message());
+    for (uint32_t d = 0; d < 2; d++)
+        assert_int_equal(FRUGAL_OK,
+                         frugal_announce(handles[d], d, 0, &(frugal_batch){.segments = &k, .n_segments = 1}));
+    for (uint32_t d = 0; d < 2; d++) {
+        assert_int_equal(FRUGAL_OK, frugal_lookup(handles[d], d, 0, rows));
+        assert_int_equal(FRUGAL_OK,
+                         frugal_update(handles[d], d, 0, &(frugal_gradients){.grads = grads, .lr = 0.5f}));
+    }
+    if (name) assert_int_equal(FRUGAL_OK, frugal_close(handles[1]));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, rows, NULL));
+    assert_true(rows[0] > -1.119f && rows[0] < -1.117f); /* -0.5 * 2 / sqrt(2 * 2 / 5) */
+}
+
+/* What a system with pages of 64 KiB refuses is never asked for, and nothing stays mapped. */
+static void test_large_pages(void **state) {
+    (void)state;
+    char name[32];
+    snprintf(name, sizeof name, "pages.%ld", (long)getpid());
+    atomic_store(&system_fails, LARGE_PAGES);
+    for (int round = 0, before = 0; round < 3; round++) { /* threads leave mappings of their own in the first */
+        if (round == 1) before = mappings();
+        for (int way = 0; way < 8; way++) {
+            frugal_table tables[2] = {{.rows = 60}, {.rows = way & 4 ? 300000 : 3}}; /* of small blocks, and of large */
+            const frugal_desc d = {.tables = tables,
+                                   .n_tables = 2,
+                                   .dim = 5,
+                                   .max_keys = 8,
+                                   .devices = 2,
+                                   .workers = 1,
+                                   .lookahead = 1,
+                                   .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD, .eps = 1e-30f},
+                                   .name = way & 1 ? name : NULL,
+                                   .file = way & 2 ? scratch_path("table") : NULL};
+            frugal *f;
+            if (frugal_open(&d, &f) != FRUGAL_OK) fail_msg("way %d: %s", way, frugal_message());
+            train_on_large_pages(f, d.name);
+            assert_int_equal(FRUGAL_OK, frugal_close(f));
+            scratch_end();
+        }
+        if (round > 0 && mappings() > before) fail_msg("%d mappings, and %d before", mappings(), before);
+    }
+    atomic_store(&system_fails, 0);
+    assert_int_equal(0, atomic_load(&refused_pages));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_failing),
@@ -109,6 +176,7 @@ int main(void) {
         cmocka_unit_test(test_impossible_blocks),
         CASE("test_mapped_blocks", test_mapped_blocks, 0),
         CASE("test_mapped_blocks, on a huge page by chance", test_mapped_blocks, 1),
+        cmocka_unit_test(test_large_pages),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/host/failing.h"
+#include "frugal_save.h"
+#include "tests/scratch.h"
 #include "tests/unit/host/refused.h"
 
 /* >>arguments and limits */
@@ -200,6 +202,106 @@ static void test_unknown_number_of_processors(void **state) {
     rig_finish(&r, 2);
 }
 
+/* >>what a refused open leaves */
+
+enum { KEPT_ROWS = 40, KEPT_DIM = 5 };
+
+typedef struct kept_world { /* rows that exist before an instance is opened on them */
+    frugal_table table;
+    frugal_desc desc;
+    const char *saved[1];
+    char name[32];
+    float matrix[KEPT_ROWS * KEPT_DIM];
+} kept_world;
+
+/* A save of rows from 1 to 2; then a clean file whose rows are 0 at step 0, or a matrix of the caller with rows of 7. */
+static void make_kept(kept_world *w, int in_file) {
+    frugal *f;
+    *w = (kept_world){.table = {.rows = KEPT_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = 1, .high = 2}};
+    snprintf(w->name, sizeof w->name, "kept.%ld", (long)getpid());
+    w->saved[0] = scratch_path("save");
+    unlink(w->saved[0]), unlink(scratch_path("table"));
+    w->desc = (frugal_desc){.tables = &w->table, .n_tables = 1, .dim = KEPT_DIM, .max_keys = 4, .init_threads = 1};
+    assert_int_equal(FRUGAL_OK, frugal_open(&w->desc, &f));
+    assert_int_equal(FRUGAL_OK, frugal_begin_counting(f)); /* the save has counts, too */
+    assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = w->saved[0]}));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    w->table = (frugal_table){.rows = KEPT_ROWS};
+    for (int i = 0; i < KEPT_ROWS * KEPT_DIM; i++) w->matrix[i] = 7;
+    if (!in_file) {
+        w->desc.weights = w->matrix;
+        return;
+    }
+    w->desc.file = scratch_path("table");
+    assert_int_equal(FRUGAL_OK, frugal_open(&w->desc, &f));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
+static void check_kept(const kept_world *w) {
+    frugal *f;
+    const float *view = w->matrix;
+    uint64_t stride = KEPT_DIM;
+    float wanted = w->desc.file ? 0 : 7;
+    frugal_desc d = w->desc;
+    d.saved = NULL, d.n_saved = 0, d.name = NULL, d.workers = 0;
+    if (d.file) {
+        if (frugal_open(&d, &f) != FRUGAL_OK) fail_msg("the file is not as it was: %s", frugal_message());
+        assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &view, &stride));
+    }
+    for (uint64_t r = 0; r < KEPT_ROWS; r++)
+        for (uint64_t k = 0; k < KEPT_DIM; k++)
+            if (view[r * stride + k] != wanted) fail_msg("row %u has changed", (unsigned)r);
+    if (d.file) assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
+/* Opens with the nth thread, or the nth block of memory, failing. Returns whether there were fewer. */
+static int open_kept(const kept_world *w, const frugal_desc *d, atomic_int *what, int nth) {
+    frugal *f;
+    atomic_store(what, nth);
+    frugal_status status = frugal_open(d, &f);
+    int failed = atomic_exchange(what, 0) == 0;
+    assert_int_equal(failed, status != FRUGAL_OK);
+    frugal_close(f);
+    if (failed) check_kept(w);
+    return !failed;
+}
+
+/* Whatever fails in an open that would change rows that exist, a save into them or their initializer, and in one that
+ * wants a name: rows, file and the caller's matrix are as they were. */
+static void test_refused_changes_nothing(void **state) {
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        kept_world w;
+        frugal *other;
+        make_kept(&w, way < 2);
+        frugal_desc d = w.desc;
+        if (way < 3)
+            d.saved = w.saved, d.n_saved = 1;
+        else
+            w.table.init = FRUGAL_INIT_UNIFORM, w.table.low = 3, w.table.high = 4;
+        d.workers = 1;
+        if (way < 2) d.name = w.name;
+        int threads = 1, blocks = 1;
+        while (!open_kept(&w, &d, &threads_until_failure, threads)) threads++;
+        assert_int_equal(d.name ? 3 : 2, threads); /* the worker, the doorman */
+        make_kept(&w, way < 2); /* opening has succeeded */
+        if (way == 3) w.table.init = FRUGAL_INIT_UNIFORM, w.table.low = 3, w.table.high = 4;
+        while (!open_kept(&w, &d, &blocks_until_failure, blocks)) blocks++;
+        assert_in_range(blocks, 8, 60); /* it did count */
+        if (!d.name) continue;
+        make_kept(&w, 1);
+        frugal_desc taken = w.desc;
+        taken.file = NULL, taken.name = w.name, taken.workers = 1;
+        assert_int_equal(FRUGAL_OK, frugal_open(&taken, &other));
+        frugal *f;
+        assert_fails(FRUGAL_ERR_PROCESS, frugal_open(&d, &f), w.name, "choose another name");
+        frugal_close(f);
+        check_kept(&w);
+        assert_int_equal(FRUGAL_OK, frugal_close(other));
+    }
+    scratch_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_arguments),
@@ -211,6 +313,7 @@ int main(void) {
         cmocka_unit_test(test_shared_workers_cannot_be_had),
         cmocka_unit_test(test_initializer_threads_failing),
         cmocka_unit_test(test_unknown_number_of_processors),
+        cmocka_unit_test(test_refused_changes_nothing),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
