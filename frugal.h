@@ -94,8 +94,12 @@
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
  *      caller's, and must outlive the instances. A matrix that the caller gives stays the caller's, and must outlive
  *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
- *      gradients on a GPU are the caller's again when its stream has passed the update. After frugal_open, forking is
- *      not allowed: the child would have the workers' locks but not the workers.
+ *      gradients on a GPU are the caller's again when its stream has passed the update.
+ *
+ *      A process may fork while it has instances. The child does not have them: their memory is left out of it
+ *      (MADV_DONTFORK; so an idle child costs no memory), a pointer into it is invalid there, every call returns
+ *      PROCESS, and frugal_close frees nothing and changes nothing. The caller's matrix and what the caller's allocator
+ *      gave are left alone. A child may open or join instances of its own, and read a served version (frugal_serve.h).
  *
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
  *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else
@@ -156,8 +160,9 @@
  *          batches   n (L + 1) K (17 + 1/8), and     settings  1856 a group: tables side by side whose optimizer
  *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
- *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
- *      rounding adds less than n (8192 + 768 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
+ *      Table, state, words, staging and batches fill whole pages of 64 KiB, so that a GPU may pin them on every system.
+ *      The rounding adds less than 2^18 + n (2^17 + 768 (L + 1) + 64 S). What a GPU needs of its own memory stands in
+ *      frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -258,13 +263,15 @@ typedef struct frugal_desc {
     const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
     uint32_t n_saved;              /* 0: none */
     uint32_t saved_part;           /* which of the instances that were saved together */
-    int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
+    int saved_settings_may_differ; /* optimizer settings and reduce, and the devices of MEAN, need not be the save's */
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
     const char *name;              /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
 } frugal_desc;
 /* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. On failure *out is
- * NULL or an object that frugal_close accepts. Any thread.
- * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
+ * NULL or an object that frugal_close accepts; a file, and the caller's matrix, are as they were, unless reading a save
+ * that was checked before fails in the end: then the file is torn. Any thread.
+ * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC, PROCESS (the name is taken; or the
+ * shared workers are of the process that this one was forked from). */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* Joins the instance that another process of this user has opened with the name, or will have opened within so many
  * `seconds`. *out is this process's own handle of it, to attach devices that no process has, and to train them:
@@ -374,9 +381,10 @@ FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
  * what has been flushed to a file or to the caller's matrix stays. No other call may be under way. NULL is accepted.
- * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. Errors:
- * FILE: the file's rows or header did not get to the disk. It is then torn or, if it
- * was only read, keeps its old step. */
+ * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. In a forked
+ * child: OK, and nothing is done. Errors: FILE: the file's rows or header did not get to the disk; it is then torn or,
+ * if it was only read, keeps its old step. STUCK: a process that has joined has been writing rows for stuck_seconds,
+ * so it is stopped or hangs; the message names it; a table in a file is torn. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */

@@ -15,7 +15,7 @@
  *   device.h      what the host store and a device know of each other; the step, its batch, the operations
  *   format.h      what saves and mapped tables consist of, byte by byte; for tools, too
  *   host.h        the instance: its structs, and the functions that reach into them
- *   forked.c      what a forked child must not have
+ *   forked.c      what a forked child must not have: this process's names and locks
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages

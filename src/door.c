@@ -20,7 +20,7 @@ struct door {
     int started;
     pthread_mutex_t opening; /* held by the thread that opens the instance, until it is open or has failed */
     int is_opening;          /* 1: it is held */
-    uint32_t n; /* members. Only the doorman uses this and the next field */
+    uint32_t n;              /* members. Only the doorman uses this and the next field */
     member *members[MOST_MEMBERS];
 };
 
@@ -64,7 +64,8 @@ static int has_attached(const frugal *f, const member *m, const message *asked) 
     const remote *r = asked->d < f->desc.devices ? remote_of(f, asked->d) : NULL;
     int keeps = r && f->devices[asked->d].ops.write_back != NULL;
     return r && r->member == m && r->in_place == ((asked->flags & ATTACH_IN_PLACE) != 0) &&
-           keeps == ((asked->flags & ATTACH_KEEPS) != 0) && frugal_p2f_announced(f->p2f, asked->d) == f->desc.first_step;
+           keeps == ((asked->flags & ATTACH_KEEPS) != 0) &&
+           frugal_p2f_announced(f->p2f, asked->d) == f->desc.first_step;
 }
 
 /* Attaches the device for the other process. */
@@ -141,11 +142,11 @@ typedef enum { MEMBER_LEFT, MEMBER_ENDED, MEMBER_DEAF, MEMBER_UNCLEAR } member_e
 /* A process has left, or has ended, or is dismissed. Called once for each, because its descriptors are not watched any
  * more. */
 static void dismiss(door *door, member *m, member_end how) {
-    static const char *const texts[] = {
-        [MEMBER_LEFT] = "has left before the end of its data",
-        [MEMBER_ENDED] = "has ended",
-        [MEMBER_DEAF] = "was dismissed, because it has not read hundreds of messages",
-        [MEMBER_UNCLEAR] = "was dismissed, because it has sent what is no message of this version"};
+    static const char *const texts[] = {[MEMBER_LEFT] = "has left before the end of its data",
+                                        [MEMBER_ENDED] = "has ended",
+                                        [MEMBER_DEAF] = "was dismissed, because it has not read hundreds of messages",
+                                        [MEMBER_UNCLEAR] =
+                                            "was dismissed, because it has sent what is no message of this version"};
     frugal *f = door->f;
     int left = how == MEMBER_LEFT;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -154,9 +155,9 @@ static void dismiss(door *door, member *m, member_end how) {
         uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process is gone */
         if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
     }
-    frugal_store_release(&m->gone, 1); /* [F40] pairs with [F39] */
+    frugal_store_release(&m->gone, 1);                      /* [F40] pairs with [F39] */
     if (how != MEMBER_LEFT) shutdown(m->socket, SHUT_RDWR); /* if it is still there, it learns of this */
-    event_rouse(f->event);             /* a thread may wait for an answer from it */
+    event_rouse(f->event);                                  /* a thread may wait for an answer from it */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r || r->member != m) continue;

@@ -41,7 +41,7 @@
 _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address space");
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
-#define CACHE_LINE  64u   /* bytes that processors move at a time */
+#define CACHE_LINE  64u /* bytes that processors move at a time */
 
 typedef struct host_event { /* changed only by event.c */
     FRUGAL_ATOMIC(uint32_t) word;

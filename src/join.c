@@ -226,8 +226,9 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
     pid_t process = 0;
     uid_t user = 0;
     if (!peer_of(c->socket, &process, &user))
-        return frugal_fail(FRUGAL_ERR_PROCESS, "join: the process that has the name, perhaps of another user, cannot be "
-                                               "told; choose another name");
+        return frugal_fail(FRUGAL_ERR_PROCESS,
+                           "join: the process that has the name, perhaps of another user, cannot be "
+                           "told; choose another name");
     if (user != geteuid() && user != 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
                            "join: process %u of another user, %u, has the name; have it ended, or choose another name",
@@ -235,8 +236,7 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0)
-        return FRUGAL_AGAIN;
+    if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0) return FRUGAL_AGAIN;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
@@ -293,7 +293,8 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
     f->p2f = map_own(f->region_file, r->p2f, PROT_READ);
     f->parts = map_own(f->region_file, r->devices, PROT_READ);
     f->fixed = map_own(f->region_file, r->fixed, BOTH);
-    int rows = f->desc.alone == FRUGAL_ALONE_STAGED ? PROT_READ : BOTH; /* staged rows are written by the opener alone */
+    int rows =
+        f->desc.alone == FRUGAL_ALONE_STAGED ? PROT_READ : BOTH; /* staged rows are written by the opener alone */
     f->table_memory = map_own(r->table_is_file ? files->files[2] : f->region_file, r->table, rows);
     if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, rows);
     if (!f->p2f || !f->parts || !f->fixed || !f->table_memory || (r->state.bytes && !f->state_memory))

@@ -158,8 +158,7 @@ static size_t lay_batches(const frugal *f, host_device *device) {
 /* The devices as this process sees them, without the memory that processes share. */
 static frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
-    if (!(f->gates = frugal_allocate(f, page_unit(), page_unit())))
-        return fail_memory("the gates' word", page_unit());
+    if (!(f->gates = frugal_allocate(f, page_unit(), page_unit()))) return fail_memory("the gates' word", page_unit());
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
     for (uint32_t d = 0; d < f->desc.devices; d++) {

@@ -423,7 +423,8 @@ static frugal_status read_counts_block(const restore_job *job, rows_block *block
         return fail_saved(job->r, at, "a block is damaged");
     if (job->is_served) return FRUGAL_OK;
     if (job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
-    if ((status = open_counts(job->f)) != FRUGAL_OK) return status; /* also if rows are only checked: memory is had then */
+    if ((status = open_counts(job->f)) != FRUGAL_OK)
+        return status; /* also if rows are only checked: memory is had then */
     if (!job->apply) return FRUGAL_OK;
     for (uint64_t i = 0; i < rows->n; i++) /* relaxed: run_parallel orders this with what follows */
         frugal_store_relaxed(&job->f->worth[rows->first + i], block->payload[i]);

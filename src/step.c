@@ -89,8 +89,7 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
     if (!frugal_p2f_legal(f->p2f, step)) return FRUGAL_AGAIN;
     if (is_sorted) memcpy(sorted, post->sorted, n * sizeof *sorted);
     for (uint32_t i = 0; is_sorted && i < n; i++)
-        is_sorted =
-            sorted[i] >> 32 < f->store.rows && (uint32_t)sorted[i] < n && (i == 0 || sorted[i] > sorted[i - 1]);
+        is_sorted = sorted[i] >> 32 < f->store.rows && (uint32_t)sorted[i] < n && (i == 0 || sorted[i] > sorted[i - 1]);
     if (!is_sorted)
         return frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
                            (unsigned long long)step);

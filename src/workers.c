@@ -193,8 +193,7 @@ static void open_worker_event(frugal_workers *w, int shares) {
     w->event_file = shares ? make_memory_file("frugal event") : -1;
     if (w->event_file < 0) return;
     void *memory = NULL;
-    if (!set_file_size(w->event_file, page_unit()))
-        memory = map_own(w->event_file, event_part, PROT_READ | PROT_WRITE);
+    if (!set_file_size(w->event_file, page_unit())) memory = map_own(w->event_file, event_part, PROT_READ | PROT_WRITE);
     if (memory) {
         w->event = memory;
     } else {

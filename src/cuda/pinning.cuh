@@ -74,8 +74,8 @@ static int is_on_disk(const frugal *f) {
 /* Memory that this process has mapped read-only is registered so, or, where the driver cannot, is made writable. */
 static cudaError_t register_memory(frugal_memory memory) {
     const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
-    cudaError_t error = cudaHostRegister(memory.start, memory.bytes,
-                                         memory.read_only ? flags | cudaHostRegisterReadOnly : flags);
+    cudaError_t error =
+        cudaHostRegister(memory.start, memory.bytes, memory.read_only ? flags | cudaHostRegisterReadOnly : flags);
     if (error == cudaSuccess || error == cudaErrorHostMemoryAlreadyRegistered || !memory.read_only) return error;
     cudaGetLastError(); /* taken back: it was only a question */
 #if defined(__linux__)
@@ -87,8 +87,8 @@ static cudaError_t register_memory(frugal_memory memory) {
 }
 
 /* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Memory that is not shared is
- * not registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for pages
- * to read, would get the one page of zeros for pages that were never written, and would go on reading zeros when
+ * not registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for
+ * pages to read, would get the one page of zeros for pages that were never written, and would go on reading zeros when
  * workers have written them. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     cudaPointerAttributes known;

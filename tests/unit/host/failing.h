@@ -40,8 +40,8 @@ int failing_posix_memalign(void **memory, size_t alignment, size_t bytes) {
     return block_fails() ? ENOMEM : posix_memalign(memory, alignment, bytes);
 }
 
-/* With LARGE_PAGES, pages have 64 KiB where a program can tell: addresses and offsets must be multiples, and lengths are
- * rounded up. */
+/* With LARGE_PAGES, pages have 64 KiB where a program can tell: addresses and offsets must be multiples, and lengths
+ * are rounded up. */
 static inline int is_refused_page(const void *at, off_t offset) {
     int is_refused = fails(LARGE_PAGES) && ((uintptr_t)at % LARGE_PAGE || offset % LARGE_PAGE);
     if (is_refused) atomic_fetch_add(&refused_pages, 1), errno = EINVAL;

@@ -240,7 +240,8 @@ static void test_calls_in_a_child(void **state) {
             desc.name = NULL;
             frugal_table table = {.rows = ROWS};
             desc.tables = &table, desc.n_tables = 1, desc.dim = DIM, desc.max_keys = KEYS;
-            expect_failure(FRUGAL_ERR_FILE, frugal_open(&desc, &second), "in use by process", desc.file, "open", __LINE__);
+            expect_failure(FRUGAL_ERR_FILE, frugal_open(&desc, &second), "in use by process", desc.file, "open",
+                           __LINE__);
             frugal_close(second);
         }
         train(f, 1, 20);
@@ -350,9 +351,12 @@ static void test_served_version(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_stays_here),     cmocka_unit_test(test_memory_is_not_doubled),
-        cmocka_unit_test(test_memory_of_the_caller),  cmocka_unit_test(test_calls_in_a_child),
-        cmocka_unit_test(test_children_of_two_processes), cmocka_unit_test(test_name_and_file_are_free),
+        cmocka_unit_test(test_memory_stays_here),
+        cmocka_unit_test(test_memory_is_not_doubled),
+        cmocka_unit_test(test_memory_of_the_caller),
+        cmocka_unit_test(test_calls_in_a_child),
+        cmocka_unit_test(test_children_of_two_processes),
+        cmocka_unit_test(test_name_and_file_are_free),
         cmocka_unit_test(test_served_version),
     };
     snprintf(name, sizeof name, "fork.%ld", (long)getpid());

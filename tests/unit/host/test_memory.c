@@ -128,8 +128,7 @@ static void train_on_large_pages(frugal *f, const char *name) {
                          frugal_announce(handles[d], d, 0, &(frugal_batch){.segments = &k, .n_segments = 1}));
     for (uint32_t d = 0; d < 2; d++) {
         assert_int_equal(FRUGAL_OK, frugal_lookup(handles[d], d, 0, rows));
-        assert_int_equal(FRUGAL_OK,
-                         frugal_update(handles[d], d, 0, &(frugal_gradients){.grads = grads, .lr = 0.5f}));
+        assert_int_equal(FRUGAL_OK, frugal_update(handles[d], d, 0, &(frugal_gradients){.grads = grads, .lr = 0.5f}));
     }
     if (name) assert_int_equal(FRUGAL_OK, frugal_close(handles[1]));
     assert_int_equal(FRUGAL_OK, frugal_drain(f));

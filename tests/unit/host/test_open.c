@@ -214,7 +214,7 @@ typedef struct kept_world { /* rows that exist before an instance is opened on t
     float matrix[KEPT_ROWS * KEPT_DIM];
 } kept_world;
 
-/* A save of rows from 1 to 2; then a clean file whose rows are 0 at step 0, or a matrix of the caller with rows of 7. */
+/* A save of rows from 1 to 2; then a clean file whose rows are 0 at step 0, or the caller's matrix with rows of 7. */
 static void make_kept(kept_world *w, int in_file) {
     frugal *f;
     *w = (kept_world){.table = {.rows = KEPT_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = 1, .high = 2}};
@@ -284,7 +284,7 @@ static void test_refused_changes_nothing(void **state) {
         int threads = 1, blocks = 1;
         while (!open_kept(&w, &d, &threads_until_failure, threads)) threads++;
         assert_int_equal(d.name ? 3 : 2, threads); /* the worker, the doorman */
-        make_kept(&w, way < 2); /* opening has succeeded */
+        make_kept(&w, way < 2);                    /* opening has succeeded */
         if (way == 3) w.table.init = FRUGAL_INIT_UNIFORM, w.table.low = 3, w.table.high = 4;
         while (!open_kept(&w, &d, &blocks_until_failure, blocks)) blocks++;
         assert_in_range(blocks, 8, 60); /* it did count */

@@ -489,7 +489,8 @@ static void test_writing_at_a_loss(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &weights, &stride));
     await(here);
     assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1)); /* what was posted since is not taken, and no refusal */
-    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 && frugal_load_relaxed(&f->devices[1].box->failed) == 0);
+    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 &&
+                frugal_load_relaxed(&f->devices[1].box->failed) == 0);
     tell(there);
     end_other();
     close_world(f);
@@ -600,7 +601,8 @@ static void test_not_taken(void **state) {
     assert_true(weights_of(f, 1)[0] == (which == IN_PLACE ? -1 : 0));
     release_posts(f);
     assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1)); /* does not take the update either */
-    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 && frugal_load_relaxed(&f->devices[1].box->failed) == 0);
+    assert_true(frugal_load_relaxed(&f->devices[1].box->committed) == 0 &&
+                frugal_load_relaxed(&f->devices[1].box->failed) == 0);
     tell(there);
     end_other();
     close_world(f);
