@@ -74,6 +74,15 @@ static uid_t told_geteuid(void) {
     return user ? (uid_t)user : geteuid();
 }
 
+/* The wall clock is set forward by so many seconds, just after it was read. */
+static atomic_int clock_step;
+
+static int stepped_clock_gettime(clockid_t clock, struct timespec *now) {
+    int status = clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec -= atomic_load(&clock_step);
+    return status;
+}
+
 /* Something happens just before a lock is taken, once. */
 static _Atomic(pthread_mutex_t *) watched_lock;
 static void (*before_lock)(void);
@@ -112,6 +121,7 @@ static void look_at_syscall(long number, ...) {
 #define recvmsg              hindered_recvmsg
 #define getsockopt           told_getsockopt
 #define geteuid              told_geteuid
+#define clock_gettime        stepped_clock_gettime
 #define pthread_mutex_lock   watched_mutex_lock
 #define syscall(number, ...) (look_at_syscall(number, __VA_ARGS__), syscall(number, __VA_ARGS__))
 
@@ -544,6 +554,16 @@ static void test_late_answer(void **state) {
     leave(), end();
 }
 
+/* No wait depends on the wall clock. */
+static void test_stepped_clock(void **state) {
+    (void)state;
+    atomic_store(&clock_step, 100); /* stuck_seconds is 60 */
+    begin();
+    join_and_train();
+    end();
+    atomic_store(&clock_step, 0);
+}
+
 /* However long a process is ready to wait. */
 static void test_long_waits(void **state) {
     (void)state;
@@ -853,6 +873,7 @@ int main(void) {
         cmocka_unit_test(test_every_call_failing),
         cmocka_unit_test(test_table_file_that_fails),
         cmocka_unit_test(test_late_answer),
+        cmocka_unit_test(test_stepped_clock),
         cmocka_unit_test(test_long_waits),
         cmocka_unit_test(test_impostors),
         cmocka_unit_test(test_attached_meanwhile),
