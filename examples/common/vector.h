@@ -3,6 +3,7 @@
 #ifndef VECTOR_H
 #define VECTOR_H
 
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -51,9 +52,19 @@ VECTOR_INLINE float vector_dot(uint32_t n, const float *a, const float *b) {
     return total;
 }
 
-/* exp(x) to about 2 ulp, x clamped to [-87, 88]: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
+/* x, but 0 where it is subnormal: too little to change a row, and processors take many times as long for its products.
+ * For factors of matrix products. */
+VECTOR_INLINE float vector_normal(float x) {
+    return __builtin_fabsf(x) < FLT_MIN ? 0.0f : x;
+}
+
+/* Below this, exp(x) is 0 here, so that what is to have no weight has none. */
+#define VECTOR_LEAST_EXPONENT (-86.0f)
+
+/* exp(x) to about 2 ulp, 0 below -86, and x at most 88: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
 VECTOR_INLINE float vector_exp(float x) {
-    x = x < -87.0f ? -87.0f : x;
+    int is_zero = x < VECTOR_LEAST_EXPONENT;
+    x = is_zero ? VECTOR_LEAST_EXPONENT : x;
     x = x > 88.0f ? 88.0f : x;
     float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
     float n = shifted - 12582912.0f;
@@ -70,7 +81,7 @@ VECTOR_INLINE float vector_exp(float x) {
     bits = (int32_t)((uint32_t)bits << 23) + 0x3f800000;
     float scale;
     memcpy(&scale, &bits, sizeof scale);
-    return p * scale;
+    return is_zero ? 0.0f : p * scale;
 }
 
 /* log(1 + u) for u in [0, 1], to about 1e-7: the series of 2 atanh(u / (2 + u)). */

@@ -510,7 +510,7 @@ static double dlrm_loss(uint32_t n, float scale, const float *restrict logit, co
             float x = logit[from + i], y = label[from + i];
             float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
             loss[i] = ((x < 0.0f ? 0.0f : x) - y * x) + vector_log1p(small);
-            slope[from + i] = scale * ((x < 0.0f ? small * inverse : inverse) - y);
+            slope[from + i] = vector_normal(scale * ((x < 0.0f ? small * inverse : inverse) - y));
         }
         for (uint32_t i = 0; i < count; i++) total += (double)loss[i];
     }

@@ -99,10 +99,10 @@ static double kge_all_loss(const kge_model *model, const kge_batch *batch, const
         const float *weights = asking->weight[i / asking->n];
         float own = weights ? weights[i % asking->n] : 1.0f, scale = even * own;
         loss += (double)own * (double)kge_all_question(model, n, right, answers, score, weight);
-        for (uint32_t j = 0; j < n; j++) score[j] *= scale;
+        for (uint32_t j = 0; j < n; j++) score[j] = vector_normal(score[j] * scale);
         if (!KGE_HAS_L2(model->kind)) continue;
         for (uint32_t j = 0; j < n; j++) {
-            score[j] *= inverse[j];
+            score[j] = vector_normal(score[j] * inverse[j]);
             sum[j] += score[j];
         }
         work->weight_sum[i] = kge_sum(n, score);

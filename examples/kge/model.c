@@ -168,11 +168,11 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
         const float *weights = chunk->weight[i / chunk->n];
         float own = weights ? weights[i % chunk->n] : 1.0f, scale = even * own;
         loss += (double)own * (double)kge_query_loss(model, negatives, score, positive, weight, term);
-        for (uint32_t j = 0; j < negatives; j++) score[j] *= scale;
-        *positive *= scale;
+        for (uint32_t j = 0; j < negatives; j++) score[j] = vector_normal(score[j] * scale);
+        *positive = vector_normal(*positive * scale);
         if (KGE_HAS_L2(model->kind)) {
-            for (uint32_t j = 0; j < negatives; j++) score[j] *= inverse[j];
-            *positive /= distance;
+            for (uint32_t j = 0; j < negatives; j++) score[j] = vector_normal(score[j] * inverse[j]);
+            *positive = vector_normal(*positive / distance);
             work->weight_sum[i] = kge_sum(negatives, score);
         }
     }
