@@ -9,6 +9,8 @@
 const char *const kge_graph_files[KGE_GRAPH_FILES] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
                                                       "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
 
+const char *const kge_column_orders[KGE_ORDERS + 1] = {"hrt", "htr", "rht", "rth", "thr", "trh", NULL};
+
 const char *kge_name(const kge_names *names, uint32_t id) {
     return names->text + names->offset[id];
 }
@@ -75,19 +77,25 @@ static int kge_split_read(kge_split *split, kge_folder *folder, program_error *e
     return 0;
 }
 
-int kge_graph_read(kge_graph *graph, const char *path, program_error *error) {
+int kge_graph_read_columns(kge_graph *graph, const char *path, const char *columns, program_error *error) {
     kge_folder folder;
     *graph = (kge_graph){0};
     int status = kge_folder_open(&folder, path, error);
+    if (columns) folder.columns = columns;
     for (int i = 0; i < KGE_SPLITS && !status; i++) {
         status = kge_folder_begin(&folder, (kge_split_kind)i, error);
         if (!status) status = kge_split_read(&graph->split[i], &folder, error);
     }
     graph->entities = folder.entities, graph->relations = folder.relations;
+    graph->columns = folder.columns, graph->named = !folder.openke;
     folder.entities = folder.relations = (kge_names){0}; /* the graph's now */
     kge_folder_close(&folder);
     if (status) return -1;
     return graph->split[KGE_TRAIN].n ? 0 : program_fail(error, "%s: no triple to train on", path);
+}
+
+int kge_graph_read(kge_graph *graph, const char *path, program_error *error) {
+    return kge_graph_read_columns(graph, path, NULL, error);
 }
 
 void kge_graph_free(kge_graph *graph) {

@@ -2,7 +2,8 @@
  *
  * A graph is three lists of (head, relation, tail) triples over numbered entities and relations. Two kinds of
  * folders are read: OpenKE's (train2id.txt and so on: a count, then `head tail relation` ids a line, with
- * entity2id.txt and relation2id.txt) and plain ones (train.txt and so on: head<TAB>relation<TAB>tail names).
+ * entity2id.txt and relation2id.txt) and plain ones (train.txt and so on: head<TAB>relation<TAB>tail names). Other
+ * orders of the columns are read where they are asked for. What looks wrong in a graph is in check.h.
  */
 #ifndef KGE_DATA_H
 #define KGE_DATA_H
@@ -34,6 +35,8 @@ typedef enum { KGE_TRAIN, KGE_VALID, KGE_TEST, KGE_SPLITS } kge_split_kind;
 typedef struct kge_graph {
     kge_names entities, relations;
     kge_split split[KGE_SPLITS];
+    const char *columns; /* of its files, as kge_column_orders has them; NULL: it was generated */
+    int named;           /* its files have names, not ids */
 } kge_graph;
 
 /* Which end of a triple is predicted: the tail from (head, relation), or the head from (relation, tail). */
@@ -56,8 +59,14 @@ typedef struct kge_generator {
 enum { KGE_GRAPH_FILES = 8 };
 extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 
+/* What the three columns of a file of triples hold: head, relation, tail. */
+enum { KGE_ORDERS = 6 };
+extern const char *const kge_column_orders[KGE_ORDERS + 1]; /* and NULL */
+
 /* All return 0, or -1 with *error filled; a graph that failed can be freed. */
 int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
+/* The same; `columns` is one of kge_column_orders, or NULL: the order that this kind of folder has. */
+int kge_graph_read_columns(kge_graph *graph, const char *folder, const char *columns, program_error *error);
 int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
 void kge_graph_free(kge_graph *graph);
 /* A checksum of names and triples, in their order. */

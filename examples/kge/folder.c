@@ -85,6 +85,16 @@ static int kge_number(char **text, uint64_t limit, uint64_t *value) {
     return 0;
 }
 
+/* ---- Columns --------------------------------------------------------------------------------------------- */
+
+static const char kge_parts[] = "hrt";
+
+/* What the folder's column holds, in a word. */
+static const char *kge_column(const kge_folder *folder, int column) {
+    char part = folder->columns[column];
+    return part == 'h' ? "head" : part == 'r' ? "relation" : "tail";
+}
+
 /* ---- OpenKE's files ------------------------------------------------------------------------------------ */
 
 /* The first line of an opened file. */
@@ -166,20 +176,25 @@ static int kge_read_ids(kge_folder *folder, kge_names *names, program_error *err
     return got < 0 ? -1 : kge_check_names(folder, names, error);
 }
 
-/* `head tail relation` a line: OpenKE's order. */
+/* Three ids a line, in the order of the folder's columns. */
 static int kge_next_ids(kge_folder *folder, kge_triple *triple, program_error *error) {
-    uint64_t head, tail, relation;
+    uint32_t *const parts[] = {&triple->head, &triple->relation, &triple->tail};
+    const kge_names *names[] = {&folder->entities, &folder->relations, &folder->entities};
     char *line, *at;
     int got = kge_entry(folder, "triples", &line, error);
     if (got <= 0) return got;
     at = line;
-    if (kge_number(&at, folder->entities.n, &head) || kge_number(&at, folder->entities.n, &tail) ||
-        kge_number(&at, folder->relations.n, &relation) || *at)
-        return program_fail(error,
-                            "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
-                            " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt",
-                            folder->path, folder->file, folder->number, line, folder->entities.n, folder->relations.n);
-    *triple = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
+    for (int column = 0; column < 3; column++) {
+        uint64_t id, part = (uint64_t)(strchr(kge_parts, folder->columns[column]) - kge_parts);
+        if (kge_number(&at, names[part]->n, &id) || (column == 2 && *at))
+            return program_fail(error,
+                                "%s/%s:%" PRIu64 ": '%.60s' is not `%s %s %s` with entities below %" PRIu32
+                                " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt; is "
+                                "it cut off, or are the columns in another order (--columns)?",
+                                folder->path, folder->file, folder->number, line, kge_column(folder, 0),
+                                kge_column(folder, 1), kge_column(folder, 2), folder->entities.n, folder->relations.n);
+        *parts[part] = (uint32_t)id;
+    }
     return 1;
 }
 
@@ -191,48 +206,94 @@ static uint64_t kge_hash(const char *name, size_t length) {
     return kge_random(hash, 0);
 }
 
-static int kge_map_grow(kge_map *map, const kge_names *names, program_error *error) {
-    uint64_t size = map->slot ? (map->mask + 1) * 2 : 4096;
+/* The slot of a name, or the free one where it belongs. */
+static uint64_t kge_map_slot(const kge_map *map, const kge_names *names, const char *name) {
+    uint64_t at = kge_hash(name, strlen(name)) & map->mask;
+    while (map->slot[at] && strcmp(kge_name(names, map->slot[at] - 1), name)) at = (at + 1) & map->mask;
+    return at;
+}
+
+/* Makes a map of the names with so many slots, a power of two. */
+static int kge_map_make(kge_map *map, const kge_names *names, uint64_t size, program_error *error) {
     free(map->slot);
     map->slot = calloc(size, sizeof *map->slot);
     if (!map->slot) return program_fail(error, "out of memory for the names of the graph");
     map->mask = size - 1;
-    for (uint32_t id = 0; id < names->n; id++) {
-        const char *name = kge_name(names, id);
-        uint64_t at = kge_hash(name, strlen(name));
-        while (map->slot[at & map->mask]) at++;
-        map->slot[at & map->mask] = id + 1;
-    }
+    for (uint32_t id = 0; id < names->n; id++) map->slot[kge_map_slot(map, names, kge_name(names, id))] = id + 1;
     return 0;
+}
+
+int kge_map_build(kge_map *map, const kge_names *names, program_error *error) {
+    uint64_t size = 4096;
+    while (size / 2 <= names->n) size *= 2;
+    return kge_map_make(map, names, size, error);
+}
+
+uint32_t kge_map_find(const kge_map *map, const kge_names *names, const char *name) {
+    return map->slot[kge_map_slot(map, names, name)] - 1;
 }
 
 /* The id of a name, a new id if it has none yet. */
 static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t *id, program_error *error) {
-    if ((!map->slot || names->n >= map->mask / 2) && kge_map_grow(map, names, error)) return -1;
-    uint64_t at = kge_hash(name, strlen(name));
-    for (uint32_t found; (found = map->slot[at & map->mask]); at++)
-        if (!strcmp(kge_name(names, found - 1), name)) {
-            *id = found - 1;
-            return 0;
-        }
+    if ((!map->slot || names->n >= map->mask / 2) &&
+        kge_map_make(map, names, map->slot ? (map->mask + 1) * 2 : 4096, error))
+        return -1;
+    uint32_t *slot = &map->slot[kge_map_slot(map, names, name)];
+    if (*slot) {
+        *id = *slot - 1;
+        return 0;
+    }
     *id = names->n;
-    map->slot[at & map->mask] = *id + 1;
+    *slot = *id + 1;
     return kge_names_add(names, name, strlen(name), error);
 }
 
+/* Cuts the line into fields at its tabs: how many it has, of which the first three are in field[]. */
+static uint32_t kge_fields(char *line, char *field[3]) {
+    uint32_t n = 0;
+    for (char *tab; line; line = tab, n++) {
+        tab = strchr(line, '\t');
+        if (tab) *tab++ = 0;
+        if (n < 3) field[n] = line;
+    }
+    return n;
+}
+
+static int kge_are_triple(uint32_t fields, char *const field[3]) {
+    return fields == 3 && *field[0] && *field[1] && *field[2];
+}
+
+/* The line that begins with `begin` is no triple: says why, and how many such lines follow. */
+static int kge_no_triple(kge_folder *folder, uint32_t fields, const char *begin, program_error *error) {
+    char *field[3], *line, found[32], rest[64] = "";
+    program_error ignored;
+    uint64_t number = folder->number, more = 0;
+    snprintf(found, sizeof found, fields == 3 ? "an empty column" : "%" PRIu32 " column%s", fields,
+             fields == 1 ? "" : "s");
+    while (kge_line(folder, &line, &ignored) > 0) more += !kge_are_triple(kge_fields(line, field), field);
+    if (more) snprintf(rest, sizeof rest, ", and %" PRIu64 " more lines are no triples", more);
+    return program_fail(error,
+                        "%s/%s:%" PRIu64 ": '%s' is not %s<TAB>%s<TAB>%s: it has %s%s; write three names with tabs "
+                        "between them",
+                        folder->path, folder->file, number, begin, kge_column(folder, 0), kge_column(folder, 1),
+                        kge_column(folder, 2), found, rest);
+}
+
+/* Names are numbered in the order head, relation, tail, so that the order of columns does not matter to the bits. */
 static int kge_next_names(kge_folder *folder, kge_triple *triple, program_error *error) {
-    char *line;
+    char *line, *field[3], begin[61];
     int got = kge_line(folder, &line, error);
     if (got <= 0) return got;
-    char *relation = strchr(line, '\t'), *tail = relation ? strchr(relation + 1, '\t') : NULL;
-    if (!tail || strchr(tail + 1, '\t') || relation == line || tail == relation + 1 || !tail[1])
-        return program_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail", folder->path,
-                            folder->file, folder->number, line);
-    *relation = *tail = 0;
-    if (kge_map_id(&folder->map[0], &folder->entities, line, &triple->head, error) ||
-        kge_map_id(&folder->map[1], &folder->relations, relation + 1, &triple->relation, error) ||
-        kge_map_id(&folder->map[0], &folder->entities, tail + 1, &triple->tail, error))
-        return -1;
+    snprintf(begin, sizeof begin, "%s", line);
+    uint32_t fields = kge_fields(line, field);
+    if (!kge_are_triple(fields, field)) return kge_no_triple(folder, fields, begin, error);
+    uint32_t *const parts[] = {&triple->head, &triple->relation, &triple->tail};
+    for (int part = 0; part < 3; part++) {
+        int of = part == 1;
+        const char *name = field[strchr(folder->columns, kge_parts[part]) - folder->columns];
+        if (kge_map_id(&folder->map[of], of ? &folder->relations : &folder->entities, name, parts[part], error))
+            return -1;
+    }
     return 1;
 }
 
@@ -263,6 +324,7 @@ int kge_folder_open(kge_folder *folder, const char *path, program_error *error) 
         return program_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
                             path);
     folder->openke = openke;
+    folder->columns = openke ? "htr" : "hrt";
     if (!openke) return 0;
     if (kge_read_names(folder, "entity2id.txt", &folder->entities, error)) return -1;
     return kge_read_names(folder, "relation2id.txt", &folder->relations, error);
@@ -280,6 +342,24 @@ int kge_folder_begin(kge_folder *folder, kge_split_kind split, program_error *er
 int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error) {
     if (!folder->stream) return 0;
     return folder->openke ? kge_next_ids(folder, triple, error) : kge_next_names(folder, triple, error);
+}
+
+int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_names *words) {
+    program_error ignored;
+    char *line, *field[3];
+    int got = kge_file_open(folder, file, &ignored);
+    if (got <= 0) return 0;
+    while ((got = kge_line(folder, &line, &ignored)) > 0) {
+        uint32_t id, n = kge_fields(line, field);
+        if (kge_map_id(map, words, field[0], &id, &ignored)) break;
+        if (n > 1 && kge_map_id(map, words, field[1], &id, &ignored)) break;
+        char *blank = n == 1 ? strrchr(line, ' ') : NULL;
+        if (!blank) continue;
+        *blank = 0;
+        if (kge_map_id(map, words, line, &id, &ignored)) break;
+    }
+    kge_file_close(folder);
+    return got == 0;
 }
 
 void kge_folder_close(kge_folder *folder) {

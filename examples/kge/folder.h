@@ -26,6 +26,7 @@ typedef struct kge_map {
 typedef struct kge_folder {
     const char *path;
     int openke;
+    const char *columns; /* one of kge_column_orders: after opening, that of this kind of folder; may be changed then */
     kge_names entities, relations;
     kge_map map[2]; /* of both, where names are plain */
     /* The file that is read, if there is one. */
@@ -45,5 +46,15 @@ int kge_folder_begin(kge_folder *folder, kge_split_kind split, program_error *er
 /* 1: the next triple; 0: the split is over; -1: error. */
 int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error);
 void kge_folder_close(kge_folder *folder);
+
+/* The first two fields of each line of another file of the folder, each once; without tabs, the line and what stands
+ * before its last blank. 1; 0 if
+ * there is no such file, or if it cannot be read. Only folder->path is needed. */
+int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_names *words);
+
+/* A map of all names, to look them up: 0, or -1 with *error filled. map->slot is to be freed. */
+int kge_map_build(kge_map *map, const kge_names *names, program_error *error);
+/* The id of a name, or UINT32_MAX. */
+uint32_t kge_map_find(const kge_map *map, const kge_names *names, const char *name);
 
 #endif

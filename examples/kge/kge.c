@@ -5,7 +5,7 @@
  *
  * Here: options (the command line), data and generate (graphs), place (triples to devices), sample (batches), model
  * (scores, losses, gradients; uses query, loss.h, n3), all (the same against all entities, of KvsAll's questions from
- * question), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), pilot (short
+ * question), check (what looks wrong in a graph; uses columns), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), pilot (short
  * trainings that choose the weight of N3 and the damping), damping (weights of questions), state and describe (for
  * checkpoints), eval (ranking), save (names). In examples/common, what the programs share: course (a program that
  * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
@@ -13,6 +13,7 @@
  * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best
  * (the best evaluation), options, program, vector.h.
  */
+#include "examples/kge/columns.h"
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
 #include "examples/kge/pilot.h"
@@ -35,6 +36,7 @@ typedef struct kge_program {
     kge_options options;
     char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
+    kge_findings findings;
     kge_index known;
     placing placing;
     secondaries secondaries;
@@ -42,6 +44,7 @@ typedef struct kge_program {
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
+    double seen_mrr; /* of the ranked triples whose names train has; NaN: not known, or there are none */
     double pilot_seconds;
     int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
@@ -71,21 +74,18 @@ static int kge_parse(course *c, int argc, char **argv, program_error *error) {
     return 0;
 }
 
-static const char *kge_split_name(int which) {
-    return which == KGE_VALID ? "valid" : "test";
-}
-
 /* The split that is to be ranked must have triples. */
 static int kge_check_splits(const kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     const kge_split *split = program->graph.split;
     for (int i = KGE_VALID; i < KGE_SPLITS; i++)
-        if (!split[i].n) fprintf(stderr, "no %s triples: rankings are not filtered by them\n", kge_split_name(i));
+        if (!split[i].n)
+            fprintf(stderr, "no %s triples: rankings are not filtered by them\n", kge_split_name((kge_split_kind)i));
     int wanted[] = {options->evaluate, options->outputs.eval_every ? KGE_VALID : -1};
     for (int i = 0; i < 2; i++)
         if (wanted[i] >= 0 && !split[wanted[i]].n)
             return program_fail(error, "%s has no %s triples to rank; use --eval none%s",
-                                options->data ? options->data : "the graph", kge_split_name(wanted[i]),
+                                options->data ? options->data : "the graph", kge_split_name((kge_split_kind)wanted[i]),
                                 i ? " and no --eval-every" : "");
     return 0;
 }
@@ -95,9 +95,21 @@ static int kge_ranks(const kge_options *options) {
     return options->evaluate >= 0 || options->outputs.eval_every;
 }
 
+/* What looks wrong in the graph, told. Where nothing is ranked, nothing counts the training triples that come twice. */
+static int kge_find_faults(kge_program *program, program_error *error) {
+    const kge_options *options = &program->options;
+    const char *folder = options->data;
+    if (kge_check_graph(&program->findings, &program->graph, error)) return -1;
+    if (folder && kge_check_columns(&program->findings, &program->graph, folder, options->columns != NULL, error))
+        return -1;
+    if (kge_ranks(options)) kge_check_repeated(&program->findings, &program->graph, program->known.n);
+    kge_findings_tell(&program->findings, &program->graph);
+    return 0;
+}
+
 static int kge_read_graph(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
-    int status = options->data ? kge_graph_read(&program->graph, options->data, error)
+    int status = options->data ? kge_graph_read_columns(&program->graph, options->data, options->columns, error)
                                : kge_graph_generate(&program->graph, &options->generator, error);
     if (status) return -1;
     const kge_split *split = program->graph.split;
@@ -105,7 +117,8 @@ static int kge_read_graph(kge_program *program, program_error *error) {
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
     if (kge_check_splits(program, error)) return -1;
-    return kge_ranks(options) ? kge_index_build(&program->known, &program->graph, error) : 0;
+    if (kge_ranks(options) && kge_index_build(&program->known, &program->graph, error)) return -1;
+    return kge_find_faults(program, error);
 }
 
 static int kge_prepare(course *c, program_error *error) {
@@ -304,7 +317,8 @@ static int kge_save(course *c, program_error *error) {
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
 
-static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics,
+/* ranks: NULL, or room for two numbers of each triple. */
+static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics, double *ranks,
                           program_error *error) {
     const kge_split *split = &program->graph.split[which];
     kge_evaluation evaluation = {.model = &program->options.train.model,
@@ -316,7 +330,7 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .threads = program->course.outputs.threads,
                                  .stride = kge_evaluation_stride(split, sample)};
     double from = program_now();
-    int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, NULL, error);
+    int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, ranks, error);
     program->course.eval_seconds = program_now() - from;
     return status;
 }
@@ -325,7 +339,7 @@ static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, p
     kge_program *program = kge_of(c);
     kge_metrics metrics;
     *interrupted = 0;
-    if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
+    if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, NULL, error)) return -1;
     training_report total = kge_total(c);
     course_begin_words(c);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f", total.step, metrics.mrr);
@@ -341,10 +355,25 @@ static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, p
     return 0;
 }
 
+/* The MRR of the triples whose names train has; NaN if there are none. */
+static double kge_seen_mrr(const kge_program *program, const kge_split *split, const double *ranks) {
+    double sum = 0;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < split->n; i++)
+        if (kge_is_seen(&program->findings, split->triples[i])) sum += 1 / ranks[2 * i] + 1 / ranks[2 * i + 1], n++;
+    return n ? sum / (2 * (double)n) : NAN;
+}
+
 static int kge_evaluate_last(course *c, int *interrupted, program_error *error) {
     kge_program *program = kge_of(c);
     *interrupted = 0;
-    return kge_rank_split(program, program->options.evaluate, 0, &program->metrics, error);
+    const kge_split *split = &program->graph.split[program->options.evaluate];
+    double *ranks = malloc(2 * split->n * sizeof *ranks);
+    if (!ranks) return program_fail(error, "out of memory for the ranks of %" PRIu64 " triples", split->n);
+    int status = kge_rank_split(program, program->options.evaluate, 0, &program->metrics, ranks, error);
+    if (!status) program->seen_mrr = kge_seen_mrr(program, split, ranks);
+    free(ranks);
+    return status;
 }
 
 /* ---- The result ---------------------------------------------------------------------------------------- */
@@ -361,8 +390,10 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
         fprintf(c->json,
                 ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
                 "\"eval_seconds\": %.3f",
-                kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
-                metrics->hits10, c->eval_seconds);
+                kge_split_name((kge_split_kind)program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1,
+                metrics->hits3, metrics->hits10, c->eval_seconds);
+    if (ranked && isfinite(program->seen_mrr)) fprintf(c->json, ", \"mrr_of_seen\": %.6f", program->seen_mrr);
+    kge_findings_json(&program->findings, &program->graph, c->json);
     if (program->options.train.model.regularization > 0)
         fprintf(c->json, ", \"regularization\": %g, \"pilot_seconds\": %.3f",
                 (double)program->options.train.model.regularization, program->pilot_seconds);
@@ -373,6 +404,15 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
             training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
+}
+
+/* Rows that were never trained rank as guessing does, so the MRR of the others is told, too. */
+static void kge_show_seen(const kge_program *program) {
+    kge_split_kind which = (kge_split_kind)program->options.evaluate;
+    uint64_t all = program->graph.split[which].n, unseen = program->findings.unseen[which];
+    if (unseen && isfinite(program->seen_mrr))
+        fprintf(stderr, "%s MRR %.4f of the %" PRIu64 " triples whose entities and relations train has\n",
+                kge_split_name(which), program->seen_mrr, all - unseen);
 }
 
 static void kge_show_result(course *c, int ranked) {
@@ -395,9 +435,10 @@ static void kge_show_result(course *c, int ranked) {
     course_show_best(c);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
-               kge_split_name(options->evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
-               metrics->hits10, c->eval_seconds);
+               kge_split_name((kge_split_kind)options->evaluate), metrics->mrr, metrics->mr, metrics->hits1,
+               metrics->hits3, metrics->hits10, c->eval_seconds);
     printf("; %.1f s in all\n", program_now() - c->started);
+    if (ranked) kge_show_seen(program);
     kge_json_result(c, &total, ranked);
 }
 
@@ -411,6 +452,7 @@ static int kge_close(course *c, program_error *error) {
     secondaries_close(&program->secondaries);
     kge_state_free(&program->resumed);
     kge_index_free(&program->known);
+    kge_findings_free(&program->findings);
     kge_graph_free(&program->graph);
     free(program->table[0]);
     free(program->table[1]);

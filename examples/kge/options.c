@@ -65,6 +65,7 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
+    int columns, columns_given;
     int ends, evaluate, chunk_given, negatives_given, corrected_given, regularization_given, damping_given;
 } given;
 static training_options kge_common;
@@ -91,6 +92,10 @@ static const options_entry kge_data[] = {
     {"data", OPTIONS_TEXT, &given.options.data, .value = "DIR",
      .help = "OpenKE folder (train2id.txt, entity2id.txt, ...), or plain files train.txt, valid.txt, test.txt with "
              "head<TAB>relation<TAB>tail a line"},
+    {"columns", OPTIONS_CHOICE, &given.columns, .choices = kge_column_orders, .given = &given.columns_given,
+     .standard = "hrt; OpenKE's train2id.txt: htr",
+     .help = "what the columns of the triples' files hold: h is the head, r the relation, t the tail. If it is given, "
+             "no doubt about it is told"},
     {"generate", OPTIONS_SPEC, &given.options.generate, .keys = kge_generator_keys,
      .example = "entities=4000,triples=64000", .first = 1,
      .help = "a small graph made up, and settings to suit it; SPEC is any of "
@@ -322,6 +327,9 @@ static int kge_options_check(kge_options *options, program_error *error) {
     training_settings *common = &train->common;
     if (!options->data == !options->generate)
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
+    if (given.columns_given && !options->data)
+        return program_fail(error, "--columns is of the files of --data, and a generated graph has none; leave it out");
+    options->columns = given.columns_given ? kge_column_orders[given.columns] : NULL;
     if (training_options_check(&kge_common, error)) return -1;
     if (train->model.scoring != KGE_SAMPLED) {
         if (kge_check_scoring(train, error)) return -1;

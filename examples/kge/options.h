@@ -8,6 +8,7 @@ typedef struct kge_options {
     kge_settings train;
     training_outputs outputs; /* evaluations on the way are of `valid` */
     const char *data;         /* folder; NULL: generate */
+    const char *columns;      /* their order, or NULL: the usual one of the folder */
     int generate;
     kge_generator generator;
     int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
