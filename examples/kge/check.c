@@ -106,8 +106,10 @@ static void kge_tell_some(uint64_t n, const kge_graph *graph, kge_split_kind spl
 void kge_findings_tell(const kge_findings *findings, const kge_graph *graph) {
     for (int s = KGE_VALID; s < KGE_SPLITS; s++) {
         kge_split_kind split = (kge_split_kind)s;
-        kge_tell_some(findings->unseen[s], graph, split,
-                      "have an entity or relation that no training triple has; their rows are as initialized");
+        kge_tell_some(
+            findings->unseen[s], graph, split,
+            "have an entity or relation that no training triple has; their rows are as initialized, except for "
+            "what they got as negatives");
         kge_tell_some(findings->trained[s], graph, split,
                       "are in train, too, so their ranks tell how much was learned by heart");
     }

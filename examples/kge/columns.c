@@ -131,21 +131,26 @@ static int kge_shared_names(const kge_findings *findings, const kge_graph *graph
     return 0;
 }
 
-/* A part is suspect if it has fewer values than the relations, and they look more like entities: they share more names
- * with the part that is left. Where neither shares any, it must have half as many values, or fewer. */
+/* A part looks like the relations if it has fewer values, and what was read as relations shares more than twice as many
+ * names with the part that is left; or, where that shares none with this part, twice as many values. Whatever their
+ * number, it does if most names that were read as relations are in the part that is left, and none of its own are. */
+static int kge_looks_related(const kge_graph *graph, uint32_t values, uint32_t relations, uint32_t both,
+                             uint32_t rest) {
+    if (graph->named && !both && 2 * (uint64_t)rest > relations) return 1;
+    return values < relations && (2 * (uint64_t)both < rest || (!both && 2 * (uint64_t)values <= relations));
+}
+
 static int kge_suspect(kge_findings *findings, const kge_graph *graph, program_error *error) {
     kge_values v = kge_values_count(findings, graph, NULL, NULL);
-    uint32_t shared[KGE_PARTS] = {0}, both = 0, relations = v.all[KGE_RELATION_PART];
-    findings->relations = relations;
-    if (v.all[KGE_HEAD_PART] >= relations && v.all[KGE_TAIL_PART] >= relations) return 0;
+    uint32_t shared[KGE_PARTS] = {0}, both = 0;
+    findings->relations = v.all[KGE_RELATION_PART];
     if (kge_shared_names(findings, graph, shared, error)) return -1;
     for (uint32_t e = 0; e < graph->entities.n; e++) both += findings->entity[e] == (KGE_IS_HEAD | KGE_IS_TAIL);
     for (int tail = 0; tail < 2; tail++) {
-        kge_part part = tail ? KGE_TAIL_PART : KGE_HEAD_PART;
-        uint32_t values = v.all[part], rest = shared[tail ? KGE_HEAD_PART : KGE_TAIL_PART];
-        if (values >= relations || (findings->suspect && values >= findings->values)) continue;
-        if (both < rest || (!both && 2 * (uint64_t)values <= relations))
-            findings->suspect = kge_letters[part], findings->values = values;
+        kge_part part = tail ? KGE_TAIL_PART : KGE_HEAD_PART, left = tail ? KGE_HEAD_PART : KGE_TAIL_PART;
+        if (findings->suspect && v.all[part] >= findings->values) continue;
+        if (kge_looks_related(graph, v.all[part], findings->relations, both, shared[left]))
+            findings->suspect = kge_letters[part], findings->values = v.all[part];
     }
     return 0;
 }

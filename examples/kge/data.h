@@ -56,7 +56,7 @@ typedef struct kge_generator {
 } kge_generator;
 
 /* The names of all files that kge_graph_read may read. */
-enum { KGE_GRAPH_FILES = 8 };
+enum { KGE_GRAPH_FILES = 8, KGE_PLAIN_TRAIN = 5 }; /* train.txt is the sixth */
 extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 
 /* What the three columns of a file of triples hold: head, relation, tail. */

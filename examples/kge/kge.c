@@ -28,6 +28,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
 
@@ -116,6 +117,9 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
+    if (options->data && !access(program->inputs[0], F_OK) && !access(program->inputs[KGE_PLAIN_TRAIN], F_OK))
+        fprintf(stderr, "%s holds %s and %s; the first is read\n", options->data, kge_graph_files[0],
+                kge_graph_files[KGE_PLAIN_TRAIN]);
     if (kge_check_splits(program, error)) return -1;
     if (kge_ranks(options) && kge_index_build(&program->known, &program->graph, error)) return -1;
     return kge_find_faults(program, error);
@@ -411,8 +415,9 @@ static void kge_show_seen(const kge_program *program) {
     kge_split_kind which = (kge_split_kind)program->options.evaluate;
     uint64_t all = program->graph.split[which].n, unseen = program->findings.unseen[which];
     if (unseen && isfinite(program->seen_mrr))
-        fprintf(stderr, "%s MRR %.4f of the %" PRIu64 " triples whose entities and relations train has\n",
-                kge_split_name(which), program->seen_mrr, all - unseen);
+        fprintf(stderr,
+                "%s MRR %.4f of the triples whose entities and relation train has (%" PRIu64 " of %" PRIu64 ")\n",
+                kge_split_name(which), program->seen_mrr, all - unseen, all);
 }
 
 static void kge_show_result(course *c, int ranked) {

@@ -329,7 +329,6 @@ static int kge_options_check(kge_options *options, program_error *error) {
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
     if (given.columns_given && !options->data)
         return program_fail(error, "--columns is of the files of --data, and a generated graph has none; leave it out");
-    options->columns = given.columns_given ? kge_column_orders[given.columns] : NULL;
     if (training_options_check(&kge_common, error)) return -1;
     if (train->model.scoring != KGE_SAMPLED) {
         if (kge_check_scoring(train, error)) return -1;
@@ -356,6 +355,7 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     kge_set_defaults(given.options.train.model.kind, given.options.train.model.scoring, given.options.generate);
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     if (!given.options.outputs.help && kge_options_check(&given.options, error)) return -1;
+    given.options.columns = given.columns_given ? kge_column_orders[given.columns] : NULL;
     given.options.train.sides = given.ends == 0 ? KGE_TAILS | KGE_HEADS : KGE_TAILS;
     given.options.train.alternate = given.ends == 1;
     given.options.evaluate = given.evaluate == 1 ? KGE_VALID : given.evaluate == 2 ? KGE_TEST : -1;

@@ -67,6 +67,7 @@ static const option_kind options_known[] = {
     {"keep", WHOLE32, 0, 1e9, NULL, AT(outputs.keep)},
     {"resume", TEXT, 0, 0, NULL, AT(outputs.resume)},
     {"data", TEXT, 0, 0, NULL, AT(data)},
+    {"columns", CHOICE, 0, 0, "hrt htr rht rth thr trh", (size_t)COMPUTED},
     {"json", TEXT, 0, 0, NULL, AT(outputs.json)},
     {"save", TEXT, 0, 0, NULL, AT(outputs.save)},
     {"generate", TEXT, 0, 0, NULL, (size_t)COMPUTED},
@@ -200,6 +201,10 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     }
     if (o->kind == TEXT && !*(const char *const *)at) return 0;
     if (o->kind == TEXT) snprintf(out, size, "%s", *(const char *const *)at);
+    if (!strcmp(o->name, "columns")) {
+        if (options->columns) snprintf(out, size, "%s", options->columns);
+        return options->columns != NULL;
+    }
     if (o->kind != CHOICE) return 1;
     int number = 0;
     if (o->offset != (size_t)COMPUTED)
@@ -320,7 +325,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--relation-regularization ",
                                            "--scoring ",
                                            "--patience ",
-                                           "--trace is empty"};
+                                           "--trace is empty",
+                                           "--columns is of "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -344,6 +350,7 @@ static void check_refused(const second *s, const char *message) {
     const char *every = given(s, "eval-every");
     if (which == 15) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
     if (which == 16) assert_true(given(s, "trace") && !*given(s, "trace"));
+    if (which == 17) assert_true(given(s, "columns") && s->given[GENERATE]);
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
