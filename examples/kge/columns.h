@@ -1,7 +1,7 @@
 /* Are the columns of a graph's files what they were read as, and is the first line a triple?
  *
- * A file with its columns in another order is a graph, too, and a training on it runs to its end. So it is compared with
- * what else is known: a file of the relations' names beside it, and what graphs have in common. There are fewer
+ * A file with its columns in another order is a graph, too, and a training on it runs to its end. So it is compared
+ * with what else is known: a file of the relations' names beside it, and what graphs have in common. There are fewer
  * relations than entities, and heads and tails are the same kind of thing.
  */
 #ifndef KGE_COLUMNS_H

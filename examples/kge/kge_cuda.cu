@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KGE_MASKED (-1e30f) /* as in model.c */
+#define KGE_MASKED (-1e30f) /* as in model.c; its exponential is 0 */
 
 #define KGE_BLOCK 128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
 #define KGE_TOTAL 256
