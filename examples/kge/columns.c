@@ -88,13 +88,13 @@ static int kge_judge(const kge_values *v, const kge_graph *graph, const char *fo
         if (!kge_is_mostly_listed(v, part) || !kge_is_better_listed(v, part)) continue;
         better = 1;
         if (kge_is_mostly_listed(v, KGE_RELATION_PART)) continue; /* where names are numbers, each list has many */
-        return program_fail(error,
-                            "%s/%s has %" PRIu32 " of the %" PRIu32 " names in the %s column of train, and %" PRIu32
-                            " of the %" PRIu32
-                            " in the %s: are the columns %s? If not, give --columns %s; if so, give --columns %s",
-                            folder, file, v->listed[part], v->all[part], kge_ordinal(graph, letter),
-                            v->listed[KGE_RELATION_PART], v->all[KGE_RELATION_PART], kge_ordinal(graph, 'r'),
-                            kge_order_words(graph, words), kge_other_order(graph, letter), graph->columns);
+        return program_fail(
+            error,
+            "%s/%s has %" PRIu32 " of the %" PRIu32 " names in the %s column of train, and %" PRIu32 " of the %" PRIu32
+            " in the %s: are the columns %s? If not, give their order, such as --columns %s; if so, give --columns %s",
+            folder, file, v->listed[part], v->all[part], kge_ordinal(graph, letter), v->listed[KGE_RELATION_PART],
+            v->all[KGE_RELATION_PART], kge_ordinal(graph, 'r'), kge_order_words(graph, words),
+            kge_other_order(graph, letter), graph->columns);
     }
     return !better && kge_is_mostly_listed(v, KGE_RELATION_PART);
 }
@@ -252,7 +252,7 @@ void kge_columns_tell(const kge_findings *findings, const kge_graph *graph) {
     if (!findings->suspect) return;
     fprintf(stderr,
             "%" PRIu32 " relations for %" PRIu64 " triples; the %s column has %" PRIu32
-            " values: are the columns %s? If not, give --columns %s; if so, give --columns %s\n",
+            " values: are the columns %s? If not, give their order, such as --columns %s; if so, give --columns %s\n",
             findings->relations, n, kge_ordinal(graph, findings->suspect), findings->values,
             kge_order_words(graph, words), kge_other_order(graph, findings->suspect), graph->columns);
 }
