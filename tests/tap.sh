@@ -24,6 +24,24 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
+# once COMMAND OPTION...: runs it with the last of each option alone, because programs refuse what is given twice: so
+# checks can have options in common that some of them say otherwise. --data may come several times.
+once() {
+    local -A begins=()
+    local word words=() of=() name= n=0 i
+    for word; do
+        if [[ $word == --?* ]]; then
+            name=${word%%=*} n=$((n + 1))
+            if [[ $name != --data && -n ${begins[$name]} ]]; then
+                for i in "${!of[@]}"; do [ "${of[i]}" -ne "${begins[$name]}" ] || unset "words[i]" "of[i]"; done
+            fi
+            begins[$name]=$n
+        fi
+        words+=("$word") of+=("$n")
+    done
+    "${words[@]}"
+}
+
 # enough LEAST: passes lines on; fails if there are fewer, so that a check of nothing does not pass.
 enough() {
     awk -v least="$1" '{ print } END { if (NR < least) { print "only " NR " found" > "/dev/stderr"; exit 1 } }'

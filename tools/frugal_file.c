@@ -125,6 +125,7 @@ typedef struct call { /* a command line without its options */
     char **names;     /* [n]: argv[0], the command, its names */
     int n, help;
     unsigned given; /* options */
+    const char *values[OPTIONS];
 } call;
 
 /* If not 0, the program ends with this exit status. */
@@ -137,7 +138,13 @@ static int read_options(call *c, int argc) {
         else if (o && o->bit == REPLACE)
             options.replace = 1;
         else if (o) {
+            const char *value = c->names[i + 1], **before = &c->values[o - all_options];
             if (i + 1 == argc) return fail_usage("%s needs a value", name);
+            char both[160]; /* of rows the values add up */
+            snprintf(both, sizeof both, "%s is given twice, as '%.50s' and as '%.50s'", name, *before ? *before : "",
+                     value);
+            if (*before && o->bit != ROWS) return fail_usage("%s; give it once", both);
+            *before = value;
             if (read_option(name, c->names[++i])) return fail_usage("%s has another value than it may", name);
         } else if (name[0] == '-' && name[1] == '-')
             return fail_usage("there is no option %s", name);

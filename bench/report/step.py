@@ -1,13 +1,20 @@
 """A step by its parts, and what changes it: bench_step."""
 import os
+import re
 
 from report.page import KEPT, curves, kept, millions, plot, run, skew, source, speed, table
 
 STEP = "build/bench_step --json "
 SGD = "--workers 0 --mode p2f --optimizer sgd "
-ONE = STEP + "--devices 1 --workers 1 --optimizer sgd --mode p2f,sync --rounds 5 "
+ONE = {"devices": "1", "workers": "1", "optimizer": "sgd", "mode": "p2f,sync", "rounds": "5"}
 WAYS = {"staged": "staged", "place": "in place"}
 MODES = {"p2f": "P2F", "sync": "write-through"}
+
+
+def one(options):
+    """bench_step with these options, and with those of ONE that they do not say."""
+    said = re.findall(r"--([a-z-]+)", options)
+    return STEP + " ".join([f"--{name} {value}" for name, value in ONE.items() if name not in said] + [options])
 
 
 def share(r):
@@ -23,7 +30,7 @@ def measure_step():
     run("step-skew", STEP + "--rounds 5 " + SGD + "--zipf 0.9")
     run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
     run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
-    run("step-worker", ONE + "--workers 0,1,2,3,4")
+    run("step-worker", one("--workers 0,1,2,3,4"))
     run("host", "build/bench_host --json")
     run("pytorch", "python3 -W ignore bench/pytorch/embedding.py --json")
 
@@ -184,7 +191,7 @@ def sweep_page(name, key, heading, introduction, logscale=False):
 
 
 def measure_lookahead():
-    run("lookahead", ONE + "--loader 0,1 --lookahead 0,1,2,5,10,15")
+    run("lookahead", one("--loader 0,1 --lookahead 0,1,2,5,10,15"))
 
 
 def write_lookahead():
@@ -196,7 +203,7 @@ def write_lookahead():
 
 
 def measure_staging():
-    run("staging", ONE.replace("p2f,sync", "p2f") + "--staging 1,2,3,4,6,8,12,24,40")
+    run("staging", one("--mode p2f --staging 1,2,3,4,6,8,12,24,40"))
 
 
 def write_staging():
@@ -206,7 +213,7 @@ def write_staging():
 
 
 def measure_processor():
-    run("processor", ONE.replace("p2f,sync", "p2f") + "--loader 0,1 --workers 0,1,2,4")
+    run("processor", one("--mode p2f --loader 0,1 --workers 0,1,2,4"))
 
 
 def write_processor():
@@ -303,7 +310,7 @@ STALLS = [("stalls-plenty", "a worker that keeps up", ""),
 
 def measure_stalls():
     for name, _, options in STALLS:
-        run(name, ONE + ("" if "--zipf" in options else "--zipf 0.9 ") + options)
+        run(name, one(("" if "--zipf" in options else "--zipf 0.9 ") + options))
     os.remove(os.path.join(KEPT, "table"))
 
 

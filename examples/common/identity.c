@@ -31,9 +31,11 @@ int identity_check(const char *name, const char *made, const char *now, program_
     const char *before = identity_value(made, differs, n, &was), *given = identity_value(now, differs, n, &is);
     if (!before) before = "none";
     if (!given) given = "none";
+    char shown[2][PROGRAM_SHOWN];
+    int length = n < 30 ? (int)n : 30;
+    program_show_both(before, was, given, is, shown);
     return program_fail(error,
-                        "%.120s is of a training with %.*s %.*s, and this one has %.*s %.*s, which would give other "
+                        "%.120s is of a training with %.*s %s, and this one has %.*s %s, which would give other "
                         "bits; resume with the same settings and data, or begin another training without --resume",
-                        name, n < 30 ? (int)n : 30, differs, was < 60 ? (int)was : 60, before, n < 30 ? (int)n : 30,
-                        differs, is < 60 ? (int)is : 60, given);
+                        name, length, differs, shown[0], length, differs, shown[1]);
 }

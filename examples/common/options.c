@@ -123,6 +123,16 @@ static int options_number(const options_entry *entry, const char *name, const ch
     return 0;
 }
 
+static int options_text(const options_entry *entry, const char *text, program_error *error) {
+    options_texts *texts = entry->to;
+    if (texts->n == OPTIONS_MOST_TEXTS)
+        return program_fail(error, "--%s is given more than %d times; give it less often", entry->name,
+                            OPTIONS_MOST_TEXTS);
+    texts->at[texts->n++] = text;
+    texts->at[texts->n] = NULL;
+    return 0;
+}
+
 /* One value of an entry. Messages call it `name`: the entry's name, or those of the option and the key. */
 static int options_value(const options_entry *entry, const char *name, const char *text, program_error *error) {
     int status = 0;
@@ -147,6 +157,9 @@ static int options_value(const options_entry *entry, const char *name, const cha
     case OPTIONS_TEXT:
         *(const char **)entry->to = text;
         break;
+    case OPTIONS_TEXTS:
+        status = options_text(entry, text, error);
+        break;
     case OPTIONS_FLAG:
     case OPTIONS_SPEC:
         *(int *)entry->to = 1;
@@ -168,9 +181,33 @@ static int options_unknown_key(const options_entry *entry, const char *key, prog
     return program_fail(error, "--%s knows %s, not '%.40s'", entry->name, all, key);
 }
 
+/* What has been given: an entry of the table, or a key of one, and its text. */
+typedef struct options_given {
+    const options_entry *entry;
+    const char *text;
+} options_given;
+
+/* Notes that the entry is given, with this text; refuses it where it was before. Messages call it `name`. */
+static int options_note(options_given *all, uint32_t *n, const options_entry *entry, const char *name, const char *text,
+                        program_error *error) {
+    char shown[2][PROGRAM_SHOWN];
+    if (entry->kind == OPTIONS_TEXTS || entry->kind == OPTIONS_FLAG) return 0; /* nothing would be lost */
+    if (!text) text = "";
+    for (uint32_t i = 0; i < *n; i++) {
+        if (all[i].entry != entry) continue;
+        program_show_both(all[i].text, strlen(all[i].text), text, strlen(text), shown);
+        return program_fail(error, "--%s is given twice, as '%s' and as '%s'; give it once", name, shown[0], shown[1]);
+    }
+    assert(*n < OPTIONS_ENTRIES);
+    all[(*n)++] = (options_given){entry, text};
+    return 0;
+}
+
 /* key=value,key=value, any of the entry's keys. */
 static int options_spec(const options_entry *entry, const char *spec, program_error *error) {
     char copy[256], name[128], *rest = copy;
+    options_given all[OPTIONS_ENTRIES];
+    uint32_t n = 0;
     if (strlen(spec) >= sizeof copy)
         return program_fail(error, "--%s takes at most %zu characters", entry->name, sizeof copy - 1);
     strcpy(copy, spec);
@@ -182,6 +219,7 @@ static int options_spec(const options_entry *entry, const char *spec, program_er
         while (key->name && strcmp(part, key->name)) key++;
         if (!key->name) return options_unknown_key(entry, part, error);
         snprintf(name, sizeof name, "%s %s", entry->name, part);
+        if (options_note(all, &n, key, name, text, error)) return -1;
         if (options_value(key, name, text, error)) return -1;
     }
     return 0;
@@ -209,32 +247,51 @@ static const options_entry *options_find(const options_table *table, const char 
     return several ? NULL : found;
 }
 
-/* Reads the option argv[*at] and its value, which is in the same argument or the next one; *at moves on. */
-static int options_read_one(const options_table *table, options_pass pass, int argc, char **argv, int *at,
-                            program_error *error) {
-    const char *given = argv[(*at)++], *name = given + 2, *equals = strchr(given, '='), *text = equals;
+/* A command line, as far as it has been read. */
+typedef struct options_line {
+    const options_table *table;
+    int argc, at;
+    char **argv;
+    options_given all[OPTIONS_ENTRIES];
+    uint32_t n;
+} options_line;
+
+/* The next option, and its value, which is in the same argument or the next one; NULL: none. */
+static const options_entry *options_next(options_line *line, const char **text, program_error *error) {
+    const char *given = line->argv[line->at++], *name = given + 2, *equals = strchr(given, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const options_entry *entry = strncmp(given, "--", 2) ? NULL : options_find(table, name, length);
-    if (!entry || (entry->kind == OPTIONS_FLAG && equals))
-        return program_fail(error, "unknown or ambiguous option %.60s; see %s --help", given, table->program);
-    if (equals) text = equals + 1;
-    int optional = entry->kind == OPTIONS_SPEC, wanted = entry->kind != OPTIONS_FLAG && !text;
-    if (wanted && *at < argc && (!optional || argv[*at][0] != '-'))
-        text = argv[(*at)++];
-    else if (wanted && !optional)
-        return program_fail(error, "option %.60s needs a value; see %s --help", given, table->program);
+    const options_entry *entry = strncmp(given, "--", 2) ? NULL : options_find(line->table, name, length);
+    if (!entry || (entry->kind == OPTIONS_FLAG && equals)) {
+        program_fail(error, "unknown or ambiguous option %.60s; see %s --help", given, line->table->program);
+        return NULL;
+    }
+    *text = equals ? equals + 1 : NULL;
+    int optional = entry->kind == OPTIONS_SPEC, wanted = entry->kind != OPTIONS_FLAG && !*text;
+    if (wanted && line->at < line->argc && (!optional || line->argv[line->at][0] != '-'))
+        *text = line->argv[line->at++];
+    else if (wanted && !optional) {
+        program_fail(error, "option %.60s needs a value; see %s --help", given, line->table->program);
+        return NULL;
+    }
+    return entry;
+}
+
+static int options_read_one(options_line *line, options_pass pass, program_error *error) {
+    const char *text;
+    const options_entry *entry = options_next(line, &text, error);
+    if (!entry || options_note(line->all, &line->n, entry, entry->name, text, error)) return -1;
     if (pass == OPTIONS_FIRST && !entry->first) return 0;
-    if (optional && text && options_spec(entry, text, error)) return -1;
+    if (entry->kind == OPTIONS_SPEC && text && options_spec(entry, text, error)) return -1;
     return options_value(entry, entry->name, text, error);
 }
 
 int options_read(const options_table *table, options_pass pass, int argc, char **argv, program_error *error) {
-    int at = 1;
-    while (at < argc && argv[at][0] == '-' && argv[at][1] && strcmp(argv[at], "--"))
-        if (options_read_one(table, pass, argc, argv, &at, error)) return -1;
-    if (at < argc && !strcmp(argv[at], "--")) at++;
-    if (at < argc) return program_fail(error, "'%.60s' is no option; see %s --help", argv[at], table->program);
-    return 0;
+    options_line line = {.table = table, .argc = argc, .at = 1, .argv = argv};
+    while (line.at < argc && argv[line.at][0] == '-' && argv[line.at][1] && strcmp(argv[line.at], "--"))
+        if (options_read_one(&line, pass, error)) return -1;
+    if (line.at < argc && !strcmp(argv[line.at], "--")) line.at++;
+    if (line.at == argc) return 0;
+    return program_fail(error, "'%.60s' is no option; see %s --help", argv[line.at], table->program);
 }
 
 /* ---- --help -------------------------------------------------------------------------------------------- */
@@ -243,11 +300,13 @@ enum { OPTIONS_INDENT = 22, OPTIONS_COLUMNS = 110 };
 
 /* What the entry's value is called. */
 static const char *options_value_name(const options_entry *entry) {
-    static const char *const names[] = {
-        [OPTIONS_WHOLE32] = "N",   [OPTIONS_WHOLE64] = "N",        [OPTIONS_REAL] = "X",
-        [OPTIONS_FLOAT] = "X",     [OPTIONS_CHOICE] = "NAME",      [OPTIONS_WHOLES] = "N,...",
-        [OPTIONS_REALS] = "X,...", [OPTIONS_CHOICES] = "NAME,...", [OPTIONS_TEXT] = "FILE",
-        [OPTIONS_FLAG] = "",       [OPTIONS_READ] = "VALUE",       [OPTIONS_SPEC] = "[SPEC]"};
+    static const char *const names[] = {[OPTIONS_WHOLE32] = "N",   [OPTIONS_WHOLE64] = "N",
+                                        [OPTIONS_REAL] = "X",      [OPTIONS_FLOAT] = "X",
+                                        [OPTIONS_CHOICE] = "NAME", [OPTIONS_WHOLES] = "N,...",
+                                        [OPTIONS_REALS] = "X,...", [OPTIONS_CHOICES] = "NAME,...",
+                                        [OPTIONS_TEXT] = "FILE",   [OPTIONS_TEXTS] = "FILE",
+                                        [OPTIONS_FLAG] = "",       [OPTIONS_READ] = "VALUE",
+                                        [OPTIONS_SPEC] = "[SPEC]"};
     return entry->value ? entry->value : names[entry->kind];
 }
 

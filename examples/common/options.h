@@ -34,9 +34,10 @@
  * Where the defaults of some options depend on others (kge's on --model), these others have .first = 1, and there are
  * two passes: OPTIONS_FIRST reads them alone, the program sets the defaults, OPTIONS_ALL reads everything.
  *
- * `--dim 16` and `--dim=16`; names may be abbreviated while they stay unambiguous; if an option is given several times,
- * the last one counts. A whole number may be written 1e6. All functions return 0, or -1 with *error filled: the option,
- * its value and its limits. Nothing is printed unless options_help is called.
+ * `--dim 16` and `--dim=16`; names may be abbreviated while they stay unambiguous. An option that takes one value is
+ * refused where it is given twice: one of the two would be lost silently. A whole number may be written 1e6. All
+ * functions return 0, or -1 with *error filled: the option, its value and its limits. Nothing is printed unless
+ * options_help is called.
  */
 #ifndef OPTIONS_H
 #define OPTIONS_H
@@ -60,12 +61,19 @@ typedef enum {
     OPTIONS_REALS,   /* numbers, likewise */
     OPTIONS_CHOICES, /* words of a list: their numbers, into an options_list */
     OPTIONS_TEXT,    /* a pointer into argv, into a const char * */
+    OPTIONS_TEXTS,   /* the same as often as it is given, into an options_texts */
     OPTIONS_FLAG,    /* without a value: 1, into an int */
     OPTIONS_READ,    /* by a function of the program's own */
     OPTIONS_SPEC     /* [key=value,...]: 1, into an int, and each value where its key's entry says */
 } options_kind;
 
-enum { OPTIONS_LIST = 32, OPTIONS_SECTIONS = 16 };
+enum { OPTIONS_LIST = 32, OPTIONS_SECTIONS = 16, OPTIONS_ENTRIES = 160, OPTIONS_MOST_TEXTS = 1024 };
+
+/* Pointers into argv, in their order; NULL follows the last. */
+typedef struct options_texts {
+    const char *at[OPTIONS_MOST_TEXTS + 1];
+    uint32_t n;
+} options_texts;
 
 /* Values of one option, so that one run can sweep them: --lookahead 0,1,2,5. */
 typedef struct options_list {

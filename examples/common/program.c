@@ -19,6 +19,23 @@ int program_fail(program_error *error, const char *format, ...) {
     return -1;
 }
 
+/* text[from] to text[length], cut to what fits. */
+static void program_show(const char *text, size_t length, size_t from, char shown[PROGRAM_SHOWN]) {
+    size_t room = PROGRAM_SHOWN - 1 - 6, left = length - from;
+    int cut = left > room;
+    snprintf(shown, PROGRAM_SHOWN, "%s%.*s%s", from ? "..." : "", (int)(cut ? room : left), text + from,
+             cut ? "..." : "");
+}
+
+void program_show_both(const char *a, size_t length_a, const char *b, size_t length_b, char shown[2][PROGRAM_SHOWN]) {
+    enum { WHOLE = PROGRAM_SHOWN - 7, BEFORE = 20 };
+    size_t same = 0, from;
+    while (same < length_a && same < length_b && a[same] == b[same]) same++;
+    from = same > BEFORE && (length_a > WHOLE || length_b > WHOLE) ? same - BEFORE : 0;
+    program_show(a, length_a, from, shown[0]);
+    program_show(b, length_b, from, shown[1]);
+}
+
 void program_open_streams(void) {
     for (int i = 0; i < 3; i++)
         if (fcntl(i, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);

@@ -36,6 +36,11 @@ __attribute__((format(printf, 2, 3)))
 #endif
 int program_fail(program_error *error, const char *format, ...);
 
+/* As much of two different texts as a message has room for, in shown[0] and shown[1]: from a little before the first
+ * byte that differs, so that the two are never shown alike. What is left out is told by "...". */
+enum { PROGRAM_SHOWN = 72 };
+void program_show_both(const char *a, size_t length_a, const char *b, size_t length_b, char shown[2][PROGRAM_SHOWN]);
+
 /* If a standard stream is closed, /dev/null takes its place, so that no file of ours does. A file that grows beyond a
  * limit (ulimit -f) becomes an error of the write, EFBIG, and does not end the program. */
 void program_open_streams(void);

@@ -77,7 +77,7 @@ enum { KNOWN = sizeof options_known / sizeof *options_known, GENERATE = KNOWN - 
 
 /* What the second reading has found. */
 typedef struct second {
-    const char *given[KNOWN];        /* the last value of each option; "" for --generate and --help alone */
+    const char *given[KNOWN];        /* the value of each option; "" for --generate and --help alone */
     char wrong[MOST_ARGUMENTS][128]; /* the message must hold one of these, if there are any */
     int n_wrong;
     kge_generator generator;
@@ -221,7 +221,7 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
 
 /* >>the second reading */
 
-static void read_part(second *s, char *part) {
+static void read_part(second *s, char *part, int had[4]) {
     static const char *const names[] = {"entities", "relations", "triples", "seed"};
     static const uint64_t least[] = {20, 1, 40, 0};
     char out[64], *value = strchr(part, '=');
@@ -234,6 +234,8 @@ static void read_part(second *s, char *part) {
     while (which < 4 && strcmp(part, names[which])) which++;
     if (which == 4)
         is_wrong(s, "--generate knows", "");
+    else if (had[which]++)
+        is_wrong(s, "--generate ", names[which]);
     else if (!canonical_whole(value, least[which], which == 3 ? UINT64_MAX : 100000000, out, sizeof out))
         is_wrong(s, "--generate ", names[which]);
     else if (which == 3)
@@ -246,6 +248,7 @@ static void read_part(second *s, char *part) {
 
 static void read_spec(second *s, const char *spec) {
     char copy[256], *rest = copy;
+    int had[4] = {0};
     if (strlen(spec) >= sizeof copy) {
         is_wrong(s, "--generate takes", "");
         return;
@@ -255,7 +258,7 @@ static void read_spec(second *s, const char *spec) {
         char *part = rest, *comma = strchr(rest, ',');
         rest = comma ? comma + 1 : NULL;
         if (comma) *comma = 0;
-        read_part(s, part);
+        read_part(s, part, had);
     }
 }
 
@@ -290,6 +293,7 @@ static int read_argument(second *s, int n, char **arguments, int at) {
         if (at == n) return n;
         value = arguments[at++];
     }
+    if (s->given[which] && which != HELP) is_wrong(s, "--", options_known[which].name); /* given twice */
     s->given[which] = value ? value : "";
     if (which == GENERATE && value) read_spec(s, value);
     if (which < GENERATE && !canonical(&options_known[which], value, out, sizeof out))

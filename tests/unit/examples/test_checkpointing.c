@@ -59,6 +59,9 @@ static void test_identity(void **state) {
     differ("--dim 8\n--more x\n", "--dim 8\n", "with --more x, and this one has --more none");
     differ("--dim 8\n", "--dim 8\n--more x", "with --more none, and this one has --more x");
     differ("rubbish", "--dim 8\n", "is of a training with rubbish none");
+    differ("data 30 entities, 20 relations, 1500 triples to train on, checksum 7bb1f09a\n",
+           "data 30 entities, 20 relations, 1500 triples to train on, checksum 7b956b97\n",
+           "on, checksum 7bb1f09a, and this one has data ...rain on, checksum 7b956b97, which");
     memset(line, 'x', sizeof line);
     memcpy(line, "--top ", 6);
     line[sizeof line - 1] = 0;

@@ -19,6 +19,7 @@ typedef struct values {
     int choice, keyed_choice, flag, made, whole_given, key_given;
     options_list wholes, reals, choices;
     const char *text;
+    options_texts files;
     char letters[8];
 } values;
 
@@ -48,6 +49,7 @@ static const options_entry entries[] = {
     {"small", OPTIONS_FLOAT, &given.small, 0, 1, .value = "SHARE", .help = "a share"},
     {"colour", OPTIONS_CHOICE, &given.choice, .choices = words, .first = 1, .help = "what it looks like"},
     {"text", OPTIONS_TEXT, &given.text, .help = "where it is read from"},
+    {"file", OPTIONS_TEXTS, &given.files, .help = "what else"},
     {"letters", OPTIONS_READ, &given.letters, .read = read_letters, .value = "WORD", .standard = "none of them"},
     {0},
 };
@@ -105,7 +107,7 @@ static void test_every_kind(void **state) {
     assert_string_equal(v.letters, "abc");
     v = accepted(OPTIONS_ALL, "--real -0 --small -0");
     assert_true(v.real == 0 && !signbit(v.real) && v.small == 0 && !signbit(v.small));
-    v = accepted(OPTIONS_ALL, "--colour red --colour green --co red --fl"); /* cut short; the last counts */
+    v = accepted(OPTIONS_ALL, "--co red --fl --flag"); /* cut short; a flag has no value that could be lost */
     assert_true(v.choice == 0 && v.flag == 1);
     v = accepted(OPTIONS_ALL, "");
     assert_true(v.whole32 == 77 && !v.whole_given && v.choice == -1 && !v.flag && !v.text); /* as it was */
@@ -176,6 +178,7 @@ static void test_help(void **state) {
                         "  --small SHARE       a share [0.02]\n"
                         "  --colour NAME       red, green: what it looks like [green]\n"
                         "  --text FILE         where it is read from\n"
+                        "  --file FILE         what else\n"
                         "  --letters WORD      [none of them]\n"
                         "  --wholes N,...      so many of the words that explain this option that they do not stand "
                         "on one line of the\n"
@@ -193,8 +196,6 @@ static void test_specs(void **state) {
     assert_true(v.keyed_small == -0.5f && v.keyed_choice == 1 && v.flag && v.choice == -1);
     v = accepted(OPTIONS_ALL, "--make --flag"); /* what begins with a dash is no spec */
     assert_true(v.made && v.flag && !v.key_given);
-    v = accepted(OPTIONS_ALL, "--make=rows=1 --make seed=2,seed=3 --make");
-    assert_true(v.made && v.keyed32 == 1 && v.keyed64 == 3);
     refused("--make rows", "--make has 'rows', must be like rows=3,zipf=1");
     refused("--make rows=1,", "--make has '', must be like rows=3,zipf=1");
     refused("--make columns=1", "--make knows rows, seed, zipf, noise and colour, not 'columns'");
@@ -226,6 +227,62 @@ static void test_refused(void **state) {
     refused("--whole 3", "unknown or ambiguous option --whole; see try --help");
     refused("-x", "unknown or ambiguous option -x; see try --help");
     refused("--flag word --whole32 1", "'word' is no option; see try --help");
+}
+
+/* What takes one value is given once, whatever its kind and however it is written; also in the pass before. */
+static void test_given_twice(void **state) {
+    (void)state;
+    refused("--whole32 2 --real 1 --whole3=3", "--whole32 is given twice, as '2' and as '3'; give it once");
+    refused("--whole64 2 --whole64 2", "--whole64 is given twice, as '2' and as '2'; give it once");
+    refused("--colour red --colour green", "--colour is given twice, as 'red' and as 'green'; give it once");
+    refused("--text a --text=b", "--text is given twice, as 'a' and as 'b'; give it once");
+    refused("--letters a --letters b", "--letters is given twice, as 'a' and as 'b'; give it once");
+    refused("--wholes 1 --wholes 2,3", "--wholes is given twice, as '1' and as '2,3'; give it once");
+    refused("--make rows=1 --make", "--make is given twice, as 'rows=1' and as ''; give it once");
+    refused("--make seed=2,rows=1,seed=3", "--make seed is given twice, as '2' and as '3'; give it once");
+    program_error error;
+    assert_int_equal(read_line(OPTIONS_FIRST, "--colour red --colour green", &error), -1);
+    char line[400] = "--text ", wanted[200];
+    memset(line + 7, 'x', 100);
+    strcat(line, "1 --text ");
+    memset(line + strlen(line), 'x', 100);
+    strcat(line, "2");
+    snprintf(wanted, sizeof wanted, "--text is given twice, as '...%.20s1' and as '...%.20s2'; give it once", line + 7,
+             line + 7);
+    refused(line, wanted); /* what is shown differs */
+}
+
+static void test_several_texts(void **state) {
+    (void)state;
+    values v = accepted(OPTIONS_ALL, "--file a --flag --file=b --fil a");
+    assert_int_equal(v.files.n, 3);
+    assert_string_equal(v.files.at[0], "a");
+    assert_string_equal(v.files.at[1], "b");
+    assert_string_equal(v.files.at[2], "a");
+    assert_null(v.files.at[3]);
+    assert_null(accepted(OPTIONS_ALL, "").files.at[0]);
+    given = (values){.files = {.n = OPTIONS_MOST_TEXTS}};
+    program_error error;
+    assert_int_equal(read_line(OPTIONS_ALL, "--file a", &error), -1);
+    assert_string_equal(error.text, "--file is given more than 1024 times; give it less often");
+}
+
+/* Two texts are never shown alike, wherever they differ. */
+static void test_shown_apart(void **state) {
+    (void)state;
+    char a[300], b[300], shown[2][PROGRAM_SHOWN];
+    for (size_t at = 0; at < 299; at++) {
+        memset(a, 'x', sizeof a);
+        memset(b, 'x', sizeof b);
+        b[at] = 'y';
+        program_show_both(a, 299, b, 299, shown);
+        assert_string_not_equal(shown[0], shown[1]);
+        program_show_both(a, 299, a, at, shown); /* one ends before */
+        assert_string_not_equal(shown[0], shown[1]);
+    }
+    program_show_both("12", 2, "13", 2, shown);
+    assert_string_equal(shown[0], "12");
+    assert_string_equal(shown[1], "13");
 }
 
 static void test_first_pass(void **state) {
@@ -337,9 +394,10 @@ static void test_gpus(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_specs),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_first_pass),    cmocka_unit_test(test_places), cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),  cmocka_unit_test(test_help),
+        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_specs),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_given_twice),   cmocka_unit_test(test_several_texts), cmocka_unit_test(test_shown_apart),
+        cmocka_unit_test(test_first_pass),    cmocka_unit_test(test_places),        cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),         cmocka_unit_test(test_help),
         cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
