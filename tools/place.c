@@ -137,22 +137,27 @@ static const char *const place_files[PLACE_FILES] = {"parts.u8",        "homes.n
 
 /* No result may be written to a file that is read, nor two to one. */
 static int place_check_outputs(const place_options *options, program_error *error) {
-    const char *const read[] = {options->data.path, options->data.clicks.schema, options->parts, options->weights};
-    static const char *const by[] = {"data", "schema", "parts", "weights"};
-    for (int i = 0; i < 4; i++)
+    const char *const read[] = {options->data.clicks.schema, options->parts, options->weights};
+    static const char *const by[] = {"schema", "parts", "weights"};
+    for (int i = 0; i < 3; i++)
         if (file_is_same(options->json, read[i]))
             return program_fail(error, "--json %.200s would overwrite the file of --%s; give another file",
                                 options->json, by[i]);
+    if (clicks_options_holds(&options->data, options->json))
+        return program_fail(error, "--json %.200s would overwrite a file of --data; give another file", options->json);
     for (int i = 0; options->out && i <= PLACE_FILES; i++) {
         char path[MANIFEST_LONGEST_PATH];
         const char *name = i < PLACE_FILES ? place_files[i] : MANIFEST_NAME;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", options->out, name) >= sizeof path)
             return program_fail(error, "--out is a path of more than %d bytes; give a shorter one",
                                 MANIFEST_LONGEST_PATH);
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 3; j++)
             if (file_is_same(path, read[j]))
                 return program_fail(error, "--out %.200s would overwrite %.200s, the file of --%s; give another folder",
                                     options->out, read[j], by[j]);
+        if (clicks_options_holds(&options->data, path))
+            return program_fail(error, "--out %.200s would overwrite %.200s, a file of --data; give another folder",
+                                options->out, clicks_options_holds(&options->data, path));
         if (file_is_same(path, options->json))
             return program_fail(error, "--out and --json would both write %.200s; give another file", options->json);
     }
@@ -391,7 +396,7 @@ static int place_run(place_program *program, program_error *error) {
     int status = options->parts ? partition_load(&program->parts, &options->desc, &source, options->parts, error)
                                 : partition_make(&program->parts, &options->desc, &source, error);
     if (status) return -1;
-    place_data_tell_malformed(&program->data, options->data.path);
+    place_data_tell_malformed(&program->data, options->data.name);
     if (place_figures_take(&program->after, &program->parts, error)) return -1;
     if (place_write(program, error)) return -1;
     place_figures_show(place_before(program), &program->after);

@@ -106,18 +106,21 @@ int reorder_write_map(reorder_work *work, const char *name, const uint32_t *numb
 static int reorder_check_outputs(const reorder_work *work, const char *out, program_error *error) {
     static const char *const of_graphs[] = {"train2id.txt", "valid2id.txt", "test2id.txt", "entity2id.txt",
                                             "relation2id.txt"};
-    static const char *const by[] = {"data", "test", "schema"};
-    const char *const files[] = {work->options->path, work->options->test, work->options->clicks.schema};
+    static const char *const by[] = {"test", "schema"};
+    const char *const files[] = {work->options->test, work->options->clicks.schema};
     int n_of_graph = work->data.triples && work->data.kge.folder.openke ? 5 : 0;
     char path[MANIFEST_LONGEST_PATH], read[MANIFEST_LONGEST_PATH];
     for (int i = 0; i < work->n_names; i++) {
         if ((size_t)snprintf(path, sizeof path, "%s/%s", out, work->names[i]) >= sizeof path)
             return program_fail(error, "--out is a path of more than %d bytes; give a shorter one",
                                 MANIFEST_LONGEST_PATH);
-        for (int j = 0; j < 3; j++)
+        for (int j = 0; j < 2; j++)
             if (file_is_same(path, files[j]))
                 return program_fail(error, "--out %.200s would overwrite %.200s, the file of --%s; give another folder",
                                     out, files[j], by[j]);
+        if (clicks_options_holds(work->options, path))
+            return program_fail(error, "--out %.200s would overwrite %.200s, a file of --data; give another folder",
+                                out, clicks_options_holds(work->options, path));
         for (int j = 0; j < n_of_graph; j++)
             if ((size_t)snprintf(read, sizeof read, "%s/%s", work->options->path, of_graphs[j]) < sizeof read &&
                 file_is_same(path, read))

@@ -15,7 +15,9 @@ enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time 
 struct clicks_reader {
     const clicks *log;
     clicks_file file;
+    const char *const *next; /* of several files, the one behind `file`; NULL: it is the only one */
     clicks_line line;
+    uint32_t order[CLICKS_MOST_COLUMNS];
     clicks_malformed malformed;
     uint64_t at, first, end; /* samples */
     int hashes;              /* ids stay hashes of their texts: rows are not known yet */
@@ -23,50 +25,6 @@ struct clicks_reader {
     program_error error; /* if it failed */
     clicks_drawn drawn;
 };
-
-/* ---- Guessing ------------------------------------------------------------------------------------------- */
-
-static int clicks_begins(const char *text, size_t n, const char *with) {
-    return n >= strlen(with) && !memcmp(text, with, strlen(with));
-}
-
-/* A label, a blank, and a word with one colon or two. */
-static int clicks_guess_indexed(const char *text, size_t n, clicks_format *format) {
-    size_t at = 0, colons = 0;
-    while (at < n && text[at] != ' ' && text[at] != '\t') at++;
-    if (at == 0 || at > 2) return 0;
-    while (at < n && (text[at] == ' ' || text[at] == '\t')) at++;
-    for (; at < n && text[at] != ' ' && text[at] != '\t'; at++) colons += text[at] == ':';
-    *format = colons == 1 ? CLICKS_LIBSVM : CLICKS_LIBFFM;
-    return colons == 1 || colons == 2;
-}
-
-int clicks_guess(const char *path, clicks_format *format, program_error *error) {
-    clicks_file file;
-    char *text = NULL;
-    size_t n = 0, tabs = 0;
-    if (clicks_file_open(&file, path, error)) return -1;
-    int got = clicks_file_line(&file, &text, &n, error), known = 1;
-    for (size_t i = 0; got > 0 && i < n; i++) tabs += text[i] == '\t';
-    if (got > 0 && clicks_begins(text, n, "Id,Label,"))
-        *format = CLICKS_CRITEO_CSV;
-    else if (got > 0 && clicks_begins(text, n, "id,click,"))
-        *format = CLICKS_AVAZU;
-    else if (got > 0 && tabs == 39)
-        *format = CLICKS_CRITEO;
-    else if (got > 0 && clicks_guess_indexed(text, n, format))
-        known = 1;
-    else
-        known = 0;
-    clicks_file_close(&file);
-    if (got < 0 || known) return got < 0 ? -1 : 0;
-    return program_fail(
-        error,
-        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...), nor as "
-        "Avazu's (id,click,...), libsvm's (label index:value ...) or libffm's (label field:index:value ...); say its "
-        "format, or give a schema",
-        path);
-}
 
 /* ---- Opening -------------------------------------------------------------------------------------------- */
 
@@ -82,6 +40,18 @@ static int clicks_check_settings(const clicks_settings *settings, program_error 
         return program_fail(error, "%" PRIu32 " fields; must be below %d", settings->fields, CLICKS_MOST_COLUMNS);
     if (settings->threshold > UINT32_MAX)
         return program_fail(error, "a threshold of %" PRIu64 " for ids; must be below 2^32", settings->threshold);
+    return 0;
+}
+
+static int clicks_copy_files(clicks *log, program_error *error) {
+    const char *const *files = log->settings.files;
+    size_t n = 0;
+    log->settings.files = NULL; /* the caller's */
+    if (!files) return 0;
+    while (files[n]) n++;
+    log->files = malloc((n + 1) * sizeof *log->files);
+    if (!log->files) return program_fail(error, "out of memory for the names of %zu files", n);
+    memcpy(log->files, files, (n + 1) * sizeof *log->files);
     return 0;
 }
 
@@ -123,6 +93,7 @@ int clicks_open(clicks **out, const clicks_settings *settings, program_error *er
     log->settings = *settings;
     int status = clicks_open_schema(log, error);
     log->settings.schema = NULL; /* the caller's */
+    if (!status) status = clicks_copy_files(log, error);
     if (!status && settings->format == CLICKS_LIBFFM && settings->fields)
         status = clicks_schema_set_fields(&log->schema, settings->fields, error);
     if (!status && settings->most_ids && !log->schema.bags)
@@ -145,6 +116,7 @@ void clicks_close(clicks *log) {
     for (uint32_t k = 0; k < log->schema.n_features && log->vocabularies; k++)
         clicks_vocabulary_free(&log->vocabularies[k]);
     free(log->vocabularies);
+    free(log->files);
     clicks_planted_close(&log->planted);
     clicks_schema_free(&log->schema);
     free(log);
@@ -169,6 +141,10 @@ uint32_t clicks_most_ids(const clicks *log) {
 
 int clicks_has_bags(const clicks *log) {
     return log->schema.bags;
+}
+
+int clicks_is_generated(const clicks *log) {
+    return log->settings.format == CLICKS_GENERATED;
 }
 
 int clicks_is_mean(const clicks *log, uint32_t feature) {
@@ -331,15 +307,19 @@ static void clicks_batch_rows(const clicks *log, clicks_batch *batch) {
 static int clicks_is_malformed(clicks_reader *reader, const char *reason, program_error *error) {
     clicks_malformed *malformed = &reader->malformed;
     uint64_t most = reader->log->settings.malformed;
+    const char *path = reader->file.path, *name = "";
+    size_t n = strlen(path), room = 80;
+    if (reader->next) name = n > room ? path + n - room : path; /* its end differs from other files' */
     if (malformed->lines++ < CLICKS_TOLD)
-        snprintf(malformed->what[malformed->lines - 1], sizeof *malformed->what, "line %" PRIu64 ": %s",
-                 reader->file.line, reason);
+        snprintf(malformed->what[malformed->lines - 1], sizeof *malformed->what, "%s%sline %" PRIu64 ": %s", name,
+                 *name ? ", " : "", reader->file.line, reason);
     if (malformed->lines <= most) return 0;
     return program_fail(
         error,
-        "%.150s: %s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
+        "%.150s%s%s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
         "Mend the file%s",
-        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most,
+        *name ? "" : path, *name ? "" : ": ", malformed->what[0], malformed->lines,
+        malformed->lines == 1 ? " is" : "s are", most,
         reader->log->settings.labels ? "" : ", or tolerate more (--malformed)"); /* when predicting, each line counts */
 }
 
@@ -358,17 +338,32 @@ static int clicks_read_header(clicks_reader *reader, program_error *error) {
                         reader->line.reason);
 }
 
-/* 1: a sample, into *out if it is not NULL; 0: the file is over; -1: error. */
+/* The first file, or the one behind another. */
+static int clicks_begin_file(clicks_reader *reader, const char *path, program_error *error) {
+    clicks_file_close(&reader->file);
+    return clicks_file_open(&reader->file, path, error) || clicks_read_header(reader, error) ? -1 : 0;
+}
+
+/* 1: the next line; 0: the log is over; -1: error. */
+static int clicks_next_line(clicks_reader *reader, char **text, size_t *n, program_error *error) {
+    for (;;) {
+        int got = clicks_file_line(&reader->file, text, n, error);
+        if (got || !reader->next || !*reader->next) return got;
+        if (clicks_begin_file(reader, *reader->next++, error)) return -1;
+    }
+}
+
+/* 1: a sample, into *out if it is not NULL; 0: the log is over; -1: error. */
 static int clicks_next_sample(clicks_reader *reader, const clicks_sample *out, program_error *error) {
     char *text, too_long[64];
     size_t n;
     for (;;) {
-        int got = clicks_file_line(&reader->file, &text, &n, error);
+        int got = clicks_next_line(reader, &text, &n, error);
         if (got <= 0) return got;
         if (n > CLICKS_LONGEST_LINE) {
             snprintf(too_long, sizeof too_long, "longer than %d bytes", CLICKS_LONGEST_LINE);
             if (clicks_is_malformed(reader, too_long, error)) return -1;
-        } else if (!clicks_line_is_blank(text, n)) {
+        } else if (!clicks_line_is_empty(&reader->line, text, n)) {
             if (!clicks_line_read(&reader->line, text, n, out)) return 1;
             if (clicks_is_malformed(reader, reader->line.reason, error)) return -1;
         }
@@ -415,10 +410,11 @@ static void clicks_read_planted(clicks_reader *reader, uint32_t most, clicks_bat
 
 static int clicks_reader_start(clicks_reader *reader, const char *path, program_error *error) {
     const clicks_schema *schema = &reader->log->schema;
-    if (reader->log->settings.format != CLICKS_GENERATED) {
-        if (!path) return program_fail(error, "no file of samples; give one");
-        if (clicks_file_open(&reader->file, path, error)) return -1;
-        return clicks_read_header(reader, error);
+    const char *const *files = reader->log->files;
+    if (!clicks_is_generated(reader->log)) {
+        if (!path && (!files || !*files)) return program_fail(error, "no file of samples; give one");
+        if (!path && files[1]) reader->next = files + 1;
+        return clicks_begin_file(reader, path ? path : *files, error);
     }
     if (path) return program_fail(error, "the log is generated, and %.200s given to read; choose one", path);
     uint64_t samples = reader->log->settings.generator.samples;
@@ -435,9 +431,12 @@ static int clicks_reader_make(clicks_reader **out, const clicks *log, const char
         return program_fail(error, "samples from %" PRIu64 " to %" PRIu64 ": they end before they begin", first, end);
     clicks_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return program_fail(error, "out of memory for a reader");
-    *reader = (clicks_reader){.log = log, .first = first, .end = end};
-    reader->line =
-        (clicks_line){.schema = &log->schema, .given = log->settings.ids == CLICKS_GIVEN, .most = log->most_ids};
+    reader->log = log, reader->first = first, reader->end = end;
+    reader->line = (clicks_line){.schema = &log->schema,
+                                 .given = log->settings.ids == CLICKS_GIVEN,
+                                 .most = log->most_ids,
+                                 .separator = log->schema.separator,
+                                 .order = log->schema.header ? reader->order : NULL};
     if (clicks_reader_start(reader, path, error)) {
         clicks_reader_close(reader);
         return -1;
@@ -516,21 +515,26 @@ int clicks_measure(clicks *log, const char *path, program_error *error) {
     return clicks_set_tables(log, error);
 }
 
-int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
-                 program_error *error) {
+int clicks_count_to(const clicks *log, const char *path, uint64_t most, uint64_t *samples, clicks_malformed *malformed,
+                    program_error *error) {
     clicks_reader *reader;
     int got = 1;
     if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, error)) return -1;
     uint64_t n = 0;
-    if (log->settings.format == CLICKS_GENERATED)
+    if (clicks_is_generated(log))
         n = log->settings.generator.samples;
     else
-        while ((got = clicks_next_sample(reader, NULL, error)) > 0) n++;
+        while (n < most && (got = clicks_next_sample(reader, NULL, error)) > 0) n++;
     if (malformed) *malformed = reader->malformed;
     clicks_reader_close(reader);
     if (got < 0) return -1;
     *samples = n;
     return 0;
+}
+
+int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
+                 program_error *error) {
+    return clicks_count_to(log, path, UINT64_MAX, samples, malformed, error);
 }
 
 /* Counts the ids of samples [0, n). */
@@ -555,7 +559,10 @@ static int clicks_count_ids(clicks *log, const char *path, uint64_t n, program_e
         status = program_fail(error,
                               "%.200s has %" PRIu64 " samples now, and had %" PRIu64 " when they were counted; "
                               "give a file that does not change",
-                              path, counted, n);
+                              path         ? path
+                              : log->files ? log->files[0]
+                                           : "the log",
+                              counted, n);
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
     return status;

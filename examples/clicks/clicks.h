@@ -23,8 +23,9 @@ typedef enum {
 
 typedef enum {
     CLICKS_CRITEO,     /* Kaggle's: tab-separated label, 13 numbers, 26 ids; no header */
-    CLICKS_CRITEO_CSV, /* the same with a header: Id,Label,I1,...,I13,C1,...,C26 */
-    CLICKS_AVAZU,      /* header id,click,hour,C1,banner_pos,...,C21: 22 ids, of hour the hour of the day; no numbers */
+    CLICKS_CRITEO_CSV, /* the same with a header: Id,Label,I1,...,I13,C1,...,C26, in any order, Id or none */
+    CLICKS_AVAZU,      /* header id,click,hour,C1,banner_pos,...,C21, in any order, id or none: 22 ids, of hour the hour
+                          of the day; no numbers */
     CLICKS_SCHEMA,     /* any: schema.h */
     CLICKS_LIBSVM,     /* label index:value ...: one feature, a bag of the indices, with the values as weights */
     CLICKS_LIBFFM,     /* label field:index:value ...: a bag a field */
@@ -51,7 +52,10 @@ clicks_generator clicks_generator_default(void);
 
 typedef struct clicks_settings {
     clicks_format format;
-    const char *schema;         /* CLICKS_SCHEMA: its file */
+    const char *schema; /* CLICKS_SCHEMA: its file */
+    /* What a `path` of NULL reads, if the log is not generated: these files, one after the other, as one log; NULL
+     * follows the last. They are read whenever the log is. NULL: none. */
+    const char *const *files;
     clicks_generator generator; /* CLICKS_GENERATED */
     clicks_ids ids;
     /* Rows of a feature's table, where the schema does not say; not with CLICKS_VOCABULARY. Of generated logs: with
@@ -65,7 +69,8 @@ typedef struct clicks_settings {
     clicks_labels labels;
 } clicks_settings;
 
-/* To which of the built-in formats the first line of a file belongs. */
+/* To which of the built-in formats the first line of a file belongs. Where it is none, the error says what it looks
+ * like. */
 int clicks_guess(const char *path, clicks_format *format, program_error *error);
 
 /* What is known of a log before it is read: constant once prepared, and shared by its readers. */
@@ -74,7 +79,8 @@ typedef struct clicks clicks;
 /* Checks the settings, reads the schema. On failure *out is NULL. */
 int clicks_open(clicks **out, const clicks_settings *settings, program_error *error);
 void clicks_close(clicks *log);
-/* Lines that were no samples, and the reasons for the first ones, like "line 3: 12 columns, must be 15". */
+/* Lines that were no samples, and the reasons for the first ones, like "line 3: 12 columns, must be 15"; of a log of
+ * several files, each begins with its file. */
 enum { CLICKS_TOLD = 8 };
 typedef struct clicks_malformed {
     uint64_t lines;
@@ -89,12 +95,16 @@ int clicks_is_measured(const clicks *log);
 /* Ids of a sample, at most, where they are in bags; 0: one id a feature. */
 uint32_t clicks_most_ids(const clicks *log);
 int clicks_has_bags(const clicks *log);
+int clicks_is_generated(const clicks *log);
 int clicks_is_mean(const clicks *log, uint32_t feature); /* a bag's rows are divided by their number */
 
-/* Counts the samples of a file (`path` NULL: of the generator) in one pass, and the lines that are none (`malformed`
- * may be NULL). */
+/* Counts the samples of a file (`path` NULL: of the log itself, its files or the generator, as everywhere below) in one
+ * pass, and the lines that are none (`malformed` may be NULL). */
 int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
                  program_error *error);
+/* The same, but *samples is `most` where there are more than that: then only these have been read. */
+int clicks_count_to(const clicks *log, const char *path, uint64_t most, uint64_t *samples, clicks_malformed *malformed,
+                    program_error *error);
 /* Makes the vocabularies from samples [0, n) of the file in one pass, once, before any reader; does nothing unless ids
  * are numbered by vocabularies. Vocabularies stay in memory: 32 to 64 bytes an id that has a row, and as much for every
  * id that came while they are made. */
@@ -137,7 +147,7 @@ clicks_batch clicks_batch_rest(const clicks *log, const clicks_batch *batch, uin
  * number. A reader is for one thread at a time; several readers may be used at the same time. */
 typedef struct clicks_reader clicks_reader;
 
-/* `path` NULL: the generator's. `end` may lie behind the last sample. */
+/* `path` NULL: the log's own. `end` may lie behind the last sample. */
 int clicks_reader_open(clicks_reader **out, const clicks *log, const char *path, uint64_t first, uint64_t end,
                        program_error *error);
 /* The next samples, `most` at most, into batch->n; 0 at the end. After a failure every call fails. */

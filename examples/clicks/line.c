@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "examples/clicks/ids.h"
 #include "examples/clicks/number.h"
 
@@ -33,7 +34,7 @@ static int clicks_field_fail(clicks_line *line, uint32_t column, const clicks_fi
     for (size_t i = 0; i < n; i++) shown[i] = field->at[i] >= ' ' && field->at[i] < 127 ? field->at[i] : '?';
     if (n < field->n) memcpy(shown + n - 3, "...", 3);
     shown[n] = 0;
-    return clicks_line_fail(line, "column %" PRIu32 " (%.24s) is '%s', %s", column + 1,
+    return clicks_line_fail(line, "column %" PRIu32 " (%.24s) is '%s', %s", (line->order ? line->column : column) + 1,
                             line->schema->columns[column].name.at, shown, what);
 }
 
@@ -43,10 +44,10 @@ static int clicks_line_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
-int clicks_line_is_blank(const char *text, size_t n) {
+int clicks_line_is_empty(const clicks_line *line, const char *text, size_t n) {
     size_t i = 0;
     while (i < n && clicks_line_blank(text[i])) i++;
-    return i == n;
+    return i == n || (text[i] == '#' && line->schema->form != CLICKS_DENSE);
 }
 
 static inline char *clicks_field_end(char *at, char separator) {
@@ -56,7 +57,7 @@ static inline char *clicks_field_end(char *at, char separator) {
 
 /* `at` is after the opening quote. Doubled quotes become one, in place. Returns the separator after the field, or NULL.
  */
-static char *clicks_field_quoted(const clicks_schema *schema, char *at, char *end, clicks_field *field) {
+static char *clicks_field_quoted(char separator, char *at, char *end, clicks_field *field) {
     char *to = at;
     *field = (clicks_field){.at = at};
     for (; at < end && (*at != '"' || (at + 1 < end && at[1] == '"')); at++) {
@@ -65,16 +66,15 @@ static char *clicks_field_quoted(const clicks_schema *schema, char *at, char *en
     }
     if (at == end) return NULL;
     field->n = (size_t)(to - field->at);
-    for (at++; at < end && *at != schema->separator; at++)
+    for (at++; at < end && *at != separator; at++)
         if (!clicks_line_blank(*at)) return NULL;
     return at;
 }
 
 /* The field at `at`, without blanks around it; returns the separator after it. */
-static inline char *clicks_field_read(const clicks_schema *schema, char *at, char *end, clicks_field *field) {
-    char separator = schema->separator;
+static inline char *clicks_field_read(int quotes, char separator, char *at, char *end, clicks_field *field) {
     while (at < end && clicks_line_blank(*at) && *at != separator) at++;
-    if (schema->quotes && *at == '"' && at < end) return clicks_field_quoted(schema, at + 1, end, field);
+    if (quotes && *at == '"' && at < end) return clicks_field_quoted(separator, at + 1, end, field);
     char *stop = clicks_field_end(at, separator), *last = stop;
     while (last > at && clicks_line_blank(last[-1])) last--;
     *field = (clicks_field){at, (size_t)(last - at)};
@@ -83,11 +83,21 @@ static inline char *clicks_field_read(const clicks_schema *schema, char *at, cha
 
 /* ---- Columns -------------------------------------------------------------------------------------------- */
 
+/* Built-in formats: the label as a number, however it is written (1.0, 0e0); of index:value -1 is 0, too. 0 or 1; -1:
+ * it is neither. */
+static int clicks_label_number(const clicks_schema *schema, const clicks_field *field) {
+    double x;
+    if (!schema->known || !clicks_parse_number(field->at, field->n, &x)) return -1;
+    if (x < 0 && schema->form != CLICKS_DENSE) x += 1;
+    return x > 0 || x < 0 ? (x >= 1 && x <= 1 ? 1 : -1) : 0;
+}
+
 static int clicks_read_label(clicks_line *line, uint32_t column, const clicks_field *field, const clicks_sample *out) {
     const clicks_schema *schema = line->schema;
     int one = clicks_texts_hold(&schema->one, field->at, field->n);
     char what[100];
-    if (!one && !clicks_texts_hold(&schema->zero, field->at, field->n)) {
+    if (!one && !clicks_texts_hold(&schema->zero, field->at, field->n) &&
+        (one = clicks_label_number(schema, field)) < 0) {
         snprintf(what, sizeof what, "must be '%.30s' or '%.30s'", schema->one.text[0].at, schema->zero.text[0].at);
         return clicks_field_fail(line, column, field, what);
     }
@@ -133,6 +143,12 @@ static int clicks_given_row(clicks_line *line, uint32_t column, const clicks_fie
     return clicks_field_fail(line, column, field, what);
 }
 
+static int clicks_is_digits(const clicks_field *field) {
+    size_t n = 0;
+    while (n < field->n && field->at[n] >= '0' && field->at[n] <= '9') n++;
+    return n == field->n;
+}
+
 /* One id, with its weight. */
 static int clicks_read_one(clicks_line *line, uint32_t column, clicks_field *field, float weight,
                            const clicks_sample *out) {
@@ -140,6 +156,8 @@ static int clicks_read_one(clicks_line *line, uint32_t column, clicks_field *fie
     uint64_t id = 0;
     if (c->last && field->n) {
         if (field->n < c->last) return clicks_field_fail(line, column, field, "too short to take its end");
+        if (line->schema->known && !clicks_is_digits(field)) /* of Avazu */
+            return clicks_field_fail(line, column, field, "must be YYMMDDHH");
         field->at += field->n - c->last;
         field->n = c->last;
     }
@@ -162,6 +180,22 @@ static int clicks_read_weight(clicks_line *line, uint32_t column, clicks_field *
     return 0;
 }
 
+/* 1: the text means missing, as the schema says; -1: it may mean that, and the schema does not say; 0: it is a value.
+ */
+static inline int clicks_is_missing(const clicks_schema *schema, const clicks_field *field) {
+    int usual =
+        schema->known || !schema->says_missing; /* no usual text is long, or begins with a digit: most end here */
+    if (!field->n || (usual && (field->n > CLICKS_LONGEST_USUAL || (*field->at >= '0' && *field->at <= '9')))) return 0;
+    if (schema->says_missing) return clicks_texts_hold(&schema->missing, field->at, field->n);
+    return -clicks_texts_hold(clicks_usual_missing(), field->at, field->n);
+}
+
+static int clicks_fail_missing(clicks_line *line, uint32_t column, const clicks_field *field) {
+    if (line->schema->known) return clicks_field_fail(line, column, field, "which means missing; leave it out");
+    return clicks_field_fail(line, column, field,
+                             "missing? Add `missing TEXT` to the schema, or `missing` alone if not");
+}
+
 /* An id of a bag, if the text has one. */
 static int clicks_read_item(clicks_line *line, uint32_t column, clicks_field item, const clicks_sample *out) {
     float weight = 1;
@@ -169,6 +203,8 @@ static int clicks_read_item(clicks_line *line, uint32_t column, clicks_field ite
     while (item.n && clicks_line_blank(item.at[item.n - 1])) item.n--;
     if (!item.n) return 0;
     if (line->schema->columns[column].weighted && clicks_read_weight(line, column, &item, &weight)) return -1;
+    int missing = clicks_is_missing(line->schema, &item);
+    if (missing) return missing > 0 ? 0 : clicks_fail_missing(line, column, &item);
     return clicks_read_one(line, column, &item, weight, out);
 }
 
@@ -229,47 +265,45 @@ static int clicks_read_number(clicks_line *line, uint32_t column, const clicks_f
 }
 
 static int clicks_read_column(clicks_line *line, uint32_t column, clicks_field *field, const clicks_sample *out) {
-    const clicks_schema *schema = line->schema;
-    switch (schema->columns[column].kind) {
-    case CLICKS_LABEL:
-        return clicks_read_label(line, column, field, out);
-    case CLICKS_NUMBER:
-    case CLICKS_ID:
-        if (schema->missing.n && clicks_texts_hold(&schema->missing, field->at, field->n)) field->n = 0;
-        return schema->columns[column].kind == CLICKS_ID ? clicks_read_id(line, column, field, out)
-                                                         : clicks_read_number(line, column, field, out);
-    case CLICKS_SKIP:
-        break;
-    }
-    return 0;
+    const clicks_kind kind = line->schema->columns[column].kind;
+    int missing = 0;
+    if (kind == CLICKS_SKIP) return 0;
+    if (kind == CLICKS_LABEL) return clicks_read_label(line, column, field, out);
+    missing = clicks_is_missing(line->schema, field);
+    if (missing < 0) return clicks_fail_missing(line, column, field);
+    if (missing) field->n = 0;
+    return kind == CLICKS_ID ? clicks_read_id(line, column, field, out) : clicks_read_number(line, column, field, out);
 }
 
 /* ---- Lines ---------------------------------------------------------------------------------------------- */
 
-static int clicks_fail_quote(clicks_line *line, uint32_t column) {
-    const clicks_schema *schema = line->schema;
-    return clicks_line_fail(line, "column %" PRIu32 " (%.24s) begins with a quote that does not end the field",
-                            column + 1, column < schema->n_columns ? schema->columns[column].name.at : "one too many");
+static int clicks_fail_quote(clicks_line *line, uint32_t at, uint32_t column) {
+    const char *name = column < line->schema->n_columns ? line->schema->columns[column].name.at : "one too many";
+    return clicks_line_fail(line, "column %" PRIu32 " (%.24s) begins with a quote that does not end the field", at + 1,
+                            name);
 }
 
 /* Reads each field by `read`, which may refuse it. If there are too many or too few fields, that is the reason given,
  * because it says most. */
-static int clicks_each_field(clicks_line *line, char *text, size_t n, const clicks_sample *out,
-                             int (*read)(clicks_line *, uint32_t, clicks_field *, const clicks_sample *)) {
+static int clicks_each_field(clicks_line *line, char *text, size_t n, const clicks_sample *out) {
     const clicks_schema *schema = line->schema;
-    char *end = text + n;
-    int status = 0;
-    uint32_t i = 0;
+    const uint32_t *order = line->n_order ? line->order : NULL;
+    char *end = text + n, separator = line->separator ? line->separator : schema->separator;
+    uint32_t i = 0, columns = order ? line->n_order : schema->n_columns;
+    int status = 0, quotes = schema->quotes;
     if (memchr(text, 0, n)) return clicks_line_fail(line, "a zero byte: is it text?");
-    *end = schema->separator;
+    *end = separator;
     for (char *at = text; at <= end; at++, i++) {
         clicks_field field;
-        at = clicks_field_read(schema, at, end, &field);
-        if (!at) return clicks_fail_quote(line, i);
-        if (i < schema->n_columns && !status) status = read(line, i, &field, out);
+        uint32_t column = order && i < columns ? order[i] : i;
+        at = clicks_field_read(quotes, separator, at, end, &field);
+        if (!at) return clicks_fail_quote(line, i, column);
+        line->column = i;
+        if (i < columns && !status && column != CLICKS_NO_COLUMN)
+            status = clicks_read_column(line, column, &field, out);
     }
-    if (i == schema->n_columns) return status;
-    return clicks_line_fail(line, "%" PRIu32 " column%s, must be %" PRIu32, i, i == 1 ? "" : "s", schema->n_columns);
+    if (i == columns) return status;
+    return clicks_line_fail(line, "%" PRIu32 " column%s, must be %" PRIu32, i, i == 1 ? "" : "s", columns);
 }
 
 /* ---- index:value and field:index:value ------------------------------------------------------------------ */
@@ -296,11 +330,18 @@ static int clicks_read_field_number(clicks_line *line, clicks_field *word, uint3
     return 0;
 }
 
+/* Words of SVMlight's form that are no index: the query of a sample that is ranked, its group, its weight. */
+static int clicks_is_about_sample(const char *name, size_t n) {
+    return (n == 3 && (!memcmp(name, "qid", 3) || !memcmp(name, "sid", 3))) || (n == 4 && !memcmp(name, "cost", 4));
+}
+
 static int clicks_read_indexed_word(clicks_line *line, clicks_field *word, const clicks_sample *out) {
     uint32_t field = 0;
     if (line->schema->form == CLICKS_FIELDS && clicks_read_field_number(line, word, &field)) return -1;
     if (field >= line->schema->n_features) field = 0; /* only checked */
     const char *colon = memchr(word->at, ':', word->n);
+    if (colon && clicks_is_about_sample(word->at, (size_t)(colon - word->at)))
+        return clicks_field_fail(line, 1 + field, word, "which is about the sample, and no id; leave it out");
     if (!colon || colon == word->at || memchr(colon + 1, ':', word->n - (size_t)(colon + 1 - word->at)))
         return clicks_field_fail(line, 1 + field, word, "must be index:value");
     return clicks_read_item(line, 1 + field, *word, out);
@@ -326,21 +367,98 @@ static int clicks_read_indexed(clicks_line *line, char *text, size_t n, const cl
 int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out) {
     line->ids = line->fields = 0;
     if (out && line->schema->unlabelled) *out->label = 0;
-    int status = line->schema->form == CLICKS_DENSE ? clicks_each_field(line, text, n, out, clicks_read_column)
+    int status = line->schema->form == CLICKS_DENSE ? clicks_each_field(line, text, n, out)
                                                     : clicks_read_indexed(line, text, n, out);
     if (!status && out && line->schema->bags) *out->count = line->ids;
     return status;
 }
 
-static int clicks_read_name(clicks_line *line, uint32_t column, clicks_field *field, const clicks_sample *out) {
-    const clicks_text *name = &line->schema->columns[column].name;
-    char what[100];
-    (void)out;
-    if (field->n == name->n && !memcmp(field->at, name->at, name->n)) return 0;
-    snprintf(what, sizeof what, "must be its name '%s'", name->at);
-    return clicks_field_fail(line, column, field, what);
+/* ---- The first line -------------------------------------------------------------------------------------- */
+
+/* Letters of either case are alike: headers differ in that. */
+static int clicks_is_name(const clicks_field *field, const char *name) {
+    return field->n == strlen(name) && !strncasecmp(field->at, name, field->n);
+}
+
+/* The separator that is there most. */
+static char clicks_find_separator(const char *text, size_t n) {
+    static const char all[] = ",\t;";
+    size_t count[3] = {0}, best = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < 3; k++) count[k] += text[i] == all[k];
+    for (size_t k = 1; k < 3; k++)
+        if (count[k] > count[best]) best = k;
+    return all[best];
+}
+
+/* The schema's column of this name; as it is written, or else in another case; CLICKS_NO_COLUMN: none. */
+static uint32_t clicks_find_column(const clicks_schema *schema, const clicks_field *name) {
+    uint32_t found = CLICKS_NO_COLUMN;
+    for (uint32_t i = 0; i < schema->n_columns; i++) {
+        const clicks_text *is = &schema->columns[i].name;
+        if (is->n == name->n && !memcmp(is->at, name->at, name->n)) return i;
+        if (found == CLICKS_NO_COLUMN && clicks_is_name(name, is->at)) found = i;
+    }
+    return found;
+}
+
+/* The file's next column has this name. An index that pandas writes has none. */
+static int clicks_take_name(clicks_line *line, const clicks_field *name) {
+    const clicks_schema *schema = line->schema;
+    uint32_t at = line->n_order, column = clicks_find_column(schema, name);
+    int shown = name->n < 40 ? (int)name->n : 40;
+    if (at == CLICKS_MOST_COLUMNS) return clicks_line_fail(line, "more than %d columns", CLICKS_MOST_COLUMNS);
+    if (column == CLICKS_NO_COLUMN && (name->n || !schema->known))
+        return clicks_line_fail(line, "column %" PRIu32 " is '%.*s', which is none of %s", at + 1, shown, name->at,
+                                schema->known ? "the format's; describe the columns by a schema, with `skip` for this"
+                                              : "the schema's; add a line for it, `skip` and its name");
+    for (uint32_t i = 0; i < at && column != CLICKS_NO_COLUMN; i++)
+        if (line->order[i] == column)
+            return clicks_line_fail(line, "columns %" PRIu32 " and %" PRIu32 " are both '%.*s'", i + 1, at + 1, shown,
+                                    name->at);
+    line->order[at] = column;
+    line->n_order++;
+    return 0;
+}
+
+/* Only columns that are skipped may be missing. */
+static int clicks_check_names(clicks_line *line) {
+    const clicks_schema *schema = line->schema;
+    for (uint32_t i = 0; i < schema->n_columns; i++) {
+        int there = schema->columns[i].kind == CLICKS_SKIP;
+        for (uint32_t k = 0; k < line->n_order && !there; k++) there = line->order[k] == i;
+        if (!there) return clicks_line_fail(line, "no column is named '%s'", schema->columns[i].name.at);
+    }
+    return 0;
 }
 
 int clicks_line_header(clicks_line *line, char *text, size_t n) {
-    return clicks_each_field(line, text, n, NULL, clicks_read_name);
+    const clicks_schema *schema = line->schema;
+    char *end = text + n;
+    line->separator = schema->known ? clicks_find_separator(text, n) : schema->separator;
+    line->n_order = 0;
+    *end = line->separator;
+    for (char *at = text; at <= end; at++) {
+        clicks_field name;
+        at = clicks_field_read(schema->quotes, line->separator, at, end, &name);
+        if (!at) return clicks_line_fail(line, "a name begins with a quote that does not end it");
+        if (clicks_take_name(line, &name)) return -1;
+    }
+    return clicks_check_names(line);
+}
+
+int clicks_line_names(const char *text, size_t n, const char *const *names) {
+    char separator = clicks_find_separator(text, n);
+    for (; *names; names++) {
+        int there = 0;
+        for (size_t at = 0, end; at <= n && !there; at = end + 1) {
+            for (end = at; end < n && text[end] != separator;) end++;
+            clicks_field field = {(char *)(uintptr_t)text + at, end - at};
+            while (field.n && (clicks_line_blank(*field.at) || *field.at == '"')) field.at++, field.n--;
+            while (field.n && (clicks_line_blank(field.at[field.n - 1]) || field.at[field.n - 1] == '"')) field.n--;
+            there = clicks_is_name(&field, *names);
+        }
+        if (!there) return 0;
+    }
+    return 1;
 }

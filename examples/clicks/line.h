@@ -20,19 +20,29 @@ typedef struct clicks_sample {
 typedef struct clicks_line {
     const clicks_schema *schema; /* each id with its rows, where ids are given */
     int given;
-    uint32_t most;    /* with bags: ids of a line; 0: any number, as long as lines are only checked */
-    int any_field;    /* fields beyond the schema's are checked, too */
+    uint32_t most;  /* with bags: ids of a line; 0: any number, as long as lines are only checked */
+    int any_field;  /* fields beyond the schema's are checked, too */
+    char separator; /* the schema's, or that of the first line */
+    /* Where a first line names the columns: of each of the file's, the schema's; CLICKS_NO_COLUMN: none. NULL: they are
+     * the schema's. */
+    uint32_t *order, n_order;
+    uint32_t column;  /* of the file, which is read */
     uint32_t ids;     /* with bags: of the last line */
     uint32_t fields;  /* of field:index:value: the last line's highest field, and 1 */
     char reason[160]; /* why the line is no sample: "12 columns, must be 15" */
 } clicks_line;
 
-/* Lines of blanks alone count as not there. */
-int clicks_line_is_blank(const char *text, size_t n);
+#define CLICKS_NO_COLUMN UINT32_MAX
+
+/* Lines of blanks alone count as not there; and lines of index:value that are a comment. */
+int clicks_line_is_empty(const clicks_line *line, const char *text, size_t n);
 /* The sample of a line without its end. text[0] to text[n] may be overwritten; nothing of the text is kept. `out` NULL:
  * the sample is only checked. 0, or -1 with the reason; *out may then be filled in part. */
 int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out);
-/* Are these the names of the columns? Else -1, with the reason. */
+/* The line that names the columns: finds the separator, where the format is known, and fills order[], which has room
+ * for CLICKS_MOST_COLUMNS. -1: it does not name them, with the reason. */
 int clicks_line_header(clicks_line *line, char *text, size_t n);
+/* Does the line name all of these columns, whatever separates them, and in whatever case? */
+int clicks_line_names(const char *text, size_t n, const char *const *names);
 
 #endif

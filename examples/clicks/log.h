@@ -11,6 +11,7 @@ struct clicks {
     clicks_settings settings;
     clicks_schema schema;
     clicks_planted planted;          /* CLICKS_GENERATED */
+    const char **files;              /* settings.files, copied; NULL: none */
     clicks_vocabulary *vocabularies; /* vocabularies[features]; CLICKS_VOCABULARY */
     uint32_t most_ids;               /* with bags; 0: not known yet */
     int prepared;

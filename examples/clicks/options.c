@@ -1,5 +1,6 @@
 /* Names, defaults and limits of a click log's options. */
 #include "examples/clicks/options.h"
+#include "examples/common/file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 static struct {
     clicks_options options;
+    options_texts files;
     int format, format_given, test_given, ids_given, rows_given, threshold_given, malformed_given, most_ids_given,
         fields_given;
 } given;
@@ -84,7 +86,7 @@ static const options_entry clicks_rows_of_ids[] = {
 
 void clicks_options_add(options_table *table, const clicks_options_words *words) {
     static options_entry data[2], split[3];
-    data[0] = (options_entry){"data", OPTIONS_TEXT, &given.options.path, .value = words->value, .help = words->data};
+    data[0] = (options_entry){"data", OPTIONS_TEXTS, &given.files, .value = words->value, .help = words->data};
     split[0] = (options_entry){"test",
                                OPTIONS_READ,
                                &given.options,
@@ -132,7 +134,20 @@ const char *clicks_options_of_log(void) {
 }
 
 clicks_options clicks_options_read(void) {
-    return given.options;
+    clicks_options options = given.options;
+    const char *path = options.path = given.files.at[0];
+    options.clicks.files = path ? given.files.at : NULL;
+    if (given.files.n > 1)
+        snprintf(options.name, sizeof options.name, "%.170s and %" PRIu32 " more", path, given.files.n - 1);
+    else if (path)
+        snprintf(options.name, sizeof options.name, "%s", path);
+    return options;
+}
+
+const char *clicks_options_holds(const clicks_options *options, const char *path) {
+    for (const char *const *file = options->clicks.files; file && *file; file++)
+        if (file_is_same(path, *file)) return *file;
+    return NULL;
 }
 
 static int clicks_check_generated(const clicks_options *options, program_error *error) {
@@ -164,7 +179,7 @@ static int clicks_check_file(const clicks_options *options, program_error *error
 
 int clicks_options_take(clicks_options *options, const clicks_options_words *words, program_error *error) {
     clicks_settings *clicks = &options->clicks;
-    *options = given.options;
+    *options = clicks_options_read();
     if (!options->path && !words->generates)
         return program_fail(error, "give --data %s; see %s --help", words->value, words->program);
     if (!options->path == !options->generate)

@@ -17,7 +17,8 @@
 #include "examples/common/options.h"
 
 typedef struct clicks_options {
-    const char *path; /* --data; NULL: generated */
+    const char *path; /* --data, the first; NULL: generated. clicks.files has all of them */
+    char name[200];   /* of the log, for messages: the path, or that and how many follow */
     int generate;
     int guess; /* the log's format is that of its first line */
     clicks_settings clicks;
@@ -42,6 +43,8 @@ void clicks_options_begin(int generate);
 const char *clicks_options_of_log(void);
 /* What has been read, unchecked. */
 clicks_options clicks_options_read(void);
+/* The file of --data that is the same as this one; NULL: none is. */
+const char *clicks_options_holds(const clicks_options *options, const char *path);
 /* What has been read, if the options fit each other. 0, or -1 with *error filled: what does not fit. */
 int clicks_options_take(clicks_options *options, const clicks_options_words *words, program_error *error);
 

@@ -15,6 +15,24 @@ int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n) {
     return 0;
 }
 
+const clicks_texts *clicks_usual_missing(void) {
+    static const clicks_texts texts = {13,
+                                       {{1, "?"},
+                                        {2, "NA"},
+                                        {2, "\\N"},
+                                        {3, "N/A"},
+                                        {3, "n/a"},
+                                        {3, "nan"},
+                                        {3, "NaN"},
+                                        {3, "NAN"},
+                                        {4, "NULL"},
+                                        {4, "Null"},
+                                        {4, "null"},
+                                        {4, "None"},
+                                        {4, "<NA>"}}};
+    return &texts;
+}
+
 double clicks_log(double x) {
     return copysign(log1p(fabs(x)), x);
 }
@@ -151,10 +169,12 @@ static void clicks_set_labels(clicks_schema *schema) {
 
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error) {
     int csv = format != CLICKS_CRITEO, failed;
-    *schema = (clicks_schema){.separator = csv ? ',' : '\t', .header = csv, .quotes = csv};
+    *schema = (clicks_schema){.separator = csv ? ',' : '\t', .header = csv, .quotes = 1, .known = 1};
+    schema->missing = *clicks_usual_missing(), schema->says_missing = 1;
     clicks_set_labels(schema);
     if (format == CLICKS_LIBSVM || format == CLICKS_LIBFFM) {
-        *schema = (clicks_schema){.separator = ' ', .form = format == CLICKS_LIBSVM ? CLICKS_INDEXED : CLICKS_FIELDS};
+        *schema = (clicks_schema){
+            .separator = ' ', .form = format == CLICKS_LIBSVM ? CLICKS_INDEXED : CLICKS_FIELDS, .known = 1};
         clicks_set_labels(schema);
         schema->one.n = schema->zero.n = 2;
         clicks_text_set(&schema->one.text[1], "+1", 2);

@@ -4,9 +4,9 @@
  * and is never a keyword. `#` begins a comment at the start of a line and after a blank. First the file as a whole:
  *
  *     separator comma        comma (if not said), tab, semicolon, space, or the character itself
- *     header no              yes: the first line holds the columns' names, which must be these
+ *     header no              yes: the first line names the columns, in any order
  *     quotes yes             fields may stand in double quotes, a quote within doubled; `no` if tabs separate
- *     missing ? NA           texts that mean missing, as an empty field does
+ *     missing ? NA           texts that mean missing, as an empty field does; alone: nothing else does
  *
  * then each column, in order:
  *
@@ -14,6 +14,9 @@
  *     number NAME [raw | log | scale A B] [bucket W | logbucket W] [rows N]
  *     id NAME [rows N] [last N] [hex] [bag C] [weighted] [mean] [with NAME]
  *     skip NAME
+ *
+ * A first line must name all columns that are not skipped, and no other. Where no line says what means missing, an id
+ * or a number that is NA, N/A, nan, NULL, None, ? or \N makes no sample, because it may mean that, and may be an id.
  *
  * There is one label; fields with other texts make no sample. A number x is passed on as it is (raw, the default), as
  * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is also an id: x / W rounded down, as decimal text; with
@@ -78,6 +81,8 @@ typedef struct clicks_schema {
     char separator;
     int header, quotes, bags; /* bags: a column at least is a bag */
     int unlabelled;           /* clicks_schema_drop_label */
+    int known;                /* a built-in format: it has dialects (line.c) */
+    int says_missing;         /* it is said what means missing */
     clicks_form form;         /* if it is another than CLICKS_DENSE, the columns are the label, and a bag a field */
     clicks_texts missing, one, zero;
     clicks_column *columns;
@@ -109,6 +114,9 @@ int clicks_schema_finish(clicks_schema *schema, program_error *error);
 
 /* Is this one of the texts? */
 int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n);
+/* Texts that programs write where a value is missing. */
+const clicks_texts *clicks_usual_missing(void);
+enum { CLICKS_LONGEST_USUAL = 4 }; /* bytes of the longest */
 /* sign(x) log(1 + |x|) */
 double clicks_log(double x);
 /* A number as the column passes it on. */

@@ -167,8 +167,7 @@ static int clicks_statement_missing(clicks_statements *s) {
     int got;
     while ((got = clicks_word_next(s, &word)) > 0)
         if (clicks_texts_add(s, &s->schema->missing, &word, "what means missing")) return -1;
-    if (!got && !s->schema->missing.n)
-        return clicks_statement_fail(s, "write `missing TEXT...`; empty fields always are");
+    s->schema->says_missing = 1;
     return got;
 }
 

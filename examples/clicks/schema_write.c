@@ -69,7 +69,8 @@ void clicks_schema_write(const clicks_schema *schema, FILE *stream) {
     fputs("separator", stream);
     clicks_put_word(stream, (const char[]){schema->separator, 0});
     fprintf(stream, "\nheader %s\nquotes %s\n", schema->header ? "yes" : "no", schema->quotes ? "yes" : "no");
+    if (schema->says_missing && !schema->missing.n) fputs("missing", stream);
     clicks_put_texts(stream, "missing", &schema->missing);
-    if (schema->missing.n) fputc('\n', stream);
+    if (schema->says_missing) fputc('\n', stream);
     for (uint32_t i = 0; i < schema->n_columns; i++) clicks_put_column(stream, schema, &schema->columns[i]);
 }

@@ -112,11 +112,14 @@ void course_json_best(const course *c) {
 
 /* No result may be written to a file that is read or that holds a table. */
 static int course_check_kept(const course *c, const char *option, const char *path, program_error *error) {
+    const char *taken = NULL;
     for (int i = 0; i < COURSE_KEPT; i++)
-        if (file_is_same(path, c->kept[i]))
-            return program_fail(error, "--%s would overwrite %.200s, which is in use; give another %s", option,
-                                c->kept[i], strcmp(option, "json") ? "folder" : "file");
-    return 0;
+        if (file_is_same(path, c->kept[i])) taken = c->kept[i];
+    for (const char *const *file = c->files; file && *file; file++)
+        if (file_is_same(path, *file)) taken = *file;
+    if (!taken) return 0;
+    return program_fail(error, "--%s would overwrite %.200s, which is in use; give another %s", option, taken,
+                        strcmp(option, "json") ? "folder" : "file");
 }
 
 static int course_check_outputs(const course *c, program_error *error) {

@@ -81,6 +81,7 @@ struct course {
     training_outputs outputs;
     const training_settings *settings;
     const char *kept[COURSE_KEPT]; /* files in use, which no result may overwrite; NULL: none */
+    const char *const *files;      /* more of them, up to a NULL; NULL: none */
     const char *const *saved;      /* saved[n_saved], names of the files that are saved to outputs.save */
     int n_saved;
     save_set *set; /* of save_begin; NULL if nothing is saved */

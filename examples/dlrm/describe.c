@@ -71,5 +71,10 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     if (options->outputs.patience && options->data.test &&
         dlrm_describe_file("--test", options->data.test, lines, error))
         return -1;
-    return options->data.path ? dlrm_describe_file("log", options->data.path, lines, error) : 0;
+    for (uint32_t i = 0; options->data.path && options->data.clicks.files[i]; i++) {
+        char name[20];
+        snprintf(name, sizeof name, i ? "log.%u" : "log", i + 1); /* one file's is as it always was */
+        if (dlrm_describe_file(name, options->data.clicks.files[i], lines, error)) return -1;
+    }
+    return 0;
 }

@@ -6,13 +6,13 @@
  *
  * Here: options (the command line), model and cross (the mathematics), dlrm_cuda (the same on a GPU, where it is built
  * with CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense
- * layers), deal (samples to devices by parts), state and describe (for checkpoints), score and eval (how well samples
- * are predicted), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate,
- * shuffle, source and others beside it), auc. In examples/common, what the programs share: course (a program that
- * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
- * secondaries (stale copies; uses placing), training (threads, devices), processes (--processes), report, progress,
- * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best
- * (the best evaluation), options, program, vector.h.
+ * layers), deal (samples to devices by parts), state and describe (for checkpoints), score, eval and seen (how well
+ * samples are predicted, and which of their ids were trained), save (files), load and predict (--predict). In
+ * examples/clicks: clicks (logs; schema, ids, generate, shuffle, source and others beside it), auc. In examples/common,
+ * what the programs share: course (a program that trains, from its options to its exit status), settings (options that
+ * all have), placing (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices),
+ * processes (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and
+ * what; uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
@@ -21,15 +21,18 @@
 #include "examples/dlrm/predict.h"
 #include "examples/dlrm/save.h"
 #include "examples/common/course.h"
+#include "examples/common/file.h"
 #include "examples/common/manifest.h"
 #include "examples/common/training.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct dlrm_program {
     course course; /* first */
@@ -38,6 +41,7 @@ typedef struct dlrm_program {
     clicks *log;
     dlrm_source source;
     dlrm_samples held_out;
+    dlrm_seen *seen; /* NULL: nothing is held out, or another run has trained, too */
     placing placing;
     secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
@@ -66,7 +70,7 @@ static void dlrm_tell_malformed(dlrm_program *program, const char *path, const c
 /* For the loader, when it has met malformed lines; those of a log that was counted are reported already. */
 static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
-    dlrm_tell_malformed(program, program->options.data.path, malformed);
+    dlrm_tell_malformed(program, program->options.data.name, malformed);
 }
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
@@ -77,51 +81,82 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
     const char *table = options->train.table_file;
     if (table) snprintf(program->linear_file, sizeof program->linear_file, "%s.linear", table);
-    const char *const kept[] = {options->data.path,
-                                options->data.test,
-                                options->data.clicks.schema,
-                                table,
-                                table ? program->linear_file : NULL,
-                                placing_file(options->train.common.place)};
+    const char *const kept[] = {options->data.test, options->data.clicks.schema, table,
+                                table ? program->linear_file : NULL, placing_file(options->train.common.place)};
     memcpy(c->kept, kept, sizeof kept);
+    c->files = options->data.clicks.files;
     c->saved = dlrm_save_names(options, &c->n_saved);
     c->outputs = options->outputs;
     c->settings = &options->train.common;
     return 0;
 }
 
+/* A file that is missing counts as one: opening it says so. */
+static int dlrm_is_pipe(const char *path) {
+    struct stat is;
+    return path && !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
+/* The first file of --data that can be read only once; NULL: none. */
+static const char *dlrm_has_pipe(const dlrm_options *options) {
+    for (const char *const *file = options->data.clicks.files; file && *file; file++)
+        if (dlrm_is_pipe(*file)) return *file;
+    return NULL;
+}
+
+enum { DLRM_SMALL = 128 }; /* steps a pass, below which a log is small */
+
 /* A pass of a small log has too few steps to learn what is there: it gets as many as make 128, up to 8. So few, because
  * a model of many rows soon knows a small log by heart. */
 static void dlrm_choose_epochs(dlrm_options *options, uint64_t samples) {
-    enum { STEPS = 128, MOST_EPOCHS = 8 };
+    enum { MOST_EPOCHS = 8 };
     dlrm_settings *train = &options->train;
     uint64_t step = (uint64_t)train->common.batch * train->common.devices, steps = (samples + step - 1) / step;
+    int evaluates = options->data.test || options->data.test_share > 0 || options->decay_wanted;
     if (options->epochs_given || options->data.generate || train->common.steps || train->common.seconds > 0) return;
-    uint64_t epochs = (STEPS + steps - 1) / steps;
+    uint64_t epochs = (DLRM_SMALL + steps - 1) / steps;
     if (epochs < 2) return;
-    train->epochs = epochs < MOST_EPOCHS ? epochs : MOST_EPOCHS;
-    fprintf(stderr, "a small log, of %" PRIu64 " step%s a pass: --epochs %" PRIu64 ", as none are given\n", steps,
-            steps == 1 ? "" : "s", train->epochs);
+    if (epochs > MOST_EPOCHS) epochs = MOST_EPOCHS;
+    if (evaluates) train->epochs = epochs;
+    fprintf(stderr, "a small log, of %" PRIu64 " step%s a pass: ", steps, steps == 1 ? "" : "s");
+    if (evaluates)
+        fprintf(stderr, "--epochs %" PRIu64 ", as none are given\n", epochs);
+    else
+        fprintf(stderr, "one pass, as nothing is held out; with --test it would have --epochs %" PRIu64 "\n", epochs);
 }
 
-/* Which samples train, which are held out; counts them where that is needed. */
+/* Counts the samples where that is needed; and where they are few, because that costs nothing, but no log from a pipe,
+ * and so none without --test: what it is read from must not change its bits. *known: it did. */
+static int dlrm_count(dlrm_program *program, uint64_t *samples, int *known, program_error *error) {
+    const dlrm_options *options = &program->options;
+    uint64_t most = (uint64_t)options->train.common.batch * options->train.common.devices * (DLRM_SMALL - 1) + 1;
+    clicks_malformed malformed = {0};
+    *known = options->data.test_share > 0 || options->decay_wanted || options->data.generate;
+    if (*known) most = UINT64_MAX;
+    if (!*known && dlrm_has_pipe(options)) return 0;
+    if (clicks_count_to(program->log, NULL, most, samples, &malformed, error)) return -1;
+    if (!*known && !options->data.test && *samples && *samples < most) dlrm_choose_epochs(&program->options, *samples);
+    *known |= options->data.test && *samples < most;
+    if (!*known) return 0;
+    dlrm_tell_malformed(program, options->data.name, &malformed);
+    return *samples ? 0 : program_fail(error, "%.200s has no samples; give another file", options->data.name);
+}
+
+/* Which samples train, which are held out. */
 static int dlrm_split(dlrm_program *program, program_error *error) {
     dlrm_options *options = &program->options;
     uint64_t samples = 0, held_out = 0;
-    int count = options->data.test_share > 0 || options->decay_wanted || options->data.generate;
-    clicks_malformed malformed = {0};
-    if (count && clicks_count(program->log, options->data.path, &samples, &malformed, error)) return -1;
-    dlrm_tell_malformed(program, options->data.path, &malformed);
-    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data.path);
+    int count;
+    if (dlrm_count(program, &samples, &count, error)) return -1;
+    if (!count) samples = 0;
     if (count && clicks_options_hold_out(&options->data, samples, &held_out, error)) return -1;
     if (count) dlrm_choose_epochs(options, samples - held_out);
     program->source = (dlrm_source){.log = program->log,
-                                    .path = options->data.path,
+                                    .name = options->data.generate ? NULL : options->data.name,
                                     .end = count ? samples - held_out : UINT64_MAX,
                                     .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
-    program->held_out =
-        (dlrm_samples){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
+    program->held_out = (dlrm_samples){.log = program->log, .first = samples - held_out, .end = samples};
     if (options->data.test) program->held_out = (dlrm_samples){program->log, options->data.test, 0, UINT64_MAX};
     program->course.evaluates = options->data.test || held_out;
     return 0;
@@ -140,15 +175,10 @@ static void dlrm_set_evaluations(dlrm_program *program) {
     outputs->eval_every = program->course.evaluates ? (steps + 5) / 6 : 0;
 }
 
-/* A file that is missing counts as one: opening it says so. */
-static int dlrm_is_pipe(const char *path) {
-    struct stat is;
-    return path && !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
-}
-
 /* A pipe can be read once: by the loader, in one pass. */
 static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
-    if (!dlrm_is_pipe(options->data.path)) return 0;
+    const char *pipe = dlrm_has_pipe(options);
+    if (!pipe) return 0;
     const char *twice = options->data.guess                             ? "--format auto"
                         : options->data.test_share > 0                  ? "a share as --test"
                         : options->data.clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
@@ -158,24 +188,22 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
                         : options->train.epochs > 1                     ? "--epochs of more than 1"
                                                                         : NULL;
     if (!twice) return 0;
-    return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
-                        options->data.path, twice);
+    return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one", pipe,
+                        twice);
 }
 
 /* How many ids a sample has at most, of bags, in all files. */
 static int dlrm_measure(dlrm_program *program, program_error *error) {
-    const clicks_options *data = &program->options.data;
-    const char *const files[] = {data->path, data->test};
+    const char *test = program->options.data.test, *pipe = dlrm_has_pipe(&program->options);
     if (clicks_is_measured(program->log)) return 0;
-    for (int i = 0; i < 2 && files[i]; i++) {
-        if (dlrm_is_pipe(files[i]))
-            return program_fail(error,
-                                "%.200s is no file that can be read twice, and how many ids a sample has is not known "
-                                "before; give --most-ids (libffm: --fields, too), or write it to one",
-                                files[i]);
-        if (clicks_measure(program->log, files[i], error)) return -1;
-    }
-    return 0;
+    if (!pipe && dlrm_is_pipe(test)) pipe = test;
+    if (pipe)
+        return program_fail(error,
+                            "%.200s is no file that can be read twice, and how many ids a sample has is not known "
+                            "before; give --most-ids (libffm: --fields, too), or write it to one",
+                            pipe);
+    if (clicks_measure(program->log, NULL, error)) return -1;
+    return test ? clicks_measure(program->log, test, error) : 0;
 }
 
 /* Where samples may have many ids, fewer samples change places by default: their ids take as much memory. */
@@ -203,16 +231,39 @@ static int dlrm_place_log(dlrm_program *program, program_error *error) {
     return status;
 }
 
+/* With so few products, and no numbers, nothing says what a single id is worth. */
+static void dlrm_tell_products(const dlrm_model *model) {
+    uint32_t n = model->features, products = n * (n - 1) / 2;
+    if (model->kind != DLRM_DLRM || model->numbers || n > 3) return;
+    fprintf(stderr,
+            "dlrm sees %u product%s a sample here, of %u features, and no numbers; it has no part for single ids, and "
+            "may learn nothing: use --model deepfm or wide-deep\n",
+            products, products == 1 ? "" : "s", n);
+}
+
+/* Can each file be read? The last of many is opened only after the others have been trained on. */
+static int dlrm_check_files(const dlrm_options *options, program_error *error) {
+    struct stat is;
+    for (const char *const *file = options->data.clicks.files; file && *file; file++) {
+        int fails = stat(*file, &is) || access(*file, R_OK);
+        if (fails) return program_fail(error, "cannot read %.200s: %s", *file, strerror(errno));
+        if (S_ISDIR(is.st_mode)) return program_fail(error, "%.200s is a folder; give one of its files", *file);
+        if (options->data.test && file_is_same(*file, options->data.test))
+            fprintf(stderr, "--test %s is also --data: the held-out samples are trained on\n", *file);
+    }
+    return 0;
+}
+
 static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_options *options = &program->options;
     dlrm_model *model = &options->train.model;
-    if (dlrm_check_pipe(options, error)) return -1;
+    if (dlrm_check_pipe(options, error) || dlrm_check_files(options, error)) return -1;
     if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
     if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_measure(program, error)) return -1;
     dlrm_limit_shuffle(program);
     if (dlrm_split(program, error)) return -1;
     if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
-    if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;
+    if (clicks_prepare(program->log, NULL, program->source.end, error)) return -1;
     if (dlrm_place_log(program, error)) return -1;
     model->numbers = clicks_numbers(program->log);
     model->features = clicks_features(program->log);
@@ -226,6 +277,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     fputc('\n', stderr);
     if (program->source.end == UINT64_MAX && !options->train.common.steps)
         options->train.common.decay = 0; /* no end to fall to */
+    dlrm_tell_products(model);
     return 0;
 }
 
@@ -253,7 +305,8 @@ static int dlrm_prepare(course *c, program_error *error) {
     if (dlrm_read_log(program, error) || dlrm_check_test(program, error)) return -1;
     dlrm_set_evaluations(program);
     c->begins = program->options.train.table_file != NULL;
-    return 0;
+    if (!c->evaluates) return 0;
+    return dlrm_seen_open(&program->seen, program->log, program->options.data.clicks.ids == CLICKS_VOCABULARY, error);
 }
 
 static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
@@ -275,6 +328,7 @@ static int dlrm_read_state(course *c, const char *path, uint64_t *saved, program
 static int dlrm_open_trainer(dlrm_program *program, const char *tables, program_error *error) {
     dlrm_settings *train = &program->options.train;
     train->resumed = tables ? &program->resumed : NULL, train->saved = tables;
+    train->seen = tables ? NULL : program->seen; /* a checkpoint does not say what was seen before it */
     int status = dlrm_trainer_open(&program->trainer, train, &program->source, error);
     train->resumed = NULL, train->saved = NULL;
     dlrm_state_free(&program->resumed);
@@ -310,7 +364,7 @@ static int dlrm_check(course *c, program_error *error) {
     const dlrm_settings *train = &options->train;
     training_report total = dlrm_total(c);
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
-        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data.path);
+        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data.name);
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 
@@ -360,7 +414,7 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
         status = program_fail(error,
                               "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
                               " when they were counted; give a file that does not change",
-                              program->options.data.path, metrics->samples, wanted);
+                              program->options.data.name, metrics->samples, wanted);
     program->course.eval_seconds = program_now() - from;
     return status;
 }
@@ -386,12 +440,39 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
     return 0;
 }
 
+static int dlrm_is_better(const dlrm_metrics *metrics) {
+    return metrics->logloss < metrics->constant;
+}
+
+/* What is wrong with the predictions, or with what they are made for. */
+static void dlrm_tell_worth(dlrm_program *program, const dlrm_metrics *metrics) {
+    const dlrm_unseen *unseen = &metrics->unseen;
+    double samples = (double)metrics->samples;
+    course_begin_words(&program->course);
+    if (metrics->positives && metrics->positives < metrics->samples && !dlrm_is_better(metrics))
+        fprintf(stderr,
+                "the held-out log loss of %.4f is not below %.4f, that of a constant (the share of ones, %.4f): as "
+                "probabilities, these predictions are worth nothing; try another --model, --lr or --epochs\n",
+                metrics->logloss, metrics->constant, (double)metrics->positives / samples);
+    if (unseen->samples)
+        fprintf(stderr,
+                "%" PRIu64 " of %" PRIu64 " held-out samples (%.1f%%) have an id that %s, %" PRIu64
+                " ids in all, %" PRIu64 " of '%s'\n",
+                unseen->samples, metrics->samples, 100 * (double)unseen->samples / samples,
+                program->options.data.clicks.ids == CLICKS_VOCABULARY
+                    ? "is not in the vocabulary (new, rarer than --threshold, or missing)"
+                    : "no training sample has: its row is as initialized",
+                unseen->ids, unseen->of_feature, clicks_feature_name(program->log, unseen->feature));
+    course_end_words(&program->course);
+}
+
 static int dlrm_predict_last(course *c, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     const char *test = program->options.data.test;
     if (dlrm_predict(program, 0, &program->metrics, error)) return -1;
     *interrupted = program->metrics.interrupted;
     if (test) dlrm_tell_malformed(program, test, &program->metrics.malformed);
+    if (!*interrupted) dlrm_tell_worth(program, &program->metrics);
     return 0;
 }
 
@@ -441,6 +522,12 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
                 ", \"eval_seconds\": %.3f",
                 dlrm_area_text(area, metrics->auc, 6, "null"), metrics->logloss, metrics->samples, metrics->positives,
                 c->eval_seconds);
+    if (predicted)
+        fprintf(c->json, ", \"constant_logloss\": %.6f, \"better_than_constant\": %s", metrics->constant,
+                dlrm_is_better(metrics) ? "true" : "false");
+    if (predicted && program->options.train.seen)
+        fprintf(c->json, ", \"unseen_samples\": %" PRIu64 ", \"unseen_ids\": %" PRIu64, metrics->unseen.samples,
+                metrics->unseen.ids);
     if (predicted && isfinite(metrics->best_auc))
         fprintf(c->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
     placing_json(&program->placing, c->json);
@@ -490,6 +577,7 @@ static int dlrm_close(course *c, program_error *error) {
     placing_close(&program->placing);
     secondaries_close(&program->secondaries);
     dlrm_state_free(&program->resumed);
+    dlrm_seen_close(program->seen);
     clicks_close(program->log);
     return status;
 }

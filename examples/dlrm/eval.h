@@ -8,8 +8,10 @@
 typedef struct dlrm_metrics {
     int interrupted;               /* there is nothing else */
     double auc, logloss;           /* auc is NaN if all labels are alike: there is no area */
+    double constant;               /* the log loss of the best constant: of the share of ones */
     double best_auc, best_logloss; /* of the planted truth, where the log is generated; else NaN */
     uint64_t samples, positives;
+    dlrm_unseen unseen;         /* zeros if it is not known which ids were seen */
     clicks_malformed malformed; /* malformed lines of the file, up to the last sample */
 } dlrm_metrics;
 

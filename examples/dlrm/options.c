@@ -59,7 +59,9 @@ static const frugal_optimizer_kind dlrm_dense_kinds[] = {FRUGAL_SGD, FRUGAL_ADAG
 static const clicks_options_words dlrm_data = {
     .program = "dlrm",
     .value = "FILE",
-    .data = "a click log, plain or gz, read as it goes, once a pass; a pipe for one pass, with --format",
+    .data =
+        "a click log, plain or gz, read as it goes, once a pass; given several times, files that are one log, in that "
+        "order; a pipe for one pass, with --format",
     .test = "held-out samples: a file, or a share of --data, its last lines; 0: none",
     .generates = 1};
 static const options_entry dlrm_model_entries[] = {
@@ -77,7 +79,7 @@ static const options_entry dlrm_model_entries[] = {
 static const options_entry dlrm_training[] = {
     {"batch", OPTIONS_WHOLE32, &given.options.train.common.batch, 1, 1 << 20, .help = "samples a step and device"},
     {"epochs", OPTIONS_WHOLE64, &given.options.train.epochs, 0, 1e18, .given = &given.options.epochs_given,
-     .standard = "1; up to 8 where --data is counted and small: as many as make 128 steps",
+     .standard = "1; up to 8 where --data is small, and no pipe: as many as make 128 steps",
      .help = "passes over the samples; 0: train nothing"},
     {"shuffle", OPTIONS_WHOLE32, &given.options.train.shuffle, 0, 1e9, .given = &given.options.shuffle_given,
      .help =

@@ -95,8 +95,10 @@ static int dlrm_passes_check(dlrm_passes *passes, program_error *error) {
         return program_fail(error,
                             "%.200s has %llu samples in pass %llu, and had %llu before; "
                             "give a file that does not change",
-                            source->path ? source->path : "the log", (unsigned long long)at->pass,
-                            (unsigned long long)at->epoch, (unsigned long long)before);
+                            source->name   ? source->name
+                            : source->path ? source->path
+                                           : "the log",
+                            (unsigned long long)at->pass, (unsigned long long)at->epoch, (unsigned long long)before);
     *at = (dlrm_position){.epoch = at->epoch, .samples_a_pass = before};
     return 0;
 }

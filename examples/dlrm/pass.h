@@ -15,7 +15,8 @@
 
 typedef struct dlrm_source { /* where the training samples are */
     const clicks *log;       /* prepared; must outlive the trainer */
-    const char *path;        /* NULL: generated */
+    const char *path;        /* NULL: the log's own */
+    const char *name;        /* for messages; NULL: the path */
     uint64_t first, end;     /* samples [first, end); end UINT64_MAX: to the end of the log, if they have no parts */
     /* Called if malformed lines were met, at the end of the first pass, or of the training if that comes earlier; on
      * the loader's thread. NULL: they are known. */

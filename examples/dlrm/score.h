@@ -14,7 +14,7 @@
 
 typedef struct dlrm_samples { /* samples [first, end) of a log; end UINT64_MAX: to its end */
     const clicks *log;
-    const char *path; /* NULL: generated */
+    const char *path; /* NULL: the log's own */
     uint64_t first, end;
 } dlrm_samples;
 

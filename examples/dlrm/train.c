@@ -494,6 +494,7 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     if (dlrm_passes_read(trainer->passes, &slot->batch, slot->first, &dlrm_loader_end(trainer)->error)) return -1;
     for (uint32_t d = 0; d < settings->common.devices && slot->bags; d++)
         clicks_bags_fill(&slot->bags[d], trainer->source.log, &slot->batch, slot->first[d], slot->first[d + 1]);
+    if (settings->seen) dlrm_seen_mark(settings->seen, &slot->batch);
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
     double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;

@@ -22,6 +22,7 @@
 #include "examples/common/settings.h"
 #include "examples/dlrm/model.h"
 #include "examples/dlrm/pass.h"
+#include "examples/dlrm/seen.h"
 #include "examples/dlrm/state.h"
 
 typedef struct dlrm_settings {
@@ -36,6 +37,7 @@ typedef struct dlrm_settings {
      * each other in the log, and each device gets a slice of them. */
     const placing *placing;
     const secondaries *secondaries; /* rows with stale copies, in both instances; read during open. NULL: none */
+    dlrm_seen *seen;                /* training samples are marked there; must outlive the trainer; NULL: nowhere */
     const char *table_file; /* the tables' file; the linear part's tables lie in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */
     int table_file_torn;    /* frugal_desc.take_torn */

@@ -4,6 +4,7 @@
  * The first two bytes choose format, ids, gz, and a part; the rest is the file. */
 #include <float.h>
 #include <math.h>
+#include <strings.h>
 #include <zlib.h>
 #include "examples/clicks/clicks.h"
 #include "examples/clicks/file.h"
@@ -32,6 +33,9 @@ typedef struct second {
     char *id[MOST_SAMPLES][MOST_FEATURES]; /* its text; "" where there is none */
     int near[MOST_SAMPLES][MOST_FEATURES]; /* of a bucket: so near to the next that rounding decides */
     int no_header;
+    char separator;         /* the schema's, or the first line's */
+    int order[MOST_FIELDS]; /* of each of the file's columns, the schema's; -1: none */
+    int columns;
     /* With bags: the ids of sample i are item[first[i]] to item[first[i + 1] - 1]. */
     uint32_t first[MOST_SAMPLES + 1];
     struct {
@@ -53,13 +57,14 @@ static int is_blank(char c) {
 
 /* The fields of a line as strings, in `fields`; -1: a quote that does not end its field. */
 static int split(const clicks_schema *schema, const char *line, size_t n, char **fields) {
+    const char separator = s->separator;
     size_t at = 0;
     for (int count = 0;; at++) {
         char *field = calloc(1, n + 1);
         size_t length = 0;
         fields[count++] = field;
         fields[count] = NULL;
-        while (at < n && is_blank(line[at]) && line[at] != schema->separator) at++;
+        while (at < n && is_blank(line[at]) && line[at] != separator) at++;
         if (schema->quotes && at < n && line[at] == '"') {
             for (at++;; at++) {
                 if (at >= n) return -1;
@@ -70,10 +75,10 @@ static int split(const clicks_schema *schema, const char *line, size_t n, char *
                 field[length++] = line[at];
             }
             at++;
-            while (at < n && line[at] != schema->separator)
+            while (at < n && line[at] != separator)
                 if (!is_blank(line[at++])) return -1;
         } else {
-            while (at < n && line[at] != schema->separator) field[length++] = line[at++];
+            while (at < n && line[at] != separator) field[length++] = line[at++];
             while (length && is_blank(field[length - 1])) field[--length] = 0;
         }
         if (at >= n) return count;
@@ -105,6 +110,27 @@ static int is_number(const char *text) {
         text += digits;
     }
     return !*text;
+}
+
+/* 0 or 1; -1: no label. Of known formats it may be any number of that value. */
+static int label_of(const clicks_schema *schema, const char *field) {
+    double x = strtod(field, NULL);
+    if (holds(&schema->one, field)) return 1;
+    if (holds(&schema->zero, field)) return 0;
+    if (settings.format == CLICKS_SCHEMA || strlen(field) > 400 || !is_number(field)) return -1;
+    if (x == 1 || x == 0) return (int)x;
+    return x == -1 && schema->form != CLICKS_DENSE ? 0 : -1;
+}
+
+/* 1: it means missing; -1: it may, and nothing says so. */
+static int missing_of(const clicks_schema *schema, const char *text) {
+    static const char usual[] = " ? NA N/A n/a <NA> nan NaN NAN NULL Null null None \\N ";
+    char word[8];
+    if (schema->says_missing && settings.format == CLICKS_SCHEMA) return holds(&schema->missing, text);
+    if (!*text || strlen(text) > 4 || strchr(text, ' ')) return 0;
+    snprintf(word, sizeof word, " %s ", text);
+    if (!strstr(usual, word)) return 0;
+    return schema->form == CLICKS_DENSE && settings.format != CLICKS_SCHEMA ? 1 : -1;
 }
 
 static char *text_of(double bucket) {
@@ -143,6 +169,7 @@ static int read_number(const clicks_column *c, const char *field) {
 static int read_one(const clicks_column *c, uint64_t rows, const char *field, double weight) {
     size_t n = strlen(field);
     if (c->last && n && n < c->last) return -1;
+    if (c->last && settings.format == CLICKS_AVAZU && field[strspn(field, "0123456789")]) return -1;
     if (c->last && n) field += n - c->last;
     if (settings.ids == CLICKS_GIVEN) {
         const char *digits = c->hex ? "0123456789abcdefABCDEF" : "0123456789";
@@ -156,7 +183,7 @@ static int read_one(const clicks_column *c, uint64_t rows, const char *field, do
 }
 
 /* An id of a bag, which may have a weight; nothing but blanks is none. */
-static int read_item(const clicks_column *c, uint64_t rows, const char *text, size_t n) {
+static int read_item(const clicks_schema *schema, const clicks_column *c, uint64_t rows, const char *text, size_t n) {
     char item[MOST_SAMPLES + 1], *colon;
     double weight = 1;
     while (n && is_blank(*text)) text++, n--;
@@ -171,14 +198,15 @@ static int read_item(const clicks_column *c, uint64_t rows, const char *text, si
         if (!(fabs(weight) <= FLT_MAX)) return -1;
         *colon = 0;
     }
-    return read_one(c, rows, item, weight);
+    int missing = missing_of(schema, item);
+    return missing ? missing < 0 ? -1 : 0 : read_one(c, rows, item, weight);
 }
 
-static int read_id(const clicks_column *c, uint64_t rows, const char *field) {
+static int read_id(const clicks_schema *schema, const clicks_column *c, uint64_t rows, const char *field) {
     if (!c->several) return read_one(c, rows, field, 1);
     for (;;) {
         const char *stop = c->bag ? strchr(field, c->bag) : NULL;
-        if (read_item(c, rows, field, stop ? (size_t)(stop - field) : strlen(field))) return -1;
+        if (read_item(schema, c, rows, field, stop ? (size_t)(stop - field) : strlen(field))) return -1;
         if (!stop) return 0;
         field = stop + 1;
     }
@@ -195,8 +223,8 @@ static int read_indexed(const clicks_schema *schema, const char *line, size_t n)
         clicks_column field = {.several = 1, .weighted = 1};
         memcpy(word, line + at, end - at);
         if (!words) {
-            s->label[s->n] = (float)holds(&schema->one, word);
-            if (!holds(&schema->one, word) && !holds(&schema->zero, word)) return -1;
+            s->label[s->n] = (float)label_of(schema, word);
+            if (label_of(schema, word) < 0) return -1;
             continue;
         }
         if (schema->form == CLICKS_FIELDS) {
@@ -207,7 +235,8 @@ static int read_indexed(const clicks_schema *schema, const char *line, size_t n)
         }
         char *colon = strchr(index, ':');
         if (!colon || colon == index || strchr(colon + 1, ':')) return -1;
-        if (read_item(&field, settings.rows, index, strlen(index))) return -1;
+        if (!strncmp(index, "qid:", 4) || !strncmp(index, "sid:", 4) || !strncmp(index, "cost:", 5)) return -1;
+        if (read_item(schema, &field, settings.rows, index, strlen(index))) return -1;
     }
 }
 
@@ -222,37 +251,66 @@ static void forget(uint64_t sample) {
 
 /* A sample; else -1. */
 static int read_fields(const clicks_schema *schema, char **fields, int count) {
-    if (count != (int)schema->n_columns) return -1;
+    if (count != s->columns) return -1;
     for (int i = 0; i < count; i++) {
-        const clicks_column *c = &schema->columns[i];
+        const clicks_column *c = &schema->columns[s->order[i] < 0 ? 0 : s->order[i]];
         const char *field = fields[i];
+        if (s->order[i] < 0 || c->kind == CLICKS_SKIP) continue;
         if (c->kind == CLICKS_LABEL) {
-            s->label[s->n] = (float)holds(&schema->one, field);
-            if (!holds(&schema->one, field) && !holds(&schema->zero, field)) return -1;
+            s->label[s->n] = (float)label_of(schema, field);
+            if (label_of(schema, field) < 0) return -1;
             continue;
         }
-        if (holds(&schema->missing, field)) field = "";
+        int missing = missing_of(schema, field);
+        if (missing < 0) return -1;
+        if (missing) field = "";
         if (c->kind == CLICKS_NUMBER && read_number(c, field)) return -1;
         uint64_t rows = schema->columns[schema->feature_columns[c->feature]].rows;
-        if (c->kind == CLICKS_ID && read_id(c, rows, field)) return -1;
+        if (c->kind == CLICKS_ID && read_id(schema, c, rows, field)) return -1;
     }
     return 0;
 }
 
 static int is_header(const clicks_schema *schema, char **fields, int count) {
-    if (count != (int)schema->n_columns) return 0;
-    for (int i = 0; i < count; i++)
-        if (strcmp(fields[i], schema->columns[i].name.at)) return 0;
-    return 1;
+    int had[MOST_FIELDS] = {0}, columns = (int)schema->n_columns;
+    s->columns = count;
+    for (int i = 0; i < count; i++) {
+        int which = -1;
+        for (int k = columns - 1; k >= 0; k--)
+            if (!strcasecmp(fields[i], schema->columns[k].name.at)) which = k;
+        for (int k = 0; k < columns; k++)
+            if (!strcmp(fields[i], schema->columns[k].name.at)) which = k;
+        if (which < 0 && (*fields[i] || settings.format == CLICKS_SCHEMA)) return 0;
+        if (which >= 0 && had[which]++) return 0;
+        s->order[i] = which;
+    }
+    for (int k = 0; k < columns; k++)
+        if (!had[k] && schema->columns[k].kind != CLICKS_SKIP) return 0;
+    return count > 0;
+}
+
+/* The first line of a known format has the separator that comes most often, the first of them where two do. */
+static void find_separator(const clicks_schema *schema, const char *line, size_t n) {
+    static const char all[] = ",\t;";
+    size_t best = 0;
+    if (settings.format == CLICKS_SCHEMA) return;
+    s->separator = schema->separator;
+    for (int k = 0; k < 3; k++) {
+        size_t count = 0;
+        for (size_t i = 0; i < n; i++) count += line[i] == all[k];
+        if (count > best) best = count, s->separator = all[k];
+    }
 }
 
 static void second_line(const clicks_schema *schema, uint64_t number, const char *line, size_t n) {
     static char *fields[MOST_FIELDS + 1];
     int blank = 1, header = schema->header && number == 1;
-    for (size_t i = 0; i < n; i++) blank = blank && is_blank(line[i]);
+    for (size_t i = 0; i < n && !(line[i] == '#' && schema->form != CLICKS_DENSE); i++)
+        blank = blank && is_blank(line[i]);
     if (blank && !header && n <= CLICKS_LONGEST_LINE) return;
     fields[0] = NULL;
     s->first[s->n + 1] = s->first[s->n];
+    if (header) find_separator(schema, line, n);
     int text = n <= CLICKS_LONGEST_LINE && !memchr(line, 0, n), dense = schema->form == CLICKS_DENSE;
     int count = !text || !dense ? -1 : split(schema, line, n, fields);
     if (header)
@@ -269,6 +327,9 @@ static void second_reading(const clicks_schema *schema, const char *text, size_t
     uint64_t number = 0;
     const char *end = text + n;
     s->no_header = schema->header && !n;
+    s->separator = schema->separator;
+    s->columns = (int)schema->n_columns;
+    for (int i = 0; i < s->columns; i++) s->order[i] = i;
     while (text < end) {
         const char *stop = memchr(text, '\n', (size_t)(end - text)), *next = stop ? stop + 1 : end;
         if (!stop) stop = end;

@@ -69,7 +69,8 @@ static void read_line(clicks_schema *schema, int given, const char *log, size_t 
     uint32_t *features = malloc(most * sizeof *features), count = 0;
     float *weights = malloc(most * sizeof *weights);
     char *copy = malloc(n + 1);
-    clicks_line line = {.schema = schema, .given = given};
+    static uint32_t order[CLICKS_MOST_COLUMNS];
+    clicks_line line = {.schema = schema, .given = given, .order = order};
     clicks_sample sample = {.label = &label,
                             .numbers = numbers,
                             .ids = ids,

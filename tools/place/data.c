@@ -15,6 +15,9 @@ int place_data_take(clicks_options *options, const clicks_options_words *words, 
     const char *of_log = clicks_options_of_log();
     *options = clicks_options_read();
     if (options->generate || !place_data_is_folder(options)) return clicks_options_take(options, words, error);
+    if (options->clicks.files[1])
+        return program_fail(error, "--data %.200s is a folder of triples, and --data %.200s is given, too; give one",
+                            options->path, options->clicks.files[1]);
     if (!of_log) return 0;
     return program_fail(error, "--%s is of click logs, and --data %.200s is a folder of triples; leave it out", of_log,
                         options->path);
@@ -36,7 +39,7 @@ static int place_split(const place_data *data, const clicks_options *options, ui
     uint64_t samples, held_out;
     *end = UINT64_MAX;
     if (!(options->test_share > 0)) return 0;
-    if (clicks_count(data->log, options->path, &samples, NULL, error)) return -1;
+    if (clicks_count(data->log, NULL, &samples, NULL, error)) return -1;
     if (clicks_options_hold_out(options, samples, &held_out, error)) return -1;
     *end = samples - held_out;
     return 0;
@@ -46,14 +49,15 @@ static int place_open_log(place_data *data, const clicks_options *options, progr
     clicks_settings clicks = options->clicks;
     struct stat is;
     uint64_t end;
-    if (options->path && !stat(options->path, &is) && !S_ISREG(is.st_mode))
-        return program_fail(error, "--data %.200s is no file that can be read several times; write it to one",
-                            options->path);
+    for (const char *const *file = clicks.files; file && *file; file++)
+        if (!stat(*file, &is) && !S_ISREG(is.st_mode))
+            return program_fail(error, "--data %.200s is no file that can be read several times; write it to one",
+                                *file);
     if (options->guess && clicks_guess(options->path, &clicks.format, error)) return -1;
     if (clicks_open(&data->log, &clicks, error) || place_split(data, options, &end, error)) return -1;
     if (clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
-    if (clicks_prepare(data->log, options->path, end, error)) return -1;
-    if (clicks_source_open(&data->clicks, data->log, options->path, 0, end, error)) return -1;
+    if (clicks_prepare(data->log, NULL, end, error)) return -1;
+    if (clicks_source_open(&data->clicks, data->log, NULL, 0, end, error)) return -1;
     fprintf(stderr, "%" PRIu32 " features of %" PRIu64 " rows in all", clicks_features(data->log), data->clicks.rows);
     if (end != UINT64_MAX) fprintf(stderr, "; %" PRIu64 " samples to train on", end);
     fputc('\n', stderr);

@@ -28,7 +28,7 @@ static int reorder_count_clicks(reorder_work *work, uint32_t *counts, program_er
         for (uint64_t i = 0; i < block.n * block.width; i++) reorder_count(&counts[block.keys[i]]);
         if (reorder_go_on(work, "counted", samples += block.n, error)) return -1;
     }
-    return samples ? 0 : program_fail(error, "%.200s has no samples; give another file", work->options->path);
+    return samples ? 0 : program_fail(error, "%.200s has no samples; give another file", work->options->name);
 }
 
 /* Samples as lines, with new rows. */
@@ -51,7 +51,7 @@ static void reorder_write_header(const clicks *log, FILE *file) {
     fputc('\n', file);
 }
 
-/* All samples of the file, those held out as well. */
+/* All samples of the file (NULL: of the log), those held out as well. */
 static int reorder_write_log(reorder_work *work, const char *path, const char *name, const reorder_order *order,
                              program_error *error) {
     FILE *file = save_open(work->set, name, error);
@@ -67,7 +67,8 @@ static int reorder_write_log(reorder_work *work, const char *path, const char *n
         if (!status) status = reorder_go_on(work, "written", samples += batch.n, error);
     } while (!status && batch.n);
     if (!status && clicks_reader_malformed(reader)->lines)
-        fprintf(stderr, "%s: skipped %" PRIu64 " malformed lines\n", path, clicks_reader_malformed(reader)->lines);
+        fprintf(stderr, "%s: skipped %" PRIu64 " malformed lines\n", path ? path : work->options->name,
+                clicks_reader_malformed(reader)->lines);
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
     return status ? -1 : save_close(work->set, name, error);
@@ -114,7 +115,7 @@ int reorder_clicks(reorder_work *work, program_error *error) {
     free(counts);
     if (!status) status = reorder_write_schema(work, error);
     if (!status) status = reorder_write_maps(work, order, error);
-    if (!status) status = reorder_write_log(work, work->options->path, work->names[0], order, error);
+    if (!status) status = reorder_write_log(work, NULL, work->names[0], order, error);
     if (!status && work->options->test)
         status = reorder_write_log(work, work->options->test, work->names[3], order, error);
     for (uint32_t k = 0; order && k < features; k++) reorder_order_free(&order[k]);

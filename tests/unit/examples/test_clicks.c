@@ -191,11 +191,17 @@ static void test_criteo_csv(void **state) {
     assert_int_equal(id(&batch, 0, 1), clicks_hash("a,b", 3) % 1000);
     assert_int_equal(id(&batch, 25, 1), clicks_hash("x\"y", 3) % 1000);
     clicks_batch_close(&batch);
-    snprintf(text, sizeof text, "Id,label," I13 "," C26 "\n%s", sample);
+    snprintf(text, sizeof text, "Id,click," I13 "," C26 "\n%s", sample);
     write_text(text);
-    expect_unreadable(log, path, "first line must name the columns", "column 2 (Label) is 'label', must be its name");
+    expect_unreadable(log, path, "first line must name the columns",
+                      "column 2 is 'click', which is none of the format's");
     write_text(sample);
-    expect_unreadable(log, path, "first line must name the columns", "column 1 (Id) is '10000'");
+    expect_unreadable(log, path, "first line must name the columns", "column 1 is '10000'");
+    snprintf(text, sizeof text, "Id,Label," I13 ",I13," C26 "\n%s", sample);
+    write_text(text);
+    expect_unreadable(log, path, "first line must name the columns", "columns 15 and 16 are both 'I13'");
+    write_text("Id,Label," I13 ",C1,C2\n");
+    expect_unreadable(log, path, "first line must name the columns", "no column is named 'C3'");
     write_text("");
     expect_unreadable(log, path, "is empty", "must name the columns");
     clicks_close(log);
@@ -315,7 +321,6 @@ static const struct {
     {"separator , ;", "one word too much", ""},
     {"separator tab\nseparator tab", ":2: `separator` a second time", ""},
     {"header maybe", "`header yes` or `header no`", ""},
-    {"missing", "missing TEXT", ""},
     {"quotes no\nmissing a,b\nid a\nlabel l one 1 zero 0", "'a,b', which holds the separator", ""},
     {"column a", "'column' begins no statement", "label, number, id or skip"},
     {"missing 1 2 3 4 5 6 7 8 9 a b c d e f g h", "more than 16 texts", ""},
@@ -385,7 +390,10 @@ static void test_malformed(void **state) {
         {",5,a", "line 2: column 1 (l) is '', must be '1' or '0'"},
         {"-1,5,a", "column 1 (l) is '-1'"},
         {"1,5x,a", "line 2: column 2 (n) is '5x', must be a number"},
-        {"1,nan,a", "is 'nan', must be a number"},
+        {"1,nan,a", "is 'nan', missing? Add `missing TEXT` to the schema, or `missing` alone if not"},
+        {"1,5,NULL", "column 3 (i) is 'NULL', missing? Add `missing TEXT` to the schema"},
+        {"1,5,\\N", "column 3 (i) is '\\N', missing?"},
+        {"1.0,5,a", "line 2: column 1 (l) is '1.0', must be '1' or '0'"},
         {"1,inf,a", "must be a number"},
         {"1,0x10,a", "must be a number"},
         {"1,1e39,a", "more than a float can hold"},

@@ -89,6 +89,15 @@ static void test_libsvm(void **state) {
                "1 0:3*1 0:17*0.5 0:3*-20\n0 0:5*1\n1\n0 0:0*0\n");
 }
 
+/* As Spark, scikit-learn and LightGBM write them. */
+static void test_labels_and_comments(void **state) {
+    (void)state;
+    assert_log(libsvm, NULL,
+               "# made by hand\n1.0 3:1\n0.0 4:1\r\n  # more\n-1.0 5:1\n+1.000000e+00 6:1 # end\n-1 7:1\n",
+               "1 0:3*1\n0 0:4*1\n0 0:5*1\n1 0:6*1\n0 0:7*1\n");
+    assert_log(libffm, NULL, "# made by hand\n1.0 0:3:1\n-1.0 1:4:1\n", "1 0:3*1\n0 1:4*1\n");
+}
+
 static void test_libffm(void **state) {
     (void)state;
     assert_log(libffm, NULL, "0 1:3:1 0:3:2 1:4:1\n1 3:999:.25\n", "0 1:3*1 0:3*2 1:4*1\n1 3:999*0.25\n");
@@ -139,6 +148,10 @@ static void test_guessed(void **state) {
         clicks_format format;
     } cases[] = {{"1 3:1 17:0.5\n", 0, CLICKS_LIBSVM},
                  {"-1\t1:3:1 2:4:1\n", 0, CLICKS_LIBFFM},
+                 {"1.0 3:1\n", 0, CLICKS_LIBSVM},
+                 {"-1.0 0:3:1\n", 0, CLICKS_LIBFFM},
+                 {"# from svmlight\n\n+1 3:1\n", 0, CLICKS_LIBSVM},
+                 {"3 qid:1 3:1\n", 0, CLICKS_LIBSVM},
                  {"1 2 3\n", -1, CLICKS_LIBSVM},
                  {"abc 3:1\n", -1, CLICKS_LIBSVM}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -163,7 +176,20 @@ static void test_malformed(void **state) {
         {{.format = CLICKS_LIBSVM}, NULL, "1 :1", "must be index:value"},
         {{.format = CLICKS_LIBSVM}, NULL, "1 7:x", "must be an id, a colon and a number"},
         {{.format = CLICKS_LIBSVM}, NULL, "1 7:1e39", "must be an id, a colon and a number"},
-        {{.format = CLICKS_LIBSVM}, NULL, "# all", "no label"},
+        {{.format = CLICKS_LIBSVM},
+         NULL,
+         "1 qid:3 7:1",
+         "column 2 (ids) is 'qid:3', which is about the sample, and no id"},
+        {{.format = CLICKS_LIBSVM}, NULL, "1 cost:.5 7:1", "is 'cost:.5', which is about the sample"},
+        {{.format = CLICKS_LIBSVM}, NULL, "1 NA:1", "is 'NA', which means missing; leave it out"},
+        {{.format = CLICKS_LIBSVM}, NULL, "0.5 1:1", "column 1 (label) is '0.5', must be '1' or '0'"},
+        {{.format = CLICKS_LIBSVM}, NULL, "1,3 1:1", "column 1 (label) is '1,3', must be '1' or '0'"},
+        {{.format = CLICKS_LIBSVM}, NULL, "1 7:nan", "must be an id, a colon and a number"},
+        {{.format = CLICKS_LIBFFM, .fields = 3, .most_ids = 9},
+         NULL,
+         "-2 1:1:1",
+         "column 1 (label) is '-2', must be '1'"},
+        {{.rows = 1000}, "label l one 1 zero 0\nid a bag bar\n", "1,3|NULL", "column 2 (a) is 'NULL', missing?"},
         {{.format = CLICKS_LIBSVM, .ids = CLICKS_GIVEN}, NULL, "1 1000:1", "must be a row below 1000"},
         {{.format = CLICKS_LIBSVM, .most_ids = 2}, NULL, "1 1:1 2:1 3:1", "more than 2 ids"},
         {{.format = CLICKS_LIBFFM, .fields = 3, .most_ids = 9}, NULL, "1 3:1:1", "a field from 3 on, must be below it"},
@@ -361,10 +387,19 @@ static void test_shuffled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_libsvm),          cmocka_unit_test(test_libffm),          cmocka_unit_test(test_schema),
-        cmocka_unit_test(test_hashed),          cmocka_unit_test(test_vocabulary),      cmocka_unit_test(test_guessed),
-        cmocka_unit_test(test_malformed),       cmocka_unit_test(test_schemas_refused), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_too_many_fields), cmocka_unit_test(test_checksum),        cmocka_unit_test(test_bags),
+        cmocka_unit_test(test_libsvm),
+        cmocka_unit_test(test_labels_and_comments),
+        cmocka_unit_test(test_libffm),
+        cmocka_unit_test(test_schema),
+        cmocka_unit_test(test_hashed),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_guessed),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_schemas_refused),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_many_fields),
+        cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_bags),
         cmocka_unit_test(test_shuffled),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

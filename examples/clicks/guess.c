@@ -1,0 +1,126 @@
+/* The format of a log, by its first line; or what that line looks like. */
+#include <inttypes.h>
+#include <string.h>
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/file.h"
+#include "examples/clicks/line.h"
+#include "examples/clicks/number.h"
+
+static int clicks_is_space(char c) {
+    return c == ' ' || c == '\t';
+}
+
+/* A label, which is a number, a blank, and a word with one colon or two. */
+static int clicks_guess_indexed(const char *text, size_t n, clicks_format *format) {
+    size_t at = 0, colons = 0;
+    double label;
+    while (at < n && !clicks_is_space(text[at])) at++;
+    if (!clicks_parse_number(text, at, &label)) return 0;
+    while (at < n && clicks_is_space(text[at])) at++;
+    for (; at < n && !clicks_is_space(text[at]); at++) colons += text[at] == ':';
+    *format = colons == 1 ? CLICKS_LIBSVM : CLICKS_LIBFFM;
+    return colons == 1 || colons == 2;
+}
+
+/* 1: it is known; 0: it is none of them. */
+static int clicks_guess_line(const char *text, size_t n, clicks_format *format) {
+    static const char *const criteo[] = {"I1", "I13", "C1", "C26", NULL}, *const avazu[] = {"hour", "banner_pos", NULL};
+    size_t tabs = 0;
+    for (size_t i = 0; i < n; i++) tabs += text[i] == '\t';
+    if (clicks_line_names(text, n, criteo))
+        *format = CLICKS_CRITEO_CSV;
+    else if (clicks_line_names(text, n, avazu))
+        *format = CLICKS_AVAZU;
+    else if (tabs == 39)
+        *format = CLICKS_CRITEO;
+    else
+        return clicks_guess_indexed(text, n, format);
+    return 1;
+}
+
+/* Files of other kinds, by their first bytes. NULL: it may be text. */
+static const char *clicks_other_kind(const char *text, size_t n) {
+    static const struct {
+        const char *begin, *what;
+    } kinds[] = {{"PK\x03\x04", "zip"},
+                 {"\x28\xb5\x2f\xfd", "zstd"},
+                 {"BZh", "bzip2"},
+                 {"\xfd"
+                  "7zXZ",
+                  "xz"},
+                 {"PAR1", "Parquet"},
+                 {"ORC", "ORC"},
+                 {"ARROW1", "Arrow"},
+                 {"\x89HDF", "HDF5"},
+                 {"\x93NUMPY", "NumPy"},
+                 {"\x04\x22\x4d\x18", "lz4"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (n >= strlen(kinds[i].begin) && !memcmp(text, kinds[i].begin, strlen(kinds[i].begin))) return kinds[i].what;
+    return NULL;
+}
+
+/* The separator that is most often there, by its name; *columns: how many it makes. */
+static const char *clicks_columns(const char *text, size_t n, uint32_t *columns) {
+    static const char separators[] = "\t,;| ";
+    static const char *const names[] = {"tabs", "commas", "semicolons", "bars", "blanks"};
+    const char *name = "tabs";
+    *columns = 1;
+    for (size_t k = 0; k < 5; k++) {
+        uint32_t found = 1;
+        for (size_t i = 0; i < n; i++) found += text[i] == separators[k];
+        if (found > *columns) *columns = found, name = names[k];
+    }
+    return name;
+}
+
+/* What a line of so many columns nearly is. */
+static const char *clicks_nearly(const char *text, size_t n, uint32_t columns) {
+    static const char *const names[] = {"C1", NULL}, *const others[] = {"int_0", NULL},
+                             *const clicked[] = {"click", NULL};
+    int criteo = clicks_line_names(text, n, names) || clicks_line_names(text, n, others);
+    if (clicks_line_names(text, n, clicked)) return ": nearly Avazu's, without hour or banner_pos";
+    if (criteo) return ": nearly Criteo's, whose columns are named I1 to I13 and C1 to C26";
+    if (columns == 39) return ": nearly Criteo's, without a label? A training needs one";
+    if (columns == 40) return ": nearly Criteo's, which has tabs between them, or a first line with names";
+    if (columns == 41) return ": nearly Criteo's, with another column";
+    return "";
+}
+
+/* Up to 40 bytes of it, without odd ones. */
+static void clicks_show_begin(const char *text, size_t n, char shown[44]) {
+    size_t length = n < 40 ? n : 40;
+    for (size_t i = 0; i < length; i++)
+        shown[i] = text[i] >= ' ' && text[i] < 127 ? text[i] : text[i] == '\t' ? ' ' : '?';
+    strcpy(shown + length, length < n ? "..." : "");
+}
+
+static int clicks_fail_unknown(const char *path, const char *text, size_t n, program_error *error) {
+    const char *kind = clicks_other_kind(text, n);
+    char shown[44];
+    uint32_t columns;
+    if (kind) return program_fail(error, "%.200s is a file of %s; make text or gz of it", path, kind);
+    const char *between = clicks_columns(text, n, &columns);
+    clicks_show_begin(text, n, shown);
+    return program_fail(
+        error,
+        "%.120s begins '%s', %" PRIu32 " column%s with %s%s. It is neither Criteo's (40 columns with tabs, or "
+        "Id,Label,I1,...), Avazu's (id,click,...), libsvm's (label index:value ...) nor libffm's (label "
+        "field:index:value ...); say its --format, or describe its columns by a --schema",
+        path, shown, columns, columns == 1 ? "" : "s", between, clicks_nearly(text, n, columns));
+}
+
+int clicks_guess(const char *path, clicks_format *format, program_error *error) {
+    const clicks_schema indexed = {.form = CLICKS_INDEXED};
+    const clicks_line line = {.schema = &indexed};
+    clicks_file file;
+    char *text = NULL;
+    size_t n = 0;
+    int got;
+    if (clicks_file_open(&file, path, error)) return -1;
+    do got = clicks_file_line(&file, &text, &n, error);
+    while (got > 0 && clicks_line_is_empty(&line, text, n));
+    if (got > 0 && !clicks_guess_line(text, n, format)) got = clicks_fail_unknown(path, text, n, error);
+    if (!got) got = program_fail(error, "%.200s has no lines; give another file, or say its --format", path);
+    clicks_file_close(&file);
+    return got < 0 ? -1 : 0;
+}
