@@ -983,17 +983,17 @@ FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_mix(uint64_t key, uint64_t x
 /* A Feistel network over the next power of two, walked on until it lands below n: fewer than two rounds on average for
  * even numbers of bits, fewer than four for odd ones, of which one more is used. */
 FRUGAL_PLACE_API uint64_t frugal_place_permute(uint64_t key, uint64_t n, uint64_t x) {
-    unsigned half = 1;
+    unsigned bits = 1;
     if (x >= n) return 0;
-    while (half < 32 && (uint64_t)1 << 2 * half < n) half++;
-    uint64_t mask = ((uint64_t)1 << half) - 1;
+    while (bits < 32 && (uint64_t)1 << 2 * bits < n) bits++;
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
     do {
-        uint64_t low = x & mask, high = x >> half;
+        uint64_t low = x & mask, high = x >> bits;
         for (uint64_t round = 0; round < 4; round++) {
             uint64_t next = high ^ (frugal_priv_place_mix(key + round * 0x632be59bd9b4e019u, low) >> 32 & mask);
             high = low, low = next;
         }
-        x = high << half | low;
+        x = high << bits | low;
     } while (x >= n);
     return x;
 }

@@ -85,12 +85,12 @@ typedef struct frugal_store {              /* the host table, as devices read it
 FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
     uint32_t low = 0;
     for (uint32_t n = n_groups; n > 1;) { /* the group is one of the n from `low` on */
-        uint32_t half = n / 2;
-        if (groups[low + half].first_row <= row) {
-            low += half;
-            n -= half;
+        uint32_t middle = n / 2;
+        if (groups[low + middle].first_row <= row) {
+            low += middle;
+            n -= middle;
         } else {
-            n = half;
+            n = middle;
         }
     }
     return low;
@@ -100,12 +100,12 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
 FRUGAL_INLINE uint32_t frugal_table_of(const frugal_store *store, uint32_t row) {
     uint32_t low = 0;
     for (uint32_t n = store->n_tables; n > 1;) { /* the table is one of the n from `low` on */
-        uint32_t half = n / 2;
-        if (store->first_row[low + half] <= row) {
-            low += half;
-            n -= half;
+        uint32_t middle = n / 2;
+        if (store->first_row[low + middle] <= row) {
+            low += middle;
+            n -= middle;
         } else {
-            n = half;
+            n = middle;
         }
     }
     return low;

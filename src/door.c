@@ -69,7 +69,7 @@ static int has_attached(const frugal *f, const member *m, const message *asked) 
 }
 
 /* Attaches the device for the other process. */
-static frugal_status attach_remote(door *door, member *m, const message *asked) {
+static frugal_status attach_remote(struct door *door, member *m, const message *asked) {
     frugal *f = door->f;
     uint32_t d = asked->d;
     frugal_status status = check_welcomed(m);
@@ -141,7 +141,7 @@ typedef enum { MEMBER_LEFT, MEMBER_ENDED, MEMBER_DEAF, MEMBER_UNCLEAR } member_e
 
 /* A process has left, or has ended, or is dismissed. Called once for each, because its descriptors are not watched any
  * more. */
-static void dismiss(door *door, member *m, member_end how) {
+static void dismiss(struct door *door, member *m, member_end how) {
     static const char *const texts[] = {[MEMBER_LEFT] = "has left before the end of its data",
                                         [MEMBER_ENDED] = "has ended",
                                         [MEMBER_DEAF] = "was dismissed, because it has not read hundreds of messages",
@@ -170,7 +170,7 @@ static void dismiss(door *door, member *m, member_end how) {
 }
 
 /* Has the process a device? */
-static int has_device(const door *door, const member *m) {
+static int has_device(const struct door *door, const member *m) {
     for (uint32_t d = 0; d < door->f->desc.devices; d++) {
         const remote *r = remote_of(door->f, d);
         if (r && r->member == m) return 1;
@@ -179,7 +179,7 @@ static int has_device(const door *door, const member *m) {
 }
 
 /* Frees the places of processes that are gone and have had no device. */
-static void forget_members(door *door) {
+static void forget_members(struct door *door) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < door->n; i++) {
         member *m = door->members[i];
@@ -193,14 +193,14 @@ static void forget_members(door *door) {
 
 /* Sends an answer. A process that reads none is dismissed, so that it keeps nobody waiting; one that has ended is
  * noticed. */
-static void answer_with(door *door, member *m, message *answer, const file_list *files) {
+static void answer_with(struct door *door, member *m, message *answer, const file_list *files) {
     pthread_mutex_lock(&m->sending);
     int error = send_message(m->socket, answer, files);
     pthread_mutex_unlock(&m->sending);
     if (error == EAGAIN && !frugal_load_relaxed(&m->gone)) dismiss(door, m, MEMBER_DEAF); /* relaxed: set here alone */
 }
 
-static void say_hello(door *door, member *m, const message *hello) {
+static void say_hello(struct door *door, member *m, const message *hello) {
     message answer = {.kind = MESSAGE_ANSWER, .number = hello->number};
     file_list files = {0};
     frugal_status status = FRUGAL_OK;
@@ -220,7 +220,7 @@ static void say_hello(door *door, member *m, const message *hello) {
     if (files.n == 3) close(files.files[2]);
 }
 
-static void answer_member(door *door, member *m) {
+static void answer_member(struct door *door, member *m) {
     message asked, answer = {.kind = MESSAGE_ANSWER};
     frugal_status status;
     int got = receive_message(m->socket, &asked, NULL);
@@ -251,7 +251,7 @@ static void answer_member(door *door, member *m) {
 }
 
 /* Members without a device of the process. */
-static uint32_t idle_members_of(const door *door, uint32_t process) {
+static uint32_t idle_members_of(const struct door *door, uint32_t process) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < door->n; i++)
         n += door->members[i]->process == process && !has_device(door, door->members[i]);
@@ -260,7 +260,7 @@ static uint32_t idle_members_of(const door *door, uint32_t process) {
 
 /* Places or descriptors are short: dismisses a member that has no device, the oldest one of the process that has most
  * of them. So one process that connects without end takes only its own places. */
-static void make_room(door *door) {
+static void make_room(struct door *door) {
     message farewell = {.kind = MESSAGE_ANSWER, .status = FRUGAL_ERR_PROCESS}; /* number 0: the last one */
     member *idlest = NULL;
     uint32_t most = 0;
@@ -280,7 +280,7 @@ static void make_room(door *door) {
 }
 
 /* A process knocks. It is admitted if its user is this one, or root. */
-static void admit(door *door) {
+static void admit(struct door *door) {
     pid_t process = 0;
     uid_t user = 0;
     int socket = accept4(door->listening, NULL, NULL, SOCK_CLOEXEC);
@@ -304,7 +304,7 @@ static void admit(door *door) {
 /* >>doorman */
 
 static void *doorman_main(void *argument) {
-    door *door = argument;
+    struct door *door = argument;
     pthread_mutex_lock(&door->opening);
     pthread_mutex_unlock(&door->opening);
     for (;;) {
@@ -383,7 +383,7 @@ static frugal_status fail_name_taken(const char *name) {
 }
 
 /* Makes the socket that has the name. */
-static frugal_status open_socket(door *door) {
+static frugal_status open_socket(struct door *door) {
     struct sockaddr_un address;
     socklen_t bytes = name_address(door->name, &address);
     door->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -401,7 +401,7 @@ static frugal_status open_socket(door *door) {
 /* Called before workers serve the instance. */
 static frugal_status open_door(frugal *f) {
     if (!f->desc.name) return FRUGAL_OK;
-    door *door = calloc(1, sizeof *door);
+    struct door *door = calloc(1, sizeof *door);
     if (!door) return fail_memory("the door", sizeof *door);
     door->f = f, door->listening = door->wake = -1;
     pthread_mutex_init(&door->opening, NULL);
@@ -413,7 +413,7 @@ static frugal_status open_door(frugal *f) {
 
 /* Takes the name, and starts the doorman, which lets nobody in yet: a process that joins waits. */
 static frugal_status open_name(frugal *f) {
-    door *door = f->door;
+    struct door *door = f->door;
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
@@ -434,7 +434,7 @@ static frugal_status open_name(frugal *f) {
 
 /* Called when all else is open, by the thread that has called open_name: other processes may join from now on. */
 static void open_to_others(frugal *f) {
-    door *door = f->door;
+    struct door *door = f->door;
     if (!door || !door->is_opening) return;
     door->is_opening = 0;
     pthread_mutex_unlock(&door->opening);
@@ -468,7 +468,7 @@ static frugal_status close_door(frugal *f) {
 
 /* No process joins any more. A worker that waits for a process gives up, because training has ended. */
 static void end_doorman(frugal *f) {
-    door *door = f->door;
+    struct door *door = f->door;
     uint64_t one = 1;
     if (!door) return;
     open_to_others(f); /* if opening has failed */
@@ -483,7 +483,7 @@ static void end_doorman(frugal *f) {
 
 /* Called when no device calls its process any more. */
 static void free_door(frugal *f) {
-    door *door = f->door;
+    struct door *door = f->door;
     if (!door) return;
     for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
     pthread_mutex_destroy(&door->opening);

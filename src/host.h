@@ -192,7 +192,7 @@ typedef struct table_file table_file; /* defined in table_file.c */
 typedef struct clocks clocks;         /* defined in clocks.c */
 typedef struct trace trace;           /* defined in trace.c */
 typedef struct controller controller; /* defined in post.c: the link of a process that has joined */
-typedef struct door door;             /* defined in door.c: what others join by */
+struct door;                          /* defined in door.c: what others join by */
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
@@ -250,7 +250,7 @@ struct frugal {
     device_parts *parts;               /* [devices] */
     fixed_settings *fixed;
     controller *joined;                  /* NULL: this process has opened the instance */
-    door *door;                          /* NULL: nobody can join */
+    struct door *door;                   /* NULL: nobody can join */
     FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */
     int (*serve)(frugal *f);             /* serves what devices of other processes have posted (remote.c); NULL: none */
     int entered;                         /* the seat is open */

@@ -20,22 +20,22 @@ static float round_to_float(volatile double x) {
 }
 
 static float known_add(float a, float b) {
-    volatile double x = a, y = b, sum = x + y;
+    volatile double x = (double)a, y = (double)b, sum = x + y;
     return round_to_float(sum);
 }
 
 static float known_mul(float a, float b) {
-    volatile double x = a, y = b, product = x * y;
+    volatile double x = (double)a, y = (double)b, product = x * y;
     return round_to_float(product);
 }
 
 static float known_div(float a, float b) {
-    volatile double x = a, y = b, quotient = x / y;
+    volatile double x = (double)a, y = (double)b, quotient = x / y;
     return round_to_float(quotient);
 }
 
 static float known_sqrt(float a) {
-    volatile double x = a, root = sqrt(x);
+    volatile double x = (double)a, root = sqrt(x);
     return round_to_float(root);
 }
 
@@ -43,7 +43,7 @@ static float known_sqrt(float a) {
  * it moves to its neighbour on the side of the missing part. Rounding that to a float gives the bits of one rounding
  * (Boldo and Melquiond, 2008). Knuth's two-sum computes the missing part. */
 static float known_fma(float a, float b, float c) {
-    volatile double x = a, y = b, z = c, product = x * y, sum = product + z;
+    volatile double x = (double)a, y = (double)b, z = (double)c, product = x * y, sum = product + z;
     volatile double of_z = sum - product, of_product = sum - of_z;
     volatile double missing_z = z - of_z, missing_product = product - of_product;
     volatile double missing = missing_product + missing_z;

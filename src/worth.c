@@ -187,7 +187,7 @@ static void count_batch(frugal *f, host_batch *b) {
         uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = hash_touch(rows[u], step);
         raised = raised_byte(found, current, hash);
         if (!read_only) /* always stored: a branch could not be predicted */
-            frugal_store_relaxed(byte, (uint8_t)((raised & ~STAYED) + current * STAYED));
+            frugal_store_relaxed(byte, (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED));
         else
             while (raised != found && !frugal_cas_relaxed(byte, &found, raised))
                 raised = raised_byte(found, current, hash);

@@ -101,8 +101,8 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
         if (has_way) word = gpu_atomic<uint64_t>(*at).load(cuda::memory_order_relaxed);
         uint32_t mine = group.bits(__ballot_sync(FULL_WARP, has_way && (uint32_t)(word >> 32) == row));
         uint32_t priority = has_way ? eviction_priority(g.policy, word, touch, preloading) : 0, highest = priority;
-        for (int half = 4; half > 0; half /= 2) { /* of the 8 lanes that have a way */
-            uint32_t other = __shfl_xor_sync(FULL_WARP, highest, half);
+        for (int distance = 4; distance > 0; distance /= 2) { /* of the 8 lanes that have a way */
+            uint32_t other = __shfl_xor_sync(FULL_WARP, highest, distance);
             highest = other > highest ? other : highest;
         }
         uint32_t victims = group.bits(__ballot_sync(FULL_WARP, has_way && priority == highest && priority > 0));

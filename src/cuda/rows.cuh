@@ -16,7 +16,7 @@ template <typename T> using gpu_atomic = cuda::atomic_ref<T, cuda::thread_scope_
 template <typename T> using system_atomic = cuda::atomic_ref<T, cuda::thread_scope_system>;
 
 /* V floats, moved together. */
-template <int V> struct alignas(V * sizeof(float)) pack { float x[V]; };
+template <int V> struct alignas(V * sizeof(float)) pack { float x[(size_t)V]; };
 
 template <int V> __device__ static inline pack<V> load_pack(const float *from) {
     return *(const pack<V> *)(const void *)from;

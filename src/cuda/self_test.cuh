@@ -48,7 +48,7 @@ static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t r
     const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, place = 0; /* rows, start, order */
     size_t grads = TEST_POSITIONS * g->dim * sizeof(float);
     cudaError_t error = cudaMemcpy(g->partials, t.grads, grads, cudaMemcpyHostToDevice);
-    for (int a = 0; a < 3 && error == cudaSuccess; a++)
+    for (uint32_t a = 0; a < 3 && error == cudaSuccess; a++)
         error = cudaMemcpy(c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a], cudaMemcpyHostToDevice);
     if (error == cudaSuccess) error = cudaMemcpy(g->places, &place, sizeof place, cudaMemcpyHostToDevice);
     const uint64_t alone = 1;

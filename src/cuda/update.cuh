@@ -220,11 +220,11 @@ __device__ static inline void square_tile(const gpu_view &g, const step_rule &ru
 /* The halving tree over the 32 lanes: across threads, then within the first thread. All lanes of the warp call it; the
  * group's first lane gets the result. */
 template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
-    for (int half = 16; half >= V; half /= 2)
+    for (int distance = 16; distance >= V; distance /= 2)
         for (int v = 0; v < V; v++)
-            lanes.x[v] = frugal_add(lanes.x[v], __shfl_down_sync(FULL_WARP, lanes.x[v], half / V));
-    for (int half = V / 2; half > 0; half /= 2)
-        for (int v = 0; v < half; v++) lanes.x[v] = frugal_add(lanes.x[v], lanes.x[v + half]);
+            lanes.x[v] = frugal_add(lanes.x[v], __shfl_down_sync(FULL_WARP, lanes.x[v], (uint32_t)(distance / V)));
+    for (int distance = V / 2; distance > 0; distance /= 2)
+        for (int v = 0; v < distance; v++) lanes.x[v] = frugal_add(lanes.x[v], lanes.x[v + distance]);
     return lanes.x[0];
 }
 
@@ -369,9 +369,9 @@ __device__ static inline void mark_dirty(uint64_t *word, kept_count *count) {
 
 /* Adds up what the threads of a warp have kept. All lanes of the warp call it. */
 __device__ static inline void count_kept(const gpu_view &g, kept_count count) {
-    for (int half = 16; half > 0; half /= 2) {
-        count.kept += __shfl_xor_sync(FULL_WARP, count.kept, half);
-        count.dirtied += __shfl_xor_sync(FULL_WARP, count.dirtied, half);
+    for (int distance = 16; distance > 0; distance /= 2) {
+        count.kept += __shfl_xor_sync(FULL_WARP, count.kept, distance);
+        count.dirtied += __shfl_xor_sync(FULL_WARP, count.dirtied, distance);
     }
     if (threadIdx.x % WARP != 0 || count.kept == 0) return;
     gpu_atomic<unsigned long long>(g.counters->kept).fetch_add(count.kept, cuda::memory_order_relaxed);
