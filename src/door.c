@@ -37,7 +37,7 @@ static void free_member(member *m) {
  * table's file is opened anew, because a passed copy of its descriptor would keep its lock after this process has
  * ended. Returns an errno. */
 static int welcome_files(const frugal *f, file_list *files) {
-    *files = (file_list){2, {f->region_file, f->workers->event_file}};
+    *files = (file_list){.n = 2, .files = {f->region_file, f->workers->event_file}};
     if (!f->file) return 0;
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", f->file->file);
@@ -213,7 +213,7 @@ static void say_hello(struct door *door, member *m, const message *hello) {
     else if ((error = welcome_files(door->f, &files)) != 0)
         status =
             frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
-                        strerror(error));
+                        error_text(error));
     fail_answer(&answer, status);
     m->welcomed = status == FRUGAL_OK;
     answer_with(door, m, &answer, &files);
@@ -362,7 +362,7 @@ static frugal_status describe_region(frugal *f) {
 }
 
 static frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
-    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, strerror(error));
+    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, error_text(error));
 }
 
 /* The name is taken: by whom? */
@@ -417,8 +417,8 @@ static frugal_status open_name(frugal *f) {
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
-                           "open: the event of the workers of %s is not in memory that processes can share",
-                           door->name);
+                           "open: no memory that processes can share for the event of the workers of %s: %s",
+                           door->name, error_text(f->workers->event_error));
     frugal_status status = describe_region(f);
     if (status == FRUGAL_OK) status = open_socket(door);
     if (status != FRUGAL_OK) return status;

@@ -1,6 +1,8 @@
 /* errors.c - the text of the calling thread's last error, and the refusals that several calls share. */
 #include "host.h"
 
+#include <sys/resource.h>
+
 static _Thread_local char last_message[512] = "no error so far";
 
 const char *frugal_message(void) {
@@ -41,6 +43,22 @@ static void copy_text(char *to, size_t size, const char *text) {
     if (bytes > size - 1) bytes = size - 1;
     memcpy(to, text, bytes);
     to[bytes] = 0;
+}
+
+/* What the system says of an errno, with the limit and the remedy if it gives no more descriptors: of files, sockets,
+ * events and shared memory. It is valid until the thread asks again. */
+static const char *error_text(int error) {
+    static _Thread_local char text[160];
+    struct rlimit most = {0};
+    const char *said = strerror(error);
+    if (error == EMFILE && !getrlimit(RLIMIT_NOFILE, &most))
+        snprintf(text, sizeof text, "%s; this process may have %llu (`ulimit -n`): raise that limit", said,
+                 (unsigned long long)most.rlim_cur);
+    else if (error == ENFILE)
+        snprintf(text, sizeof text, "%s; close other programs, or raise the limit (`sysctl fs.file-max`)", said);
+    else
+        snprintf(text, sizeof text, "%s", said);
+    return text;
 }
 
 static frugal_status fail_memory(const char *what, uint64_t bytes) {

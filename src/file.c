@@ -43,10 +43,10 @@ typedef struct new_file { /* a file with a temporary name until it is published;
 static frugal_status fail_system(const char *what, int error, const char *name) {
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) remedy = "; free space, or choose another file system";
-    if (error == EMFILE) remedy = "; raise the limit of open files (`ulimit -n`), or merge saves (`frugal_file merge`)";
+    if (error == EMFILE) remedy = ", or merge saves (`frugal_file merge`)";
     if (error == EFBIG) remedy = "; raise the limit (`ulimit -f`), or choose another file system";
     if (error == EEXIST) remedy = "; choose another name, or say that it may be replaced";
-    return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s%s: %s", what, strerror(error), remedy, name);
+    return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s%s: %s", what, error_text(error), remedy, name);
 }
 
 static frugal_status fail_write(uint64_t bytes, int error, const char *name) {

@@ -176,7 +176,7 @@ typedef struct saved_chain { /* the save that an instance was last saved to or r
 struct frugal_workers { /* threads, and the instances that they serve: the one that owns them, or all that share them */
     host_event *event;  /* own_event, or in memory that processes share */
     host_event own_event;
-    int event_file;                     /* this memory; -1: own_event */
+    int event_file, event_error;        /* this memory, -1: own_event; why there is none, an errno */
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     uint32_t process;                   /* of the threads */

@@ -239,6 +239,9 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
     if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0) return FRUGAL_AGAIN;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
+    if (files->cut)
+        return frugal_fail(FRUGAL_ERR_PROCESS, "join: what process %u shares needs more descriptors: %s", c->process,
+                           error_text(EMFILE));
     if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
 }
@@ -255,7 +258,7 @@ static frugal_status reach(controller *c, const char *name, double seconds, file
         if (left <= 0)
             return frugal_fail(FRUGAL_ERR_PROCESS,
                                "join: process %u has not answered for %.3g s: it is still opening the instance, or is "
-                               "ending, or has another version of Frugal",
+                               "ending, has another version of Frugal, or has no more descriptors (its `ulimit -n`)",
                                c->process, seconds);
         close_file(&c->socket);
         close_file(&c->watch);

@@ -139,9 +139,8 @@ static frugal_status open_region(frugal *f) {
     if (f->region_file < 0 && errno == ENOSYS) return fail_unsupported("open");
     if (f->region_file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
-                           "open: no file for the memory that processes share: %s; raise the limit of open files "
-                           "(`ulimit -n`)",
-                           strerror(errno));
+                           "open: no file for the memory that processes share under the name %s: %s", f->desc.name,
+                           error_text(errno));
     f->region = allocate_shared(f, sizeof *f->region, CACHE_LINE, &part);
     return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
 }

@@ -47,6 +47,7 @@ typedef struct message {
 typedef struct file_list {
     uint32_t n;
     int files[MOST_FILES];
+    int cut; /* more were sent, and this process may have no more */
 } file_list;
 
 /* The address of the name, and its length. */
@@ -124,7 +125,7 @@ static int receive_message(int socket, message *m, file_list *files) {
     } control;
     struct iovec part = {m, sizeof *m};
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
-    if (files) files->n = 0, head.msg_control = control.bytes, head.msg_controllen = sizeof control;
+    if (files) files->n = 0, files->cut = 0, head.msg_control = control.bytes, head.msg_controllen = sizeof control;
     ssize_t got;
     int attempts = 0;
     do got = recvmsg(socket, &head, MSG_CMSG_CLOEXEC);
@@ -134,6 +135,7 @@ static int receive_message(int socket, message *m, file_list *files) {
         files->n = (uint32_t)LEAST((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), MOST_FILES);
         memcpy(files->files, CMSG_DATA(c), files->n * sizeof(int));
     }
+    if (files && got > 0) files->cut = (head.msg_flags & MSG_CTRUNC) != 0;
     if (got <= 0) return 0;
     return got == (ssize_t)sizeof *m && m->magic == REGION_MAGIC ? 1 : -1;
 }

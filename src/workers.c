@@ -191,12 +191,15 @@ static void give_back_seat(frugal *f) {
 static void open_worker_event(frugal_workers *w, int shares) {
     w->event = &w->own_event;
     w->event_file = shares ? make_memory_file("frugal event") : -1;
+    w->event_error = errno;
     if (w->event_file < 0) return;
     void *memory = NULL;
-    if (!set_file_size(w->event_file, page_unit())) memory = map_own(w->event_file, event_part, PROT_READ | PROT_WRITE);
+    if ((w->event_error = set_file_size(w->event_file, page_unit())) == 0)
+        memory = map_own(w->event_file, event_part, PROT_READ | PROT_WRITE);
     if (memory) {
         w->event = memory;
     } else {
+        if (w->event_error == 0) w->event_error = ENOMEM;
         close(w->event_file);
         w->event_file = -1;
     }
