@@ -137,6 +137,9 @@
  *  |[F49] | the lookup ends             | release | [F50]      | rows are freed while they are read       |
  *  |[F50] | have all lookups ended?     | acquire | [F49]      | as [F49]                                 |
  */
+#ifdef __cplusplus
+#error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"
+#else
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
@@ -210,3 +213,4 @@
 #include "src/version.c"
 
 #include "src/cpu.c"
+#endif /* C */

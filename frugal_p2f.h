@@ -19,7 +19,7 @@
  *          #define FRUGAL_P2F_IMPLEMENTATION
  *          #include "frugal_p2f.h"
  *      That file has the queue's implementation, too. In every other file only the #include. The implementation is
- *      C11; the declarations are also C++17 and CUDA C++.
+ *      C11, and a C++ or CUDA file with this macro stops with an #error; the declarations are also C++17 and CUDA C++.
  *
  * 2. OPTIONS (each a macro defined before the first #include; frugal_pq.h explains all except the last)
  *      FRUGAL_API       everywhere.
@@ -202,6 +202,10 @@
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */
+#if defined(FRUGAL_P2F_IMPLEMENTATION) && defined(__cplusplus)
+#error "frugal_p2f.h: the implementation is C11: define FRUGAL_P2F_IMPLEMENTATION in a .c file, not in C++ or CUDA"
+#undef FRUGAL_P2F_IMPLEMENTATION /* so that this is the only error */
+#endif
 #ifdef FRUGAL_P2F_IMPLEMENTATION /* brings the queue's implementation and the atomics */
 #if !defined(FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE) && !defined(FRUGAL_PQ_IMPLEMENTATION)
 #define FRUGAL_PQ_IMPLEMENTATION

@@ -21,8 +21,8 @@
  *      In ONE C file, before including it:
  *          #define FRUGAL_PLACE_IMPLEMENTATION
  *          #include "frugal_place.h"
- *      In every other file only the #include. The implementation is C11; the declarations are also C++17. It needs
- *      no library, no thread and no file, and knows nothing of frugal.h.
+ *      In every other file only the #include. All of it is C11, and also C++17 and CUDA C++. It needs no library, no
+ *      thread and no file, and knows nothing of frugal.h.
  *
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.

@@ -15,7 +15,8 @@
  *      In ONE C file, before including it:
  *          #define FRUGAL_PQ_IMPLEMENTATION
  *          #include "frugal_pq.h"
- *      In every other file only the #include. The implementation is C11; the declarations are also C++17.
+ *      In every other file only the #include. The implementation is C11, and a C++ or CUDA file with this macro stops
+ *      with an #error; the declarations are also C++17.
  *
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
@@ -157,6 +158,10 @@
  * 12. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */
+#if defined(FRUGAL_PQ_IMPLEMENTATION) && defined(__cplusplus)
+#error "frugal_pq.h: the implementation is C11: define FRUGAL_PQ_IMPLEMENTATION in a .c file, not in C++ or CUDA"
+#undef FRUGAL_PQ_IMPLEMENTATION /* so that this is the only error */
+#endif
 #ifndef FRUGAL_PQ_H
 #define FRUGAL_PQ_H
 
