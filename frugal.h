@@ -18,7 +18,7 @@
  * 1. DO THIS
  *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, frugal_serve.h, the folder src, frugal_flush.c; compile
  *      the one C file with
- *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
+ *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c contains the implementation of frugal_pq.h and
  *      frugal_p2f.h.
  *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
@@ -87,8 +87,11 @@
  *                       see frugal_pq.h; frugal_flush.c ignores FRUGAL_STATIC, because other files call its code.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
- *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
- *                       the device's stream waits at the gate, because lookup then returns before the gate is open.
+ *      NDEBUG           frugal_flush.c: the line above, CMake (except in its configuration Debug) and the Python
+ *                       package define it. Leave it out to have the library check itself: a mistake of its own then
+ *                       ends the process (assert). Every lookup also checks invariant (2) of the paper, row by row,
+ *                       and takes half as long again; unless the device's stream waits at the gate, because lookup
+ *                       then returns before the gate is open.
  *
  * 5. OWNERSHIP, FILES
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the

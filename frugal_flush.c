@@ -5,7 +5,7 @@
  * (frugal_device_ops). The device on host cores, src/cpu.c, is compiled with it and is a device like any other: it sees
  * what device.h declares, and nothing here calls it except through that table.
  *
- *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c        (link: -lpthread -lm)
+ *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal_flush.c        (link: -lpthread -lm)
  *
  * It carries the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined
  * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.

@@ -2,7 +2,7 @@
  * mean of those of sampled neighbours (GraphSAGE's mean aggregator). The features are only read; only the layer is
  * trained.
  *
- *     build/features [NODES]        (or: cc -O3 -ffp-contract=off examples/features.c frugal_flush.c -I. -lpthread -lm)
+ *  build/features [NODES] (or: cc -O3 -DNDEBUG -ffp-contract=off examples/features.c frugal_flush.c -I. -lpthread -lm)
  *
  * The graph is made up: eight groups of nodes, whose links stay mostly inside a group, and lead mostly to few of its
  * nodes. A node's own features hardly tell its group; those of its neighbours together do. The layer is trained once

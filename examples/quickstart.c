@@ -3,7 +3,7 @@
  * Matrix factorization: a rating is the dot product of a user's row and an item's row. Two logical devices train on
  * halves of every step's ratings; nobody copies rows between them, and the result is that of sequential training.
  *
- *     build/quickstart        (or: cc -O3 -ffp-contract=off examples/quickstart.c frugal_flush.c -I. -lpthread -lm)
+ *     build/quickstart   (or: cc -O3 -DNDEBUG -ffp-contract=off examples/quickstart.c frugal_flush.c -I. -lpthread -lm)
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* quickstart.cc - quickstart.c with frugal.hpp: the same training, and the same bits, in C++17.
  *
- *     build/quickstart_cpp        (or: cc -O3 -ffp-contract=off -c frugal_flush.c
+ *     build/quickstart_cpp        (or: cc -O3 -DNDEBUG -ffp-contract=off -c frugal_flush.c
  *                                      c++ -std=c++17 -O3 -I. examples/quickstart.cc frugal_flush.o -lpthread -lm)
  */
 #include <cstdio>
