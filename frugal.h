@@ -450,7 +450,7 @@ FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, fl
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
- * BUSY unless it is. Errors: ARGUMENT, TABLE, BUSY. */
+ * BUSY unless it is, but batches may be announced. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
 /* Empties all caches. Copies made from then on are current on every device, as before training, until a batch
  * that is not read-only announces their rows: for serving after training. Drained, nothing announced. The cost

@@ -101,7 +101,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     frugal_status status = check_owner(f, "write_rows");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "write_rows");
     if (status != FRUGAL_OK) return status;
-    if (!is_idle(f)) return fail_busy("write_rows");
+    if (!is_idle(f)) return fail_busy(f, "write_rows", 1);
     if ((status = use_table_file(f)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
@@ -122,7 +122,7 @@ frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
     if (table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
-    if (!is_complete(f)) return fail_busy("view");
+    if (!is_complete(f)) return fail_busy(f, "view", 0);
     if ((status = check_ahead(f, "view")) != FRUGAL_OK) return status;
     *weights = weights_of(f, f->first_row[table]);
     *stride = f->store.weights_stride;
@@ -133,7 +133,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
     frugal_status status = check_device(f, d, "preload");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "preload");
     if (status != FRUGAL_OK) return status;
-    if (!is_idle(f)) return fail_busy("preload");
+    if (!is_idle(f)) return fail_busy(f, "preload", 1);
     uint32_t rows[1024];
     for (uint32_t at = 0, n; at < keys->n;) {
         for (n = 0; n < 1024 && at < keys->n; at++) {
@@ -153,7 +153,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 frugal_status frugal_verify(frugal *f) {
     frugal_status status = check_owner(f, "verify");
     if (status != FRUGAL_OK) return status;
-    if (!is_complete(f)) return fail_busy("verify");
+    if (!is_complete(f)) return fail_busy(f, "verify", 0);
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!is_attached(f, d) || f->devices[d].ops.verify(f->devices[d].state)) continue;

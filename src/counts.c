@@ -16,10 +16,16 @@ static frugal_status tell_counts(frugal *f, const char *call) {
 
 /* Caches can be told: all is flushed, and no device has looked up a step that it has not committed. The stream of a GPU
  * may wait at the gate of such a step, and then its cache cannot be reached. */
-static int is_between_steps(frugal *f) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: no call of the device is under way */
-        if (frugal_load_relaxed(&f->devices[d].looked_up) > frugal_p2f_committed(f->p2f, d)) return 0;
-    return is_flushed(f);
+static frugal_status check_between_steps(frugal *f, const char *call) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed: no call of the device is under way */
+        uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up);
+        if (looked_up > frugal_p2f_committed(f->p2f, d))
+            return frugal_fail(FRUGAL_ERR_BUSY,
+                               "%s: wanted a drained instance between steps; device %u has looked up step %llu, which "
+                               "is not committed: update it on every device first",
+                               call, d, (unsigned long long)(looked_up - 1));
+    }
+    return is_flushed(f) ? FRUGAL_OK : fail_busy(f, call, 0);
 }
 
 frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts) {
@@ -38,7 +44,7 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if (status == FRUGAL_OK) status = check_keys(f, keys, "set_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
-    if (!is_between_steps(f)) return fail_busy("set_counts");
+    if ((status = check_between_steps(f, "set_counts")) != FRUGAL_OK) return status;
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
@@ -51,7 +57,7 @@ frugal_status frugal_age_counts(frugal *f) {
     uint32_t halves[WORTH_MOST + 1];
     frugal_status status = check_owner(f, "age_counts");
     if (status != FRUGAL_OK) return status;
-    if (!is_between_steps(f)) return fail_busy("age_counts");
+    if ((status = check_between_steps(f, "age_counts")) != FRUGAL_OK) return status;
     if (!is_counting(f)) return status;
     list_counts(all);
     for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);

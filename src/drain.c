@@ -42,6 +42,19 @@ static void drain_explain(frugal *f, const condition *what, char *text, size_t s
              (unsigned long long)now.closed, (unsigned long long)now.committed, (long long)now.pending);
 }
 
+/* Refuses a call that needs a drained instance, or, if `idle`, one in which nothing is announced, either. Nothing that
+ * is announced needs to be cancelled for the others. */
+static frugal_status fail_busy(frugal *f, const char *call, int idle) {
+    const char *wanted = idle ? "a drained instance with nothing announced" : "a drained instance";
+    char found[160] = "a device keeps updates in its cache";
+    if (!is_flushed(f)) drain_explain(f, NULL, found, sizeof found);
+    if (!is_complete(f) || !idle)
+        return frugal_fail(FRUGAL_ERR_BUSY, "%s: wanted %s; %s: call frugal_drain first", call, wanted, found);
+    return frugal_fail(FRUGAL_ERR_BUSY,
+                       "%s: wanted %s; steps from %llu on are announced: train them, or drop them by frugal_cancel",
+                       call, wanted, (unsigned long long)frugal_p2f_closed(f->p2f));
+}
+
 /* Waits until all committed steps are closed and flushed. */
 static frugal_status flush_all(frugal *f, const char *call) {
     poll_devices(f); /* after a stop nobody else may */

@@ -69,11 +69,6 @@ static frugal_status fail_stopped(const char *call) {
     return frugal_fail(FRUGAL_STOPPED, "%s: the instance was stopped; close it", call);
 }
 
-static frugal_status fail_busy(const char *call) {
-    return frugal_fail(FRUGAL_ERR_BUSY,
-                       "%s: needs a drained instance with nothing announced; call frugal_drain, frugal_cancel", call);
-}
-
 static frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
     return frugal_fail(
         FRUGAL_ERR_BUSY,

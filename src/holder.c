@@ -17,7 +17,7 @@ int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
 frugal_status frugal_release_holders(frugal *f) {
     frugal_status status = check_owner(f, "release_holders");
     if (status != FRUGAL_OK) return status;
-    if (!is_idle(f)) return fail_busy("release_holders");
+    if (!is_idle(f)) return fail_busy(f, "release_holders", 1);
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (is_attached(f, d)) f->devices[d].ops.empty(f->devices[d].state);
     frugal_p2f_release_holders(f->p2f);

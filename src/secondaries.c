@@ -142,7 +142,7 @@ frugal_status frugal_secondaries(frugal *f, uint32_t d, const frugal_keys *keys,
                            "secondaries: device %u keeps no declared stale copies; list rows for devices that do, as "
                            "those of frugal_cpu_attach",
                            d);
-    if (!is_idle(f)) return fail_busy("secondaries");
+    if (!is_idle(f)) return fail_busy(f, "secondaries", 1);
     uint64_t most = (uint64_t)keys->n + (f->clocks ? f->clocks->devices[d].n : 0);
     size_t bytes = (size_t)(most + 1) * sizeof(listed_row);
     listed_row *list = allocate_memory(&f->desc, bytes, CACHE_LINE);

@@ -122,15 +122,20 @@ static void test_busy(void **state) {
     float row[5] = {0};
     rig_open(&r, &d);
     rig_train(&r, 2); /* committed, and by nobody flushed */
-    assert_fails(FRUGAL_ERR_BUSY, frugal_view(r.f, 0, &view, &stride), "view", "frugal_drain");
-    assert_fails(FRUGAL_ERR_BUSY, frugal_verify(r.f), "verify", "frugal_drain");
-    assert_fails(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL), "write_rows", "frugal_drain");
+    assert_fails(FRUGAL_ERR_BUSY, frugal_view(r.f, 0, &view, &stride), "view: wanted a drained instance; ",
+                 "of 2 committed steps are closed, ");
+    assert_fails(FRUGAL_ERR_BUSY, frugal_view(r.f, 0, &view, &stride), "not flushed", "call frugal_drain first");
+    assert_null(strstr(frugal_message(), "cancel")); /* would drop batches that need not be dropped */
+    assert_fails(FRUGAL_ERR_BUSY, frugal_verify(r.f), "verify", "call frugal_drain first");
+    assert_null(strstr(frugal_message(), "cancel"));
+    assert_fails(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL), "with nothing announced", "frugal_drain");
     assert_fails(FRUGAL_ERR_BUSY, frugal_release_holders(r.f), "release_holders", "frugal_drain");
     assert_fails(FRUGAL_ERR_BUSY, frugal_preload(r.f, 0, &keys), "preload", "frugal_drain");
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     rig_announce(&r, 0); /* drained, and one device has announced */
     assert_int_equal(FRUGAL_OK, frugal_view(r.f, 0, &view, &stride));
-    assert_fails(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL), "write_rows", "frugal_cancel");
+    assert_fails(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL), "write_rows: wanted",
+                 "steps from 2 on are announced: train them, or drop them by frugal_cancel");
     assert_fails(FRUGAL_ERR_BUSY, frugal_release_holders(r.f), "release_holders", "frugal_cancel");
     assert_fails(FRUGAL_ERR_BUSY, frugal_preload(r.f, 0, &keys), "preload", "frugal_cancel");
     rig_announce(&r, 1);
