@@ -51,7 +51,8 @@ static const char *error_text(int error) {
     static _Thread_local char text[160];
     struct rlimit most = {0};
     const char *said = strerror(error);
-    if (error == EMFILE && !getrlimit(RLIMIT_NOFILE, &most))
+    getrlimit(RLIMIT_NOFILE, &most);
+    if (error == EMFILE)
         snprintf(text, sizeof text, "%s; this process may have %llu (`ulimit -n`): raise that limit", said,
                  (unsigned long long)most.rlim_cur);
     else if (error == ENFILE)

@@ -147,13 +147,9 @@ static uint32_t device_ahead(frugal *f) {
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
  * table is read as it is, once no device writes any more. A loss that happens just now may not be known yet. */
 static frugal_status check_ahead(frugal *f, const char *call) {
+    static const char late[] = "%s: after a loss, device %u is still writing rows: call frugal_drain first";
     uint32_t d = device_ahead(f);
-    if (is_lost(f) && is_writing(f))
-        return frugal_fail(FRUGAL_ERR_BUSY,
-                           "%s: a device was lost, and device %u is still writing rows: call frugal_drain first, which "
-                           "waits for it",
-                           call, device_writing(f));
-    if (is_lost(f)) return FRUGAL_OK;
+    if (is_lost(f)) return is_writing(f) ? frugal_fail(FRUGAL_ERR_BUSY, late, call, device_writing(f)) : FRUGAL_OK;
     if (d == f->desc.devices) return FRUGAL_OK;
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }

@@ -567,6 +567,10 @@ static void test_descriptor_limit(void **state) {
     assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &before));
     assert_fails(status, "Too many open files", "ulimit -n");
     assert_int_equal(0, count_entries());
+    let_files_fail(CALL_OPEN, 1, ENFILE, 0); /* nor in the whole system */
+    assert_fails(make_text(in_folder("table"), "rows", 0), "open files in system", "fs.file-max");
+    let_files_fail(0, 0, 0, 0);
+    assert_int_equal(0, count_entries());
 }
 
 /* >>limits: of a file's size, which the system also says by a signal */
