@@ -57,7 +57,7 @@ static frugal_status open_gpu(gpu_device *c) {
 
 /* A blocking stream and the default stream wait for each other. If such a stream waited for the gate, a copy on the
  * default stream, which the gate may need, would wait for the gate, too. */
-static frugal_status check_stream(gpu_device *c) {
+static frugal_status check_gates(gpu_device *c) {
     unsigned flags = 0;
     if (!c->desc.gate_on_stream) return FRUGAL_OK;
     cudaError_t error = cudaStreamGetFlags(c->stream, &flags);
@@ -67,7 +67,7 @@ static frugal_status check_stream(gpu_device *c) {
         FRUGAL_ERR_ARGUMENT,
         "cuda_attach: device %u: gate_on_stream, on %s, would hang with the default stream: give it a stream "
         "made with cudaStreamNonBlocking, or clear gate_on_stream",
-        c->device, c->stream ? "a stream that blocks" : "the default stream itself");
+        c->device, c->stream == cudaStreamLegacy ? "the default stream itself" : "a stream that blocks");
 }
 
 /* If the driver can make a stream wait for a word, gates need no kernel. */
@@ -99,7 +99,8 @@ static frugal_status open_device(gpu_device *c) {
     void *seen = NULL;
     frugal_status status = open_gpu(c);
     if (status != FRUGAL_OK) return status;
-    if ((status = check_stream(c)) != FRUGAL_OK) return status;
+    if ((status = check_stream(c, "cuda_attach")) != FRUGAL_OK) return status;
+    if ((status = check_gates(c)) != FRUGAL_OK) return status;
     describe_tables(c);
     if ((status = share_pins(c)) != FRUGAL_OK) return status;
     cudaError_t error = seen_by_gpu(&c->pins->gates, c->pins->gates.memory.start, &seen);
@@ -135,13 +136,19 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (desc->cache_rows > UINT32_MAX - WAYS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cuda_attach: a cache of %llu rows; the limit is 2^32 - 9",
                            (unsigned long long)desc->cache_rows);
+    if (desc->stream == (void *)cudaStreamPerThread)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cuda_attach: device %u: cudaStreamPerThread is another stream in each thread, and several "
+                           "threads work for a device: give NULL, which is the legacy default stream, or a stream made "
+                           "with cudaStreamCreate",
+                           device);
     const frugal_store *store = frugal_get_store(f);
     frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
     if (status != FRUGAL_OK) return status;
     gpu_device *c = (gpu_device *)frugal_allocate(f, sizeof *c, 64);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
-    c->stream = (cudaStream_t)desc->stream;
+    c->stream = desc->stream ? (cudaStream_t)desc->stream : cudaStreamLegacy; /* with any --default-stream */
     int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's last error stays, ours does not */
     if (status == FRUGAL_OK) status = open_context(c, "cuda_attach", "frugal_cpu_attach");
     if (status == FRUGAL_OK) {

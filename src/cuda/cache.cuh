@@ -13,6 +13,8 @@ namespace frugal_cuda {
  * current ones. */
 static frugal_status empty_cache(gpu_device *c) {
     if (!c->full || c->view.sets == 0) return FRUGAL_OK;
+    frugal_status status = check_stream(c, "emptying the cache");
+    if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaMemsetAsync(c->view.words, 0xff, c->view.sets * WAYS * sizeof(uint64_t), c->stream);
     c->full = error != cudaSuccess;
     return check_cuda(c, error, "emptying the cache");
@@ -49,7 +51,8 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint32_t most = frugal_settings(c->f)->max_keys, distinct = 0;
-    frugal_status status = empty_cache(c);
+    frugal_status status = check_stream(c, "preload");
+    if (status == FRUGAL_OK) status = empty_cache(c);
     if (status != FRUGAL_OK || c->view.sets == 0) return status;
     uint32_t *sorted = (uint32_t *)malloc(n * sizeof *sorted);
     if (!sorted) return frugal_fail(FRUGAL_ERR_MEMORY, "preload: %zu bytes are not available", n * sizeof *sorted);
@@ -74,21 +77,22 @@ static frugal_status device_recount(void *device) {
     on_gpu on(c);
     uint64_t words[1024], places = c->view.sets * WAYS;
     if (!is_counted(c) || places == 0) return FRUGAL_OK;
-    frugal_status status = empty_cache(c);
+    frugal_status status = check_stream(c, "counting anew");
+    if (status == FRUGAL_OK) status = empty_cache(c);
+    if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
     if (error == cudaSuccess && c->view.keeps) error = cudaStreamSynchronize(c->back_stream);
     for (uint64_t at = 0; at < places && error == cudaSuccess; at += 1024) {
         uint64_t n = places - at < 1024 ? places - at : 1024;
-        error = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost);
+        error = copy_to_host(c, words, c->view.words + at, n * sizeof *words);
         for (uint64_t i = 0; i < n; i++) {
             uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & (STEP_BITS | DIRTY);
             if (words[i] != FREE_WORD)
                 words[i] = (uint64_t)row << 32 | (uint32_t)frugal_worth(c->f, row) << WORTH_AT | use;
         }
-        if (error == cudaSuccess)
-            error = cudaMemcpy(c->view.words + at, words, n * sizeof *words, cudaMemcpyHostToDevice);
+        if (error == cudaSuccess) error = copy_to_gpu(c, c->view.words + at, words, n * sizeof *words);
     }
-    return status == FRUGAL_OK ? check_cuda(c, error, "counting anew") : status;
+    return check_cuda(c, error, "counting anew");
 }
 
 /* Does the copy at a place equal the host row? `copy` is in host memory by now. */
@@ -107,10 +111,8 @@ static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory
     int same = 1;
     for (uint64_t at = 0; at < places && same; at += most) {
         uint64_t n = places - at < most ? places - at : most;
-        same =
-            cudaMemcpy(memory, copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess;
-        if (!kept && same)
-            same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess;
+        same = copy_to_host(c, memory, copies + at * stride, n * stride * sizeof(float)) == cudaSuccess;
+        if (!kept && same) same = copy_to_host(c, words, c->view.words + at, n * sizeof *words) == cudaSuccess;
         for (uint64_t i = 0; i < n && same; i++) {
             uint32_t row = kept ? c->kept_rows[at + i] : (uint32_t)(words[i] >> 32);
             if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
@@ -127,7 +129,8 @@ static int device_verify(void *device) {
     uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
     const uint64_t PLACES = 1024;
     float *memory = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
-    int same = memory != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
+    int same = memory != NULL && check_stream(c, "verify") == FRUGAL_OK && empty_cache(c) == FRUGAL_OK &&
+               cudaStreamSynchronize(c->stream) == cudaSuccess;
     same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
     free(memory);
     if (!same) note_failure(c);

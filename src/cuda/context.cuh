@@ -28,41 +28,30 @@ struct gpu_context {
 
 /* Puts the calling thread on a GPU; its destructor puts the thread back, with the CUDA error that it had. It uses the
  * stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a GPU that the
- * thread has never used. */
+ * thread has never used. Meanwhile calls of this thread do not disturb captures that any thread has begun, in whatever
+ * mode. (The mode is changed only within the visit, because elsewhere the call would make a context, too.) */
 struct on_gpu {
     const gpu_context *c;
-    int pending, pushed;
-    CUresult result; /* not 0: the thread is elsewhere. Then calls that name a stream fail by themselves */
-    explicit on_gpu(const gpu_context *gpu) : c(gpu) {
+    int pending, pushed, relaxed;
+    cudaStreamCaptureMode mode; /* while `relaxed`: the thread's own */
+    CUresult result;            /* not 0: the thread is elsewhere. Then calls that name a stream fail by themselves */
+    explicit on_gpu(const gpu_context *gpu) : c(gpu), mode(cudaStreamCaptureModeRelaxed) {
         CUcontext current = NULL;
         pending = cudaPeekAtLastError() != cudaSuccess;
         result = c->driver.current(&current);
         pushed = result == CUDA_SUCCESS && current != c->context;
         if (pushed) result = c->driver.push(c->context);
         pushed = pushed && result == CUDA_SUCCESS;
+        relaxed = result == CUDA_SUCCESS && cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
     }
     ~on_gpu() {
         CUcontext popped;
+        if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
         if (pushed) c->driver.pop(&popped);
         if (!pending) cudaGetLastError(); /* ours is reported by a status; the caller must not find it */
     }
     on_gpu(const on_gpu &) = delete;
     on_gpu &operator=(const on_gpu &) = delete;
-};
-
-/* While it lives, calls of this thread do not disturb captures that other threads have begun. Only within a visit,
- * because elsewhere the call would make a context on the thread's GPU. */
-struct relaxed_capture {
-    cudaStreamCaptureMode mode;
-    int exchanged;
-    relaxed_capture() : mode(cudaStreamCaptureModeRelaxed) {
-        exchanged = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-    }
-    ~relaxed_capture() {
-        if (exchanged) cudaThreadExchangeStreamCaptureMode(&mode);
-    }
-    relaxed_capture(const relaxed_capture &) = delete;
-    relaxed_capture &operator=(const relaxed_capture &) = delete;
 };
 
 /* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */

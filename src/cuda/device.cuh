@@ -114,7 +114,6 @@ struct gpu_device : gpu_context {
 /* What the driver says: CUDA_SUCCESS, if the GPU lives and works on. */
 static CUresult ask_driver(gpu_device *c) {
     on_gpu on(c);
-    relaxed_capture relaxed;
     /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
      * caller's. */
     CUresult result = c->driver.query((CUstream)c->ahead_stream);
@@ -140,6 +139,43 @@ static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *wh
     if (error == cudaSuccess) return FRUGAL_OK;
     note_failure(c);
     return fail_cuda(c, error, what);
+}
+
+/* Copies, or sets, memory of the GPU, and waits for it. The stream of copies ahead is used, because a copy without a
+ * stream waits for all streams that block, and spoils the capture of one. */
+static cudaError_t finish_copy(const gpu_device *c, cudaError_t error) {
+    cudaError_t waited =
+        cudaStreamSynchronize(c->ahead_stream); /* also after a failure: memory of the host is in use */
+    return error == cudaSuccess ? waited : error;
+}
+
+static cudaError_t copy_to_gpu(const gpu_device *c, void *to, const void *from, size_t bytes) {
+    return finish_copy(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->ahead_stream));
+}
+
+static cudaError_t copy_to_host(const gpu_device *c, void *to, const void *from, size_t bytes) {
+    return finish_copy(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->ahead_stream));
+}
+
+static cudaError_t set_on_gpu(const gpu_device *c, void *to, int value, size_t bytes) {
+    return finish_copy(c, cudaMemsetAsync(to, value, bytes, c->ahead_stream));
+}
+
+/* May work be put on the caller's stream, which then runs at once? Asking disturbs no capture. */
+static frugal_status check_stream(gpu_device *c, const char *call) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(c->stream, &capture);
+    if (error == cudaErrorStreamCaptureImplicit)
+        return frugal_fail(FRUGAL_ERR_ORDER,
+                           "%s: device %u has the default stream, which cannot be used while a stream that blocks is "
+                           "being captured: end the capture first, or attach the device with a stream of its own",
+                           call, c->device);
+    if (error != cudaSuccess) return check_cuda(c, error, call);
+    if (capture == cudaStreamCaptureStatusNone) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ORDER,
+                       "%s: the stream of device %u is being captured, so the step would not run now: capture it by "
+                       "frugal_cuda_capture_lookup and frugal_cuda_capture_update, or end the capture first",
+                       call, c->device);
 }
 
 } /* namespace frugal_cuda */

@@ -38,8 +38,8 @@ static frugal_status settle(gpu_device *c) {
                            "device %u: its stream waits for the gate of step %llu, so what it keeps cannot be read: "
                            "update that step on every device first",
                            c->device, (unsigned long long)(c->gates_enqueued - 1));
-    cudaError_t error = cudaStreamSynchronize(c->stream);
-    return check_cuda(c, error, "waiting for the stream");
+    frugal_status status = check_stream(c, "reading what a device keeps");
+    return status == FRUGAL_OK ? check_cuda(c, cudaStreamSynchronize(c->stream), "waiting for the stream") : status;
 }
 
 static frugal_status device_write_back(void *device, const uint32_t *rows, uint32_t n) {

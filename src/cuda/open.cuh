@@ -124,10 +124,9 @@ static frugal_status open_scratch(gpu_device *c) {
     if (status != FRUGAL_OK) return status;
     g->current = (gpu_step *)(void *)((unsigned char *)small + counters);
     void *table_groups = (unsigned char *)small + groups_at;
-    cudaError_t error = cudaMemset(scratch, 0, bytes);
-    if (error == cudaSuccess) error = cudaMemset(small, 0, groups_at + groups + hypers);
-    if (error == cudaSuccess && n_groups > 0)
-        error = cudaMemcpy(table_groups, c->store->groups, groups, cudaMemcpyHostToDevice);
+    cudaError_t error = set_on_gpu(c, scratch, 0, bytes);
+    if (error == cudaSuccess) error = set_on_gpu(c, small, 0, groups_at + groups + hypers);
+    if (error == cudaSuccess && n_groups > 0) error = copy_to_gpu(c, table_groups, c->store->groups, groups);
     if (error == cudaSuccess)
         error = cudaHostAlloc(&control, (size_t)control_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     c->control = (control_words *)control;
@@ -162,7 +161,7 @@ static frugal_status open_cache(gpu_device *c) {
         if (status != FRUGAL_ERR_MEMORY || !c->desc.shrink_cache) return status;
     }
     g->words = (uint64_t *)words, g->copies = (float *)copies, g->sets = sets;
-    return sets ? check_cuda(c, cudaMemset(words, 0xff, sets * WAYS * sizeof(uint64_t)), "the cache") : FRUGAL_OK;
+    return sets ? check_cuda(c, set_on_gpu(c, words, 0xff, sets * WAYS * sizeof(uint64_t)), "the cache") : FRUGAL_OK;
 }
 
 } /* namespace frugal_cuda */

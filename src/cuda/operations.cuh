@@ -46,6 +46,7 @@ static frugal_status device_lookup(void *device, const frugal_step *step, float 
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_stream(c, "lookup");
     if (status == FRUGAL_OK) status = check_bags(c);
     if (status != FRUGAL_OK) return status;
     if (step->bags && step->bags->n_bags == 0 && step->records.n > 0)
@@ -70,6 +71,7 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_stream(c, "update");
     if (status == FRUGAL_OK) status = check_bags(c);
     if (status != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);
@@ -130,7 +132,8 @@ static int device_waits(void *device) {
 /* Closes what has been opened on the GPU. The calling thread is on it. */
 static void close_on_gpu(gpu_device *c) {
     close_watch(c);
-    cudaDeviceSynchronize(); /* the caller's stream may not exist any more; its work is done after this */
+    /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
+     * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
                       c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)

@@ -47,16 +47,15 @@ static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t r
     const gpu_view *g = &c->view;
     const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, place = 0; /* rows, start, order */
     size_t grads = TEST_POSITIONS * g->dim * sizeof(float);
-    cudaError_t error = cudaMemcpy(g->partials, t.grads, grads, cudaMemcpyHostToDevice);
+    cudaError_t error = copy_to_gpu(c, g->partials, t.grads, grads);
     for (uint32_t a = 0; a < 3 && error == cudaSuccess; a++)
-        error = cudaMemcpy(c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a], cudaMemcpyHostToDevice);
-    if (error == cudaSuccess) error = cudaMemcpy(g->places, &place, sizeof place, cudaMemcpyHostToDevice);
+        error = copy_to_gpu(c, c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a]);
+    if (error == cudaSuccess) error = copy_to_gpu(c, g->places, &place, sizeof place);
     const uint64_t alone = 1;
     if (t.in_place) memcpy(c->test_row, t.expected, g->copy_stride * sizeof(float));
-    if (error == cudaSuccess && t.in_place) error = cudaMemcpy(g->alone, &alone, sizeof alone, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess && t.in_place) error = copy_to_gpu(c, g->alone, &alone, sizeof alone);
     if (error == cudaSuccess && g->sets > 0)
-        error = cudaMemcpy(g->copies, t.expected, g->copy_stride * sizeof(float), cudaMemcpyHostToDevice);
-    if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* the device's streams do not wait for copies */
+        error = copy_to_gpu(c, g->copies, t.expected, g->copy_stride * sizeof(float));
     return error;
 }
 
@@ -80,8 +79,7 @@ static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hy
     c->view = view;
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
-    if (error == cudaSuccess && g->sets > 0)
-        error = cudaMemcpy(t.copy, g->copies, g->copy_stride * sizeof(float), cudaMemcpyDeviceToHost);
+    if (error == cudaSuccess && g->sets > 0) error = copy_to_host(c, t.copy, g->copies, g->copy_stride * sizeof(float));
     return check_cuda(c, error, "self-test");
 }
 

@@ -200,8 +200,8 @@ static frugal_status serve(frugal_cuda_server *c, uint32_t g, cudaStream_t strea
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u", call,
                            (unsigned long long)stride, c->dim);
     if (!rows && (bags ? bags->n_bags : n) > 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no array for rows", call);
+    if (!stream) stream = cudaStreamLegacy; /* with any --default-stream */
     on_gpu on(gpu);
-    relaxed_capture relaxed;
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = (cudaError_t)on.result;
     if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
@@ -329,7 +329,6 @@ static frugal_status change(frugal_cuda_server *c, const frugal_cuda_placement *
     frugal_served_memory m;
     served_version *before = c->gpus[0].now, *next = NULL;
     on_gpu on(&c->gpus[0]);
-    relaxed_capture relaxed;
     frugal_status status = reach_all(c);
     if (status == FRUGAL_OK) status = frugal_serve_hold(c->server, &m);
     if (status != FRUGAL_OK) return status;
@@ -357,7 +356,6 @@ static cudaError_t clear_on_gpu(const serving_gpu *gpu, void *memory, size_t byt
 /* Halves what was counted before, and adds what the GPUs have counted since. */
 static frugal_status collect_touches(frugal_cuda_server *c, uint32_t *memory, double *all) {
     on_gpu on_first(&c->gpus[0]);
-    relaxed_capture relaxed;
     for (uint64_t row = 0; row < c->rows; row++) c->hotness[row] *= .5f;
     for (uint32_t g = 0; g < c->n; g++) {
         const serving_gpu *gpu = &c->gpus[g];
@@ -494,7 +492,6 @@ static frugal_status open_serving_gpu(serving_gpu *gpu) {
         return frugal_fail(FRUGAL_ERR_CUDA, "cuda_serve_open: the driver lacks calls that Toolkit 12 has: update it");
     int processors = 0;
     on_gpu on(gpu);
-    relaxed_capture relaxed;
     cudaError_t error = (cudaError_t)on.result;
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&gpu->changes, cudaStreamNonBlocking);
@@ -540,7 +537,6 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
 /* Closes what has been opened of the GPUs. */
 static void close_gpus(frugal_cuda_server *c) {
     on_gpu on_first(&c->gpus[0]);
-    relaxed_capture relaxed;
     free_version(c, c->gpus[0].now);
     for (uint32_t g = 0; g < c->n && c->gpus[g].context; g++) {
         serving_gpu *gpu = &c->gpus[g];

@@ -48,6 +48,7 @@ static frugal_status device_squares(void *device, const frugal_step *step, const
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_stream(c, "sum_squares");
     if (status == FRUGAL_OK) status = open_squares(c);
     if (status != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);

@@ -40,7 +40,8 @@
  * but no reordering; it does not see fences either, so order by the atomic itself). Speed. Partial masks. Threads of a
  * warp that run apart without a switch point; a loop that waits without an atomic or __nanosleep never ends. Host
  * accesses to device memory, or a kernel's to host memory that is not registered. The NULL stream's implicit
- * synchronization with others (cudaMemcpy waits for the NULL stream alone, and for nothing else). Accesses to shared
+ * synchronization with others (cudaMemcpy waits for the NULL stream alone, and for nothing else), except that it spoils
+ * captures of blocking streams. Accesses to shared
  * memory that only atomics order (a flag in shared memory) are reported though they may be right; and an atomic load
  * and a plain read of the same element likewise. Calls of the runtime order host threads among themselves, as locks do:
  * races between these are missed.
@@ -234,6 +235,9 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void *);
+#define cudaStreamLegacy ((cudaStream_t)0x1) /* the NULL stream, by its name; */
+#define cudaStreamPerThread                                                                                            \
+    ((cudaStream_t)0x2) /* the other one, which --default-stream can make of NULL: no call takes it */
 
 /* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context
  * and the stack of a thread's. A context tells on which device a thread is, and no more. */

@@ -51,6 +51,8 @@ void cuda_on_host_refuse_register(int error, int only_files);
 /* >>what was called, since the last reset: calls of a function, or of all (NULL); and calls that wait for a device */
 uint64_t cuda_on_host_count(const char *name);
 uint64_t cuda_on_host_synchronizations(void);
+/* Calls that were given NULL for a stream, or none: which stream that is depends on how the caller was compiled. */
+uint64_t cuda_on_host_default_streams(void);
 /* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs. */
 uint64_t cuda_on_host_alive(void);
 /* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too,

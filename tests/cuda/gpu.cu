@@ -223,6 +223,20 @@ void gpu_capture(gpu *g, void (*record)(void *argument), void *argument) {
     expect(cudaGraphDestroy(graph), "destroy");
 }
 
+void gpu_capture_beside(gpu *g, int blocks, void (*others)(void *argument), void *argument) {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    {
+        on_gpu on(g);
+        expect(cudaStreamCreateWithFlags(&stream, blocks ? cudaStreamDefault : cudaStreamNonBlocking), "stream");
+    }
+    expect(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
+    others(argument);
+    expect(cudaStreamEndCapture(stream, &graph), "a capture that others have not spoilt");
+    expect(cudaGraphDestroy(graph), "destroy");
+    expect(cudaStreamDestroy(stream), "destroy");
+}
+
 void gpu_launch(gpu *g) {
     on_gpu on(g);
     expect(cudaGraphLaunch(g->graph, g->stream), "launch");

@@ -43,6 +43,8 @@ void gpu_wait_for(gpu *g, void *stream); /* another stream */
 /* Captures what `record` enqueues into a graph; launches it, without waiting. */
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
 void gpu_launch(gpu *g);
+/* Captures a stream of its own, one that blocks or not, while `others` is called; no call may spoil that. */
+void gpu_capture_beside(gpu *g, int blocks, void (*others)(void *argument), void *argument);
 /* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of
  * `dim` floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
 void gpu_train(gpu *g, const uint32_t *n, uint32_t dim);

@@ -16,6 +16,7 @@
 #include "cases/bags.h"
 #include "cases/place.h"
 #include "cases/kept.h"
+#include "cases/captures.h"
 #ifdef TEST_CUDA_ON_HOST
 #include "cases/failures.h"
 #include "cases/losses.h"
@@ -99,6 +100,8 @@ int main(int argc, char **argv) {
         CASE(test_kept_recalled),
         CASE(test_kept_recounted),
         CASE(test_kept_forced),
+        CASE(test_captures_of_others),
+        CASE(test_default_stream),
         ON_HOST(test_no_gpu),
         ON_HOST(test_old_gpu),
         ON_HOST(test_small_memory),

@@ -138,6 +138,18 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     return end(give_peer_access(d, peer, flags));
 }
 
+/* A capture of the device is spoilt by waiting for all of it, whatever the modes are. */
+static cudaError_t refuse_any_capture(const device *d) {
+    cudaError_t e = cudaSuccess;
+    guard hold(world().lock);
+    for (cudaStream_t s : world().streams) {
+        if (s->on != d || !s->capturing) continue;
+        s->capturing = cudaStreamCaptureStatusInvalidated;
+        e = cudaErrorStreamCaptureUnsupported;
+    }
+    return e;
+}
+
 cudaError_t cudaDeviceSynchronize() {
     static counter calls(__func__, true);
     device *d = this_device();
@@ -145,6 +157,7 @@ cudaError_t cudaDeviceSynchronize() {
         if (e == cudaErrorLaunchFailure && d) synchronize(d); /* what ran when the device was lost is over then */
         return end(e);
     }
+    if (cudaError_t e = refuse_any_capture(d)) return end(e);
     return end(synchronize_alone(d));
 }
 

@@ -6,7 +6,7 @@
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     static counter calls(__func__);
-    if (!stream) return end(cudaErrorStreamCaptureUnsupported);
+    if (!stream || stream == cudaStreamLegacy) return end(cudaErrorStreamCaptureUnsupported);
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     guard hold(world().lock);
     if (stream->capturing) return end(cudaErrorIllegalState);
@@ -37,12 +37,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     static counter calls(__func__);
-    bool is_null = !stream;
-    if (cudaError_t e = begin_on(calls, stream)) return end(e);
-    guard hold(world().lock);
-    for (cudaStream_t s : world().streams) /* the NULL stream would wait for what is captured there */
-        if (is_null && s->on == stream->on && s->capturing && s->flags == cudaStreamDefault)
-            return end(cudaErrorStreamCaptureImplicit);
+    if (cudaError_t e = begin_on(calls, stream, true)) return end(e);
     *status = stream->capturing;
     return end(cudaSuccess);
 }

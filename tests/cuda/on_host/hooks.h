@@ -147,6 +147,10 @@ uint64_t cuda_on_host_synchronizations(void) {
     return n;
 }
 
+uint64_t cuda_on_host_default_streams(void) {
+    return world().default_streams;
+}
+
 uint64_t cuda_on_host_alive(void) {
     world_type &w = world();
     guard hold(w.lock);

@@ -60,7 +60,8 @@ cudaStream_t new_stream(device *d) {
 /* NULL: there is no such stream. */
 cudaStream_t find(cudaStream_t s) {
     guard hold(world().lock);
-    if (s) return world().streams.count(s) ? s : nullptr;
+    if (!s) world().default_streams++;
+    if (s && s != cudaStreamLegacy) return world().streams.count(s) ? s : nullptr;
     device *d = this_device();
     if (d && !d->null_stream) d->null_stream = new_stream(d);
     return d ? d->null_stream : nullptr;
@@ -76,10 +77,27 @@ cudaError_t submit(cudaStream_t s, task todo) {
     return cudaSuccess;
 }
 
-cudaError_t begin_on(counter &c, cudaStream_t &s) {
+bool is_null_stream(cudaStream_t s) {
+    return s == s->on->null_stream;
+}
+
+/* Blocking streams that are being captured, of a device whose NULL stream is used, which would wait for them. */
+bool captures_that_block(const device *d, bool spoil) {
+    bool any = false;
+    guard hold(world().lock);
+    for (cudaStream_t s : world().streams) {
+        if (s->on != d || !s->capturing || s->flags != cudaStreamDefault) continue;
+        if (spoil) s->capturing = cudaStreamCaptureStatusInvalidated;
+        any = true;
+    }
+    return any;
+}
+
+cudaError_t begin_on(counter &c, cudaStream_t &s, bool only_asks = false) {
     cudaStream_t found = find(s);
     cudaError_t e = begin(c, found ? found->on : this_device());
     if (!e && !found) e = cudaErrorInvalidResourceHandle;
+    if (!e && is_null_stream(found) && captures_that_block(found->on, !only_asks)) e = cudaErrorStreamCaptureImplicit;
     s = found;
     return e;
 }
@@ -161,7 +179,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
 /* Returns at once; what is queued is done first. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     static counter calls(__func__);
-    if (!stream) return end(cudaErrorInvalidResourceHandle);
+    if (!stream || stream == cudaStreamLegacy) return end(cudaErrorInvalidResourceHandle);
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     if (stream->capturing) fail(here(), "cudaStreamDestroy of a stream that captures");
     guard hold(world().lock);

@@ -155,6 +155,7 @@ struct world_type {
     bool forked = false; /* the process that has used it is the parent of this one, which has none of its threads */
 
     world_type();
+    std::atomic<uint64_t> default_streams{0}; /* calls that were given no stream, or NULL */
     void defaults();
     void make_devices(int n) {
         devices.clear();
@@ -182,6 +183,7 @@ void world_type::defaults() {
     named.clear();
     seed = from_environment("FRUGAL_CUDA_SEED", 1);
     launches = 0;
+    default_streams = 0;
     every = 16;
     delay = 0;
     multiprocessors = 2;
