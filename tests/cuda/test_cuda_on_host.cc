@@ -434,6 +434,43 @@ void test_captures_are_spoilt_by_waits(void **) {
     GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
     GOOD(cudaMalloc(&p, 8));
     GOOD(cudaStreamEndCapture(s, &graph));
+    GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed)); /* no mode allows to wait for all of a device */
+    assert_int_equal(cudaErrorStreamCaptureUnsupported, cudaDeviceSynchronize());
+    assert_int_equal(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &graph));
+}
+
+/* The NULL stream would wait for blocking streams: asking does no harm, and any use does. */
+void test_captures_are_spoilt_by_the_null_stream(void **) {
+    cudaStreamCaptureStatus status;
+    cudaStream_t s;
+    cudaGraph_t graph;
+    void *p;
+    GOOD(cudaMalloc(&p, 8));
+    for (unsigned flags : {cudaStreamDefault, cudaStreamNonBlocking})
+        for (cudaStream_t null : {cudaStream_t(nullptr), cudaStreamLegacy}) {
+            bool blocks = flags == cudaStreamDefault;
+            GOOD(cudaStreamCreateWithFlags(&s, flags));
+            GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+            assert_int_equal(blocks ? cudaErrorStreamCaptureImplicit : cudaSuccess,
+                             cudaStreamIsCapturing(null, &status));
+            GOOD(cudaStreamEndCapture(s, &graph));
+            GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+            assert_int_equal(blocks ? cudaErrorStreamCaptureImplicit : cudaSuccess, cudaMemsetAsync(p, 0, 8, null));
+            assert_int_equal(blocks ? cudaErrorStreamCaptureInvalidated : cudaSuccess, cudaStreamEndCapture(s, &graph));
+            GOOD(cudaStreamDestroy(s));
+        }
+}
+
+void test_default_streams_are_counted(void **) {
+    uint64_t before = cuda_on_host_default_streams();
+    void *p;
+    GOOD(cudaMalloc(&p, 8));
+    GOOD(cudaMemsetAsync(p, 0, 8, cudaStreamLegacy));
+    GOOD(cudaStreamSynchronize(cudaStreamLegacy));
+    assert_int_equal(0, cuda_on_host_default_streams() - before);
+    GOOD(cudaMemset(p, 0, 8));
+    GOOD(cudaStreamSynchronize(nullptr));
+    assert_int_equal(2, cuda_on_host_default_streams() - before);
 }
 
 /* >>memory */
@@ -768,6 +805,8 @@ int main(int argc, char **argv) {
         TEST(test_waits_for_values),
         TEST(test_graphs),
         TEST(test_captures_are_spoilt_by_waits),
+        TEST(test_captures_are_spoilt_by_the_null_stream),
+        TEST(test_default_streams_are_counted),
         TEST(test_memory_is_bounded),
         TEST(test_copies_are_checked),
         TEST(test_registered_memory),
