@@ -15,11 +15,18 @@
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; less than
  *                  1 KiB more; 60 per group
- *      the host's  (L + 1) 5/8 K and 16 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
+ *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
  *                  squares are summed
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
+ *
+ * CAPTURES of other streams are left alone: calls of the library spoil none, in no mode. But while a stream that blocks
+ * is being captured, CUDA allows nothing on the default stream: then calls for devices that have it return ORDER.
+ *
+ * RESET: close the instance before cudaDeviceReset. If it comes first, later calls return CUDA or LOST and say so, the
+ * host's rows stay, and frugal_close frees the memory of the host; but if the program has used the GPU again since then,
+ * the library cannot tell, and what happens is not defined.
  */
 #ifndef FRUGAL_CUDA_H
 #define FRUGAL_CUDA_H
@@ -33,10 +40,11 @@ extern "C" {
 typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* with COUNTED, host memory of 1 byte a row is allocated, once for all devices */
-    /* A cudaStream_t of that GPU, the caller's; NULL: its default stream. It must exist as long as rows are looked up,
-     * updated, or, if updates are kept, drained or read. With gate_on_stream each device needs one of
-     * its own, made with cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits
-     * for that stream, cannot open the gate. */
+    /* A cudaStream_t of that GPU, the caller's; NULL: its legacy default stream, also if the trainer is compiled with
+     * --default-stream per-thread, whose streams wait for it and it for them. cudaStreamPerThread is refused, because
+     * several threads work for a device. The stream must exist as long as rows are looked up, updated, or, if updates
+     * are kept, drained or read. With gate_on_stream each device needs one of its own, made with cudaStreamNonBlocking
+     * (else ARGUMENT), because work that shares a stream with a wait, or waits for that stream, cannot open the gate. */
     void *stream;
     int shrink_cache; /* halve cache_rows until the GPU's memory holds them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given
@@ -59,7 +67,8 @@ typedef struct frugal_cuda_desc {
  * current GPU as it was, and make no context on another GPU. They do not clear an error that CUDA keeps for the thread,
  * and do not report it as their own. CUDA keeps only the last error, so if one of their own CUDA calls fails, its error
  * replaces the one kept before. Errors: CUDA (no GPU, no driver, too old a GPU), WORKER (no thread to watch the GPU),
- * DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT. */
+ * DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT,
+ * ORDER (the stream is being captured, or see CAPTURES). */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
 
 typedef struct frugal_cuda_info {

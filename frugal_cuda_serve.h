@@ -27,7 +27,8 @@
  * streams of their own. refresh, place, close, and an adapt that places rows free memory of the GPUs, and for this CUDA
  * waits for ALL work that is enqueued there meanwhile. So no work that is enqueued there may wait for the calling
  * thread. Captures of other threads are left alone; but while one of them captures a blocking stream, lookups on the
- * NULL stream return ORDER.
+ * NULL stream return ORDER. NULL is the legacy default stream, also in a program compiled with --default-stream
+ * per-thread.
  */
 #ifndef FRUGAL_CUDA_SERVE_H
 #define FRUGAL_CUDA_SERVE_H

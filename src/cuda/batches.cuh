@@ -79,6 +79,8 @@ static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
     on_gpu on(c);
+    a->failed = 1;
+    if (is_context_gone(on.result)) return; /* with `tail_sent`; lookup says so */
     a->whole = pools_bags(c);
     write_tail(c, a, step);
     cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
@@ -91,6 +93,7 @@ static void device_announced(void *device, const frugal_step *step) {
 static void device_cancelled(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
+    if (is_context_gone(on.result)) return;
     cudaStream_t streams[] = {c->ahead_stream, c->back_stream};
     for (cudaStream_t stream : streams) /* no status to return: try again; a lost device copies nothing */
         if (stream && cudaStreamSynchronize(stream) != cudaSuccess) cudaStreamSynchronize(stream);

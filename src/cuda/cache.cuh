@@ -51,7 +51,8 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint32_t most = frugal_settings(c->f)->max_keys, distinct = 0;
-    frugal_status status = check_stream(c, "preload");
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_stream(c, "preload");
     if (status == FRUGAL_OK) status = empty_cache(c);
     if (status != FRUGAL_OK || c->view.sets == 0) return status;
     uint32_t *sorted = (uint32_t *)malloc(n * sizeof *sorted);
@@ -77,7 +78,8 @@ static frugal_status device_recount(void *device) {
     on_gpu on(c);
     uint64_t words[1024], places = c->view.sets * WAYS;
     if (!is_counted(c) || places == 0) return FRUGAL_OK;
-    frugal_status status = check_stream(c, "counting anew");
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_stream(c, "counting anew");
     if (status == FRUGAL_OK) status = empty_cache(c);
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
@@ -129,8 +131,8 @@ static int device_verify(void *device) {
     uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
     const uint64_t PLACES = 1024;
     float *memory = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
-    int same = memory != NULL && check_stream(c, "verify") == FRUGAL_OK && empty_cache(c) == FRUGAL_OK &&
-               cudaStreamSynchronize(c->stream) == cudaSuccess;
+    int same = memory != NULL && on.result == CUDA_SUCCESS && check_stream(c, "verify") == FRUGAL_OK &&
+               empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
     same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
     free(memory);
     if (!same) note_failure(c);
@@ -141,7 +143,8 @@ static void device_empty(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     c->full = 1;
-    empty_cache(c); /* if this fails, the next operation that uses the cache empties it */
+    if (on.result == CUDA_SUCCESS)
+        empty_cache(c); /* if this fails, the next operation that uses the cache empties it */
 }
 
 } /* namespace frugal_cuda */

@@ -73,8 +73,11 @@ struct gpu_device : gpu_context {
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
-    control_words *control;          /* in host memory; the view has its address on the GPU */
-    frugal_hyper *hypers_sent;       /* behind `control`; the view has its address, too */
+    /* In host memory; the view has its address on the GPU. Not memory of CUDA's, because threads that poll read it even
+     * if the context has ended. */
+    control_words *control;
+    pinned_memory control_memory;
+    frugal_hyper *hypers_sent; /* behind `control`; the view has its address, too */
     float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
     /* Only if updates are kept: the stream of the kernels that write back; how many of them were enqueued, written
      * under the device's lock; memory for rows that the host asks for, and where the GPU sees it. */
@@ -111,9 +114,17 @@ struct gpu_device : gpu_context {
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
 
+/* Has the GPU's context ended, by cudaDeviceReset or because the process exits? Then all that CUDA has allocated or
+ * made there is gone, its memory of the host too, and handles must not be given to CUDA any more. */
+static int is_context_gone(CUresult result) {
+    return result == (CUresult)cudaErrorContextIsDestroyed || result == (CUresult)cudaErrorDeviceUninitialized ||
+           result == (CUresult)cudaErrorCudartUnloading;
+}
+
 /* What the driver says: CUDA_SUCCESS, if the GPU lives and works on. */
 static CUresult ask_driver(gpu_device *c) {
     on_gpu on(c);
+    if (is_context_gone(on.result)) return on.result;
     /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
      * caller's. */
     CUresult result = c->driver.query((CUstream)c->ahead_stream);
@@ -130,8 +141,9 @@ static void note_failure(gpu_device *c) {
 
 static frugal_status fail_cuda(const gpu_device *c, cudaError_t error, const char *what) {
     return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
-                       "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
-                       cudaGetErrorName(error));
+                       "device %u, GPU %d: %s: %s (%s)%s", c->device, c->ordinal, what, cudaGetErrorString(error),
+                       cudaGetErrorName(error),
+                       is_context_gone((CUresult)error) ? "; frugal_close comes before cudaDeviceReset" : "");
 }
 
 /* The status for what a CUDA call, or a launch, returned. */
@@ -144,8 +156,8 @@ static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *wh
 /* Copies, or sets, memory of the GPU, and waits for it. The stream of copies ahead is used, because a copy without a
  * stream waits for all streams that block, and spoils the capture of one. */
 static cudaError_t finish_copy(const gpu_device *c, cudaError_t error) {
-    cudaError_t waited =
-        cudaStreamSynchronize(c->ahead_stream); /* also after a failure: memory of the host is in use */
+    cudaError_t waited = cudaStreamSynchronize(c->ahead_stream); /* also after a failure: the caller frees memory */
+    if (waited != cudaSuccess) cudaStreamSynchronize(c->ahead_stream); /* try again: it frees it in any case */
     return error == cudaSuccess ? waited : error;
 }
 

@@ -99,7 +99,22 @@ static frugal_status open_batches(gpu_device *c) {
     return check_cuda(c, error, "a stream and events for copies ahead");
 }
 
-/* Allocates the words that GPU and host exchange, and the kernels' scratch memory. */
+/* Allocates the words that GPU and host exchange, zeroed, in whole pages, because pages are pinned. */
+static frugal_status open_control(gpu_device *c, uint64_t bytes) {
+    constexpr uint64_t PAGE = 65536; /* of systems with large ones, too */
+    uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *memory = frugal_allocate(c->f, whole, PAGE), *seen = NULL;
+    if (!memory)
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available", c->device,
+                           (unsigned long long)whole);
+    c->control = (control_words *)memory;
+    cudaError_t error = pin_memory(&c->control_memory, {memory, whole});
+    if (error == cudaSuccess) error = seen_by_gpu(&c->control_memory, memory, &seen);
+    c->view.control = (control_words *)seen;
+    return check_cuda(c, error, "pinning the words that GPU and host exchange");
+}
+
+/* Allocates these words, and the kernels' scratch memory. */
 static frugal_status open_scratch(gpu_device *c) {
     gpu_view *g = &c->view;
     uint64_t keys = frugal_settings(c->f)->max_keys;
@@ -111,7 +126,7 @@ static frugal_status open_scratch(gpu_device *c) {
     uint64_t hypers = n_groups * sizeof(frugal_hyper);
     uint64_t row_at = (sizeof *c->control + FRUGAL_P2F_SLOTS * hypers + 15) / 16 * 16;
     uint64_t control_bytes = row_at + (c->alone_seen ? g->copy_stride * sizeof(float) : 0);
-    void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
+    void *places = NULL, *scratch = NULL, *small = NULL;
     uint64_t places_bytes = (keys + 1) / 2 * 8, alone_bytes = c->alone_seen ? (keys + 63) / 64 * 8 : 0;
     frugal_status status = allocate_on_gpu(c, places_bytes + alone_bytes, "places", &places);
     g->places = (uint32_t *)places;
@@ -127,14 +142,9 @@ static frugal_status open_scratch(gpu_device *c) {
     cudaError_t error = set_on_gpu(c, scratch, 0, bytes);
     if (error == cudaSuccess) error = set_on_gpu(c, small, 0, groups_at + groups + hypers);
     if (error == cudaSuccess && n_groups > 0) error = copy_to_gpu(c, table_groups, c->store->groups, groups);
-    if (error == cudaSuccess)
-        error = cudaHostAlloc(&control, (size_t)control_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    c->control = (control_words *)control;
-    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, control, 0);
-    g->control = (control_words *)seen;
-    if (error != cudaSuccess) return check_cuda(c, error, "mapped memory for completion");
-    memset(control, 0, (size_t)control_bytes);
-    if (c->alone_seen) c->test_row = (float *)(void *)((unsigned char *)control + row_at);
+    if (error != cudaSuccess) return check_cuda(c, error, "counters");
+    if ((status = open_control(c, control_bytes)) != FRUGAL_OK) return status;
+    if (c->alone_seen) c->test_row = (float *)(void *)((unsigned char *)c->control + row_at);
     if (n_groups > 0) {
         g->groups = (const frugal_table_group *)table_groups;
         g->hypers = (frugal_hyper *)(void *)((unsigned char *)table_groups + groups);

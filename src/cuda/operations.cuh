@@ -129,9 +129,8 @@ static int device_waits(void *device) {
     return ((gpu_device *)device)->desc.gate_on_stream;
 }
 
-/* Closes what has been opened on the GPU. The calling thread is on it. */
+/* Frees what CUDA has allocated and made, and unpins what is pinned. The calling thread is on the GPU. */
 static void close_on_gpu(gpu_device *c) {
-    close_watch(c);
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
@@ -144,20 +143,23 @@ static void close_on_gpu(gpu_device *c) {
     if (c->back_stream) cudaStreamDestroy(c->back_stream);
     if (c->given_event) cudaEventDestroy(c->given_event);
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
-    if (c->control) cudaFreeHost(c->control);
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
     if (c->squares) cudaFreeHost(c->squares);
+    unpin_memory(&c->control_memory);
     unpin_memory(&c->blocks);
     unpin_memory(&c->batches);
-    if (c->pins && --c->pins->users == 0) {
-        unpin_memory(&c->pins->table);
-        unpin_memory(&c->pins->state);
-        unpin_memory(&c->pins->gates);
-        unpin_memory(&c->pins->alone);
-        frugal_free(c->f, c->pins, sizeof *c->pins);
-    }
+}
+
+/* The last device of an instance unpins what all have shared. */
+static void leave_pins(gpu_device *c, int gone) {
+    shared_pins *pins = c->pins;
+    if (!pins || --pins->users > 0) return;
+    pinned_memory *all[] = {&pins->table, &pins->state, &pins->gates, &pins->alone};
+    for (pinned_memory *pinned : all)
+        if (!gone) unpin_memory(pinned);
+    frugal_free(c->f, pins, sizeof *pins);
 }
 
 /* The context stays retained, because the runtime's kernels are loaded into it. The runtime keeps its own reference for
@@ -166,8 +168,12 @@ static void device_close(void *device) {
     gpu_device *c = (gpu_device *)device;
     if (c->context) {
         on_gpu on(c);
-        close_on_gpu(c);
+        int gone = is_context_gone(on.result);
+        close_watch(c);
+        if (!gone) close_on_gpu(c);
+        leave_pins(c, gone);
     }
+    frugal_free(c->f, c->control, c->control_memory.memory.bytes);
     frugal_free(c->f, c->kept_rows, c->n_kept * sizeof *c->kept_rows);
     frugal_free(c->f, c, sizeof *c);
 }

@@ -131,6 +131,7 @@ enum cudaError_t {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInitializationError = 3,
+    cudaErrorCudartUnloading = 4,
     cudaErrorPeerAccessUnsupported = 217,
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorInvalidConfiguration = 9,
@@ -138,6 +139,7 @@ enum cudaError_t {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorDeviceUninitialized = 201,
     cudaErrorNoKernelImageForDevice = 209,
     cudaErrorOperatingSystem = 304,
     cudaErrorInvalidResourceHandle = 400,
@@ -145,6 +147,7 @@ enum cudaError_t {
     cudaErrorSymbolNotFound = 500,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorContextIsDestroyed = 709,
     cudaErrorHostMemoryAlreadyRegistered = 712,
     cudaErrorHostMemoryNotRegistered = 713,
     cudaErrorLaunchFailure = 719,
@@ -277,6 +280,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceReset(); /* frees what it takes away: a handle that is used later is an error, memory a crash */
 inline cudaError_t cudaProfilerStart() {
     return cudaSuccess;
 }

@@ -49,6 +49,13 @@ void gpu_set_current(int ordinal) {
     expect(cudaSetDevice(ordinal), "set device");
 }
 
+void gpu_reset(int ordinal) {
+    int before = gpu_current();
+    gpu_set_current(ordinal);
+    expect(cudaDeviceReset(), "reset");
+    gpu_set_current(before);
+}
+
 void gpu_make_error(void) {
     if (cudaSetDevice(-1) == cudaSuccess) expect(cudaErrorUnknown, "there is a GPU -1");
 }

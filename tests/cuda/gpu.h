@@ -16,6 +16,7 @@ typedef struct gpu gpu; /* of one logical device */
 int gpu_count(void);   /* 0: there is none */
 int gpu_current(void); /* the calling thread's */
 void gpu_set_current(int ordinal);
+void gpu_reset(int ordinal); /* cudaDeviceReset: the end of every `gpu` there */
 /* The calling thread's last CUDA error: makes one that only asking for it ends; asks, 0: none; ends it. */
 void gpu_make_error(void);
 int gpu_error(void);

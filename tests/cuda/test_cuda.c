@@ -116,6 +116,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_failures_between_steps),
         ON_HOST(test_loss),
         ON_HOST(test_loss_at_gates),
+        ON_HOST(test_reset),
     };
     return cmocka_run_group_tests_name("test_cuda", tests, NULL, NULL);
 }

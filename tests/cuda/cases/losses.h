@@ -170,4 +170,40 @@ static void test_loss_at_gates(void **state) {
     check_losses(1, 3, 1);
 }
 
+/* cudaDeviceReset takes away all that devices have, their pinned memory too. Whatever was under way: calls say what has
+ * happened, the rows of the host stay, and closing works. */
+static void test_reset(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        world w = i & 1 ? gated(2) : world_of(2);
+        uint64_t key = 1;
+        float row[8];
+        const frugal_keys some = {.table = 0, .keys = &key, .n = 1};
+        w.desc.alone = (frugal_alone)(i / 2 % 4), w.desc.stuck_seconds = 20;
+        for (uint32_t d = 0; d < 2; d++) w.places[d].ordinal = 0;
+        open_world(&w);
+        run(&w, 5);
+        judge(&w);
+        int under_way = i >= 4, announced = i >= 8;
+        if (!under_way) check(&w);
+        if (!announced) cancel_all(&w);
+        gpu_reset(0);
+        frugal_status status = FRUGAL_OK;
+        if (i & 1) frugal_set_counts(w.f, &some, &key), frugal_verify(w.f), frugal_preload(w.f, 0, &some);
+        for (int steps = 0; steps < 4 && status == FRUGAL_OK; steps++) { /* what is announced may not reach the GPU */
+            status = try_step(&w);
+            w.step += status == FRUGAL_OK;
+        }
+        if (status != FRUGAL_ERR_CUDA && status != FRUGAL_ERR_LOST) fail_msg("case %d: %d %s", i, (int)status, "");
+        assert_non_null(strstr(frugal_message(), "frugal_close comes before cudaDeviceReset"));
+        status = frugal_drain(w.f);
+        if (!under_way) assert_true(status == FRUGAL_OK || status == FRUGAL_ERR_LOST);
+        frugal_read_rows(w.f, &some, row, NULL);
+        close_world(&w);
+        world again = world_of(1); /* the GPU can be used anew */
+        open_world(&again);
+        finish(&again, 3);
+    }
+}
+
 #endif /* CASES_LOSSES_H */

@@ -55,7 +55,7 @@ static CUresult get_context(CUcontext *context) {
     static counter calls("cuCtxGetCurrent");
     if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
     device *d = this_device();
-    *context = d && (has_set_device || !pushed_devices.empty()) ? &d->context : nullptr;
+    *context = d && d->context.exists && (has_set_device || !pushed_devices.empty()) ? &d->context : nullptr;
     return CUDA_SUCCESS;
 }
 

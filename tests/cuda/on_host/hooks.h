@@ -32,6 +32,49 @@ static void end_streams() {
     }
 }
 
+/* Of one device: its queues run empty. */
+static void end_streams_of(device *d) {
+    guard hold(world().lock);
+    d->lost = true;
+    for (cudaStream_t s : d->streams) {
+        if (s->live) push(s, nullptr);
+        s->live = false;
+        world().streams.erase(s);
+    }
+    d->null_stream = nullptr;
+    while (!d->streams.empty()) {
+        hold.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        hold.lock();
+    }
+    d->lost = false;
+}
+
+cudaError_t cudaDeviceReset() {
+    static counter calls(__func__);
+    device *d = this_device();
+    if (cudaError_t e = begin(calls, d)) return end(e);
+    end_streams_of(d);
+    world_type &w = world();
+    guard hold(w.lock);
+    for (auto a = w.allocations.begin(); a != w.allocations.end();)
+        if (a->second.on == d->number)
+            free(reinterpret_cast<void *>(a->first)), a = w.allocations.erase(a);
+        else
+            ++a;
+    for (auto &r : w.host)
+        if (r.second.allocated) free(reinterpret_cast<void *>(r.first));
+    w.host.clear();
+    for (auto e = w.events.begin(); e != w.events.end();)
+        if ((*e)->on == d)
+            delete *e, e = w.events.erase(e);
+        else
+            ++e;
+    d->used = 0;
+    d->context.exists = false;
+    return end(cudaSuccess);
+}
+
 extern "C" {
 
 void cuda_on_host_reset(void) {
