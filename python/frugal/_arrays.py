@@ -1,7 +1,8 @@
 """Addresses of arrays, without copies: NumPy arrays, objects with the buffer protocol, and DLPack.
 
 Nothing is converted in silence. An array of another type, or one that is not contiguous, is a TypeError or ValueError
-that says what was given and what to write instead.
+that says what was given and what to write instead. Keys alone may have gaps: they are copied, as the library copies
+them anyway.
 """
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ _FORMATS = {"f": "float32", "q": "int64", "Q": "uint64", "i": "int32", "I": "uin
             "l": "int64" if ctypes.sizeof(ctypes.c_long) == 8 else "int32",
             "L": "uint64" if ctypes.sizeof(ctypes.c_long) == 8 else "uint32"}
 _DLPACK = {(2, 32): "float32", (0, 64): "int64", (1, 64): "uint64", (0, 32): "int32", (1, 32): "uint32"}
+_CODES = {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I", "float32": "f"}  # of array and memoryview
 _DTYPES = {} if numpy is None else {numpy.dtype(name): name for name in _BYTES}
 
 
@@ -83,11 +85,32 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int], unit: int) -> b
     return True
 
 
-def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
+def _copied(kind: str, data: bytes) -> Array:
+    """A copy of the library's own, of one dimension: `data` are its elements."""
+    owner = array.array(_CODES[kind], data)
+    return Array(owner.buffer_info()[0], kind, (len(owner),), owner)
+
+
+def _with_gaps(address: int, kind: str, n: int, stride: int) -> Array:
+    """A copy of `n` elements in host memory, `stride` elements apart."""
+    size = _BYTES[kind]
+    first = address + min((n - 1) * stride, 0) * size
+    memory = (ctypes.c_ubyte * (((n - 1) * abs(stride) + 1) * size)).from_address(first)
+    code: Any = _CODES[kind]
+    elements = memoryview(memory).cast("B").cast(code)
+    return _copied(kind, elements[::stride].tobytes() if stride else elements.tobytes() * n)
+
+
+def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool, copies: bool) -> Array:
     kind = _DTYPES.get(given.dtype, "")
     if kind not in kinds:
         raise _wrong_kind(what, kinds, f"{given.dtype} of shape {given.shape}")
+    if isinstance(given, numpy.ma.MaskedArray):
+        raise TypeError(f"{what}: an array without a mask is wanted, because no mask is read; a MaskedArray of shape "
+                        f"{given.shape} was given. Choose what it stands for: .compressed(), or .filled(value)")
     flags = given.flags
+    if copies and given.ndim == 1 and not (flags.c_contiguous and flags.aligned):
+        return _copied(kind, given.tobytes())
     if not flags.c_contiguous:
         raise _not_contiguous(what, given.shape)
     if writable and not flags.writeable:
@@ -95,12 +118,14 @@ def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Ar
     return Array(given.__array_interface__["data"][0], kind, given.shape, given)
 
 
-def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
+def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool, copies: bool) -> Array:
     owner = memoryview(given)
     kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"), "")
     if kind not in kinds or owner.itemsize != _BYTES[kind]:
         raise _wrong_kind(what, kinds, f"format '{owner.format}' of shape {owner.shape}")
     shape = tuple(owner.shape or ())
+    if copies and len(shape) == 1 and not owner.c_contiguous:
+        return _copied(kind, owner.tobytes())
     if not owner.c_contiguous:
         raise _not_contiguous(what, shape)
     if writable and owner.readonly:
@@ -110,11 +135,13 @@ def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> A
         raise ValueError(f"{what}: {type(given).__name__} gives no buffer")
     address = buffer.buf or 0
     _release_buffer(ctypes.byref(buffer))
+    if copies and len(shape) == 1 and address % owner.itemsize:
+        return _copied(kind, owner.tobytes())
     return Array(address, kind, shape, owner)
 
 
-def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int,
-               writable: bool) -> Array:
+def _capsule_of(given: Any, what: str, ordinal: Optional[int], stream: int, writable: bool) -> Any:
+    """What `given` exports, if it lies where it is wanted."""
     place, number = given.__dlpack_device__()
     wanted = "host memory" if ordinal is None else f"the memory of GPU {ordinal}"
     fits = place in (CPU, CUDA_HOST) if ordinal is None else place in (CUDA, CUDA_MANAGED) and number == ordinal
@@ -125,11 +152,15 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
     options = {} if ordinal is None else {"stream": stream or 1}
     if writable:  # only DLPack 1 says whether the memory may be written
         try:
-            capsule = given.__dlpack__(max_version=(1, 0), **options)
+            return given.__dlpack__(max_version=(1, 0), **options)
         except TypeError:  # an earlier DLPack has no max_version
-            capsule = given.__dlpack__(**options)
-    else:
-        capsule = given.__dlpack__(**options)
+            pass
+    return given.__dlpack__(**options)
+
+
+def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int, writable: bool,
+               copies: bool) -> Array:
+    capsule = _capsule_of(given, what, ordinal, stream, writable)
     if _capsule_is(capsule, b"dltensor_versioned"):
         at = _capsule_pointer(capsule, b"dltensor_versioned")
         if writable and ctypes.c_uint64.from_address(at + 24).value & (READ_ONLY | COPIED):
@@ -141,25 +172,31 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
     kind = _DLPACK.get((tensor.code, tensor.bits), "") if tensor.lanes == 1 else ""
     if kind not in kinds:
         raise _wrong_kind(what, kinds, f"DLPack type ({tensor.code}, {tensor.bits} bits) of shape {shape}")
-    if tensor.strides and not _is_contiguous(shape, [tensor.strides[i] for i in range(tensor.ndim)], 1):
+    address = (tensor.data or 0) + tensor.byte_offset
+    strides = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
+    gaps = strides is not None and not _is_contiguous(shape, strides, 1)
+    if copies and len(shape) == 1 and shape[0] and ordinal is None and (gaps or address % _BYTES[kind]):
+        return _with_gaps(address, kind, shape[0], strides[0] if strides else 1)
+    if gaps:
         raise _not_contiguous(what, shape)
-    return Array((tensor.data or 0) + tensor.byte_offset, kind, shape, capsule)  # its end releases the memory
+    return Array(address, kind, shape, capsule)  # its end releases the memory
 
 
 def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple] = None, writable: bool = False,
-             ordinal: Optional[int] = None, stream: int = 0) -> Array:
+             ordinal: Optional[int] = None, stream: int = 0, copies: bool = False) -> Array:
     """The memory of `given`: a C-contiguous array of one of `kinds`, of `shape` (None in it: any length).
 
     `ordinal`: the array lies in the memory of that GPU, and work that `stream` is given later finds it
-    complete; None: in the host's memory.
+    complete; None: in the host's memory. `copies`: one of one dimension that has gaps, or whose address
+    is no multiple of its elements' size, is copied; else it is refused.
     """
     if ordinal is None and numpy is not None and isinstance(given, numpy.ndarray):
-        found = _of_numpy(given, what, kinds, writable)
+        found = _of_numpy(given, what, kinds, writable, copies)
     elif hasattr(given, "__dlpack__"):
-        found = _of_dlpack(given, what, kinds, ordinal, stream, writable)
+        found = _of_dlpack(given, what, kinds, ordinal, stream, writable, copies)
     elif ordinal is None:
         try:
-            found = _of_buffer(given, what, kinds, writable)
+            found = _of_buffer(given, what, kinds, writable, copies)
         except (BufferError, TypeError) as error:
             if isinstance(error, TypeError) and str(error).startswith(what):
                 raise
@@ -172,6 +209,9 @@ def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple]
                                   all(want in (None, size) for want, size in zip(shape, found.shape))):
         wanted = "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"
         raise ValueError(f"{what}: an array of shape {wanted} is wanted; one of shape {tuple(found.shape)} was given")
+    if found.address % _BYTES[found.kind] and 0 not in found.shape:
+        raise ValueError(f"{what}: an array that begins at a multiple of {_BYTES[found.kind]} bytes is wanted; the one "
+                         f"given begins at {found.address:#x}. Copy it where it is made, for example by numpy.array")
     return found
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+import re
+from typing import Sequence
 
 from .errors import raise_status
 
@@ -56,9 +57,19 @@ has_cuda = hasattr(lib, "frugal_cuda_attach")
 OK, AGAIN, STOPPED = 0, 1, 2
 
 
-def fail(status: int) -> None:
-    """Raises the error of a call that has just returned `status` on this thread."""
+def fail(status: int, tables: Sequence[str] = ()) -> None:
+    """Raises the error of a call that has just returned `status` on this thread. Optimizers get their names, and so do
+    tables, if `tables` has names: the message of the library has their numbers."""
+    from .settings import KINDS
+
+    def named(found: re.Match, names: Sequence[str]) -> str:
+        number = int(found[1])
+        return f"{found[0]} ({names[number]})" if number < len(names) and names[number] else found[0]
+
+    kinds = sorted(KINDS, key=KINDS.__getitem__)
     message = lib.frugal_message().decode("utf-8", "replace")
+    message = re.sub(r"\boptimizer (\d+)\b(?! \()", lambda found: named(found, kinds), message)
+    message = re.sub(r"\btable (\d+)\b(?! \()", lambda found: named(found, tables), message)
     raise_status(status, message, c.STATUSES)
 
 

@@ -21,23 +21,23 @@ import ctypes
 import os
 import threading
 import time
+import warnings
 import weakref
 from threading import get_ident
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array, array_of
+from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, matrix_of, name_of, tables_of
 from ._library import AGAIN, STOPPED, c, check, fail, has_cuda, lib
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
-from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
-                       _open_workers, as_optimizer, in_range, named, struct_of)
+from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, Optimizer, Table, Workers, _open_workers,
+                       as_optimizer, flag, in_range, named, path_of, struct_of)
 
-Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
-
-KEY_KINDS = ("int64", "uint64", "int32")
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
+NOTICE_SECONDS = 5.0  # a wait in Python that takes longer says what it waits for, once
 SHORTEST, LONGEST = 20e-6, 1e-3  # seconds: how long a wait for another process sleeps: no thread wakes it
 
 
@@ -48,10 +48,14 @@ class _Owner:
     def __init__(self, handle: int, kept: list):
         self.handle: Optional[int] = handle
         self.kept = kept  # the caller's matrices, and shared workers: they must outlive the instance
+        self.process = os.getpid()
+        _owners.add(self)
 
     def close(self) -> int:
         handle, self.handle = self.handle, None
-        status = 0 if handle is None else lib.frugal_close(handle)
+        if handle is None or os.getpid() != self.process:  # in a forked child the instance is the parent's
+            return 0
+        status = lib.frugal_close(handle)
         self.kept.clear()
         return status
 
@@ -96,15 +100,18 @@ class _Device:
 
 
 _instances: "weakref.WeakSet[Frugal]" = weakref.WeakSet()
+_owners: "weakref.WeakSet[_Owner]" = weakref.WeakSet()
 
 
 def _forget() -> None:
     """In a forked child, such as a data loader's: the instances are the parent's, whose workers the child does not
-    have."""
+    have. Locks that another thread of the parent held stay locked here, so there are new ones."""
     for instance in list(_instances):
         instance._handle = None
-        if instance._owner is not None:
-            instance._owner.handle = None
+        instance._announcing, instance._condition = threading.Lock(), threading.Condition()
+        instance._calls.clear()
+    for owner in list(_owners):  # those of views, too
+        owner.handle = None
     for workers in list(_open_workers):
         workers._handle = None
 
@@ -139,12 +146,12 @@ class Frugal:
         self._handle: Optional[int] = None
         self._owner: Optional[_Owner] = None
         kept: list = [weights, state]
-        made = [table if isinstance(table, Table) else Table(int(table)) for table in tables]
+        made = tables_of(tables)
         default = as_optimizer(optimizer)
         structs = (c.frugal_table * len(made))()
         keep: list = []
         for struct, table in zip(structs, made):
-            _fill_table(struct, table, dim, keep)
+            fill_table(struct, table, dim, keep)
         if isinstance(saved, (str, bytes, os.PathLike)):
             raise TypeError(f"saved: a list of paths is wanted, a base and its increments; {saved!r} was given. "
                             "Write saved=[path]")
@@ -154,9 +161,9 @@ class Frugal:
             mode=named(mode, MODES, "mode"), alone=named(alone, ALONE, "alone"),
             reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
             init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
-            file=None if file is None else os.fsencode(file), n_saved=len(saved), saved_part=saved_part,
+            file=None if file is None else path_of(file, "file"), n_saved=len(saved), saved_part=saved_part,
             saved_settings_may_differ=saved_settings_may_differ, increments=increments,
-            name=None if name is None else _name(name))
+            name=None if name is None else name_of(name))
         if isinstance(workers, Workers):
             if workers._handle is None:
                 raise ValueError("workers: these Workers are closed; open new ones: Workers(n)")
@@ -165,15 +172,15 @@ class Frugal:
         else:
             desc.workers = in_range(workers, 32, "workers")
         total = sum(table.rows for table in made)
-        desc.weights = _matrix(weights, "weights", (total, dim), kept)
-        desc.state = _matrix(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
-        names = [os.fsencode(path) for path in saved]
+        desc.weights = matrix_of(weights, "weights", (total, dim), kept)
+        desc.state = matrix_of(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
+        names = [path_of(path, "saved") for path in saved]
         desc.saved = (ctypes.c_char_p * len(names))(*names)
         handle = ctypes.c_void_p()
         status = lib.frugal_open(ctypes.byref(desc), ctypes.byref(handle))
         if status:
             try:
-                fail(status)
+                fail(status, [table.name for table in made])
             finally:
                 lib.frugal_close(handle.value)
         self.tables = tuple(made)
@@ -196,7 +203,7 @@ class Frugal:
         """
         made = cls.__new__(cls)
         made._handle = made._owner = None
-        text = _name(name)
+        text = name_of(name)
         if not 0 <= seconds:
             raise ArgumentError(f"join: a wait of 0 seconds or more is wanted; {seconds!r} was given")
         since = time.monotonic()
@@ -256,7 +263,7 @@ class Frugal:
         none. `policy`: which rows it keeps: "counted", "lru" or "static"."""
         desc = struct_of(c.frugal_cpu_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"))
         d = self._device(device)
-        check(self._call(lib.frugal_cpu_attach, device, ctypes.byref(desc)))
+        self._check(self._call(lib.frugal_cpu_attach, device, ctypes.byref(desc)))
         d.attached = True
 
     def attach_cuda(self, device: int = 0, ordinal: int = 0, cache_rows: int = 0, policy: str = "counted",
@@ -270,7 +277,7 @@ class Frugal:
         desc = struct_of(c.frugal_cuda_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
                          stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
         d = self._device(device)
-        check(self._call(lib.frugal_cuda_attach, device, ordinal, ctypes.byref(desc)))
+        self._check(self._call(lib.frugal_cuda_attach, device, in_range(ordinal, 31, "ordinal"), ctypes.byref(desc)))
         d.attached = True
         d.ordinal, d.stream = ordinal, stream
 
@@ -338,10 +345,12 @@ class Frugal:
     def _device(self, device: int, step: int = 0) -> _Device:
         if self._handle is None:
             self._open()
+        if type(device) is not int:
+            in_range(device, 32, "device")
         if not 0 <= device < self.devices:
             raise DeviceError(f"device {device}: the instance has {self.devices}, numbered from 0")
-        if not 0 <= step < 1 << 64:
-            raise ValueError(f"step: 0 to 2^64 - 1 is wanted; {step} was given")
+        if type(step) is not int or not 0 <= step < 1 << 64:
+            in_range(step, 64, "step")
         return self._devices[device]
 
     def next_steps(self, device: int = 0) -> dict[str, int]:
@@ -362,8 +371,8 @@ class Frugal:
         device will bring no gradients. Waits until the step is legal.
         """
         segments = []
-        for table, given in _by_table(keys):
-            array = _keys(given, f"announce: keys of table {table}")
+        for table, given in by_table(keys):
+            array = keys_of(given, f"announce: keys of {self._label(table)}")
             segments.append((table, array.address, array.shape[0], array.kind, array.owner))
         self.announce_addresses(device, step, segments, read_only)
 
@@ -379,19 +388,18 @@ class Frugal:
             d.segments = (c.frugal_keys * max(n, 1))()
         total = 0
         for struct, (table, address, count, kind, _) in zip(d.segments, segments):
-            if not 0 <= table < len(self.rows):
-                raise TableError(f"table {table}: the instance has {len(self.rows)}, numbered from 0")
+            self._table(table)
             if count >> 32:
                 raise KeysError(f"announce: {count} keys; max_keys is {self.max_keys}")
             struct.table, struct.n = table, count
             struct.keys, struct.keys32 = (None, address) if kind == "int32" else (address, None)
             total += count
         d.batch.segments = ctypes.addressof(d.segments)
-        d.batch.n_segments, d.batch.read_only = n, read_only
+        d.batch.n_segments, d.batch.read_only = n, flag(read_only, "read_only")
         if step == d.announced and not self.may_announce(step):  # any other step is refused at once
             self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
         call = lib.frugal_announce if self.name is None else lib.frugal_try_announce
-        since = 0.0
+        since, noticed = 0.0, False
         while True:
             with self._announcing:
                 status = self._logged(d.loader, (ANNOUNCED, d, step, total), call, (device,), (step,),
@@ -399,7 +407,7 @@ class Frugal:
             if status != AGAIN:
                 break
             since = since or time.monotonic()
-            self._wait_for_process(since, lambda: self._late("announce", step))
+            noticed = self._wait_for_process(since, noticed, lambda: self._late("announce", step))
             if given_up is not None and given_up.is_set():
                 raise Stopped(f"announce of step {step}: it was given up while it waited for another process")
         if status:
@@ -577,7 +585,7 @@ class Frugal:
         d = self._device(device)
         with self._announcing:
             self._settle(self._log)
-            check(self._logged(self._log, (FINISHED, d, 0, None), lib.frugal_finish, (device,)))
+            self._check(self._logged(self._log, (FINISHED, d, 0, None), lib.frugal_finish, (device,)))
 
     def cancel(self, step: int) -> None:
         """Takes back all announced steps from `step` on, on all devices."""
@@ -586,7 +594,7 @@ class Frugal:
             self._settle(self._log)
             for d in self._devices:
                 self._settle(d.loader)
-            check(self._logged(self._log, (CANCELLED, None, step, None), lib.frugal_cancel, (step,)))
+            self._check(self._logged(self._log, (CANCELLED, None, step, None), lib.frugal_cancel, (step,)))
 
     def drain(self) -> None:
         """Closes and flushes all committed steps: the table is whole then. With several processes: only in the one that
@@ -619,11 +627,16 @@ class Frugal:
             self._ended = True
             if self._waiters:
                 self._wake()
-        fail(status)
+        fail(status, [table.name for table in self.tables])
+
+    def _check(self, status: int) -> None:
+        if status:
+            self._fail(status)
 
     def _wait(self, ready: Callable[[], bool], explain: Callable[[], str]) -> None:
         """Waits until other threads have made the calls that this one needs, and helps meanwhile. Ctrl-C ends it."""
         since = time.monotonic()
+        noticed = False
         with self._condition:
             self._waiters += 1
         try:
@@ -633,20 +646,28 @@ class Frugal:
                 with self._condition:
                     if not ready() and not self._ended:
                         self._condition.wait(SLICE)
-                if 0 <= self._stuck_seconds < time.monotonic() - since:
-                    raise StuckError(f"waited {self._stuck_seconds:g} s (stuck_seconds): {explain()}")
+                noticed = self._check_wait(since, noticed, explain)
         finally:
             with self._condition:
                 self._waiters -= 1
 
-    def _wait_for_process(self, since: float, explain: Callable[[], str]) -> None:
-        """Helps, or sleeps: an eighth of the time since `since`, so a wait takes at most an eighth longer than it has
-        to, and a long one costs little."""
+    def _check_wait(self, since: float, noticed: bool, explain: Callable[[], str]) -> bool:
+        """StuckError after stuck_seconds; long before, a warning: was there one?"""
         waited = time.monotonic() - since
         if 0 <= self._stuck_seconds < waited:
             raise StuckError(f"waited {self._stuck_seconds:g} s (stuck_seconds): {explain()}")
+        if noticed or waited < NOTICE_SECONDS:
+            return noticed
+        warnings.warn(f"frugal: this call has waited for {NOTICE_SECONDS:g} s: {explain()}", RuntimeWarning, 5)
+        return True
+
+    def _wait_for_process(self, since: float, noticed: bool, explain: Callable[[], str]) -> bool:
+        """Helps, or sleeps: an eighth of the time since `since`, so a wait takes at most an eighth longer than it has
+        to, and a long one costs little. Returns what _check_wait does."""
+        noticed = self._check_wait(since, noticed, explain)
         if not self._call(lib.frugal_help):
-            time.sleep(min(max(waited / 8, SHORTEST), LONGEST))
+            time.sleep(min(max((time.monotonic() - since) / 8, SHORTEST), LONGEST))
+        return noticed
 
     def wait_for_change(self, seconds: float) -> None:
         """Helps, or sleeps until a device announces or updates, at most `seconds`."""
@@ -659,21 +680,25 @@ class Frugal:
 
     def _late(self, call: str, step: int) -> str:
         local = [(number, d) for number, d in enumerate(self._devices) if self.name is None or d.attached]
+        ended = "if its data has ended, finish({}) says so"
         for number, d in local:
             if d.announced < step + (call == "lookup") and not d.finished:
-                return f"{call} of step {step}: device {number} has announced its steps below {d.announced} only"
+                return (f"{call} of step {step}: device {number} has announced its steps below {d.announced} only. All "
+                        f"devices announce a step before one looks it up; {ended.format(number)}")
         if len(local) < self.devices:
-            return f"{call} of step {step}: a device of another process is behind; lookahead is {self.lookahead}"
+            return (f"{call} of step {step}: a device of another process is behind; lookahead is {self.lookahead}. "
+                    "If the data of a device has ended, it calls finish")
         least = min(range(self.devices), key=lambda number: self._devices[number].updated)
         return (f"{call} of step {step}: device {least} has updated its steps below {self._devices[least].updated} "
-                f"only; lookahead is {self.lookahead}")
+                f"only; lookahead is {self.lookahead}. Update these steps first, or announce in another thread; "
+                f"{ended.format(least)}")
 
     # Rows
 
     def read_rows(self, keys: Any, table: int = 0, state: bool = False, out: Any = None) -> Any:
         """Rows as of the last committed step: float32 [n, dim] for `keys` [n]; with `state` a pair of them and of the
         optimizer state, float32 [n, state_floats]. Only between steps."""
-        array = _keys(keys, "read_rows: keys")
+        array = keys_of(keys, "read_rows: keys")
         n = array.shape[0]
         weights = _arrays.new_array((n, self.dim)) if out is None else out
         to = array_of(weights, "read_rows: out", ("float32",), (n, self.dim), True) if n else None
@@ -688,12 +713,12 @@ class Frugal:
     def write_rows(self, keys: Any, weights: Any = None, table: int = 0, state: Any = None) -> None:
         """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Only while
         drained, nothing announced."""
-        array = _keys(keys, "write_rows: keys")
+        array = keys_of(keys, "write_rows: keys")
         n = array.shape[0]
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
         floats = None if state is None else array_of(state, "write_rows: state", ("float32",), (n, self.state_floats))
         segment = self._segment(table, array)
-        check(self._call(lib.frugal_write_rows, ctypes.byref(segment), source and source.address,
+        self._check(self._call(lib.frugal_write_rows, ctypes.byref(segment), source and source.address,
                                     floats and floats.address))
 
     def rows_at(self, write: bool, table: int, keys: int, n: int, weights: Optional[int], state: Optional[int]) -> None:
@@ -714,28 +739,35 @@ class Frugal:
 
     def _view(self, handle: int, table: int) -> Any:
         address, stride, anchor = ctypes.c_void_p(), ctypes.c_uint64(), []  # type: ignore[var-annotated]
-        check(lib.frugal_view(handle, table, ctypes.byref(address), ctypes.byref(stride)))
+        self._check(lib.frugal_view(handle, table, ctypes.byref(address), ctypes.byref(stride)))
         made = _arrays.matrix_at(address.value or 0, (self.rows[table], self.dim), stride.value, anchor, self._owner)
         self._views = [view for view in self._views if view() is not None] + [weakref.ref(anchor.pop())]
         return made
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
         """Puts the rows of `keys` [n] into the device's cache. Only while drained, nothing announced."""
-        segment = self._segment(table, _keys(keys, "preload: keys"))
-        check(self._call(lib.frugal_preload, device, ctypes.byref(segment)))
+        self._device(device)
+        segment = self._segment(table, keys_of(keys, "preload: keys"))
+        self._check(self._call(lib.frugal_preload, device, ctypes.byref(segment)))
 
     def release_holders(self) -> None:
         """Empties all caches; copies made from then on serve every device. Only while drained, nothing announced."""
-        check(self._call(lib.frugal_release_holders))
+        self._check(self._call(lib.frugal_release_holders))
 
     def verify(self) -> None:
         """CopyError, unless every cached copy that counts as current equals its host row. Only while drained."""
-        check(self._call(lib.frugal_verify))
+        self._check(self._call(lib.frugal_verify))
 
     def _table(self, table: int) -> int:
+        if type(table) is not int:
+            table = in_range(table, 32, "table")
         if not 0 <= table < len(self.rows):
             raise TableError(f"table {table}: the instance has {len(self.rows)}, numbered from 0")
         return table
+
+    def _label(self, table: int) -> str:
+        name = self.tables[table].name if type(table) is int and 0 <= table < len(self.tables) else ""
+        return f"table {table} ({name})" if name else f"table {table}"
 
     def _segment(self, table: int, array: Array) -> Any:
         self._table(table)
@@ -749,13 +781,14 @@ class Frugal:
         """Counts since the instance was opened: the fields of frugal_stats in frugal.h."""
         made = c.frugal_stats()
         self._call(lib.frugal_get_stats, ctypes.byref(made))
-        return _as_dict(made)
+        return as_dict(made)
 
     def traffic(self, device: int = 0) -> dict[str, Any]:
         """What crossed between a device on host cores and host memory, in all its steps: frugal_traffic."""
+        self._device(device)
         made = c.frugal_traffic()
-        check(self._call(lib.frugal_cpu_get_traffic, device, None, ctypes.byref(made)))
-        return _as_dict(made)
+        self._check(self._call(lib.frugal_cpu_get_traffic, device, None, ctypes.byref(made)))
+        return as_dict(made)
 
     def metrics(self, name: Optional[str] = None) -> str:
         """The counts as OpenMetrics text, for a scraper; with the label `store` if `name` is given."""
@@ -763,40 +796,41 @@ class Frugal:
 
     def trace_start(self, events: int = 0) -> None:
         """Begins to record what each thread does: its last `events`, 16 to 2^24; 0: 16384."""
-        check(self._call(lib.frugal_trace_start, in_range(events, 32, "events")))
+        self._check(self._call(lib.frugal_trace_start, in_range(events, 32, "events")))
 
     def trace_stop(self) -> None:
         """Ends the recording; what was recorded stays, to be written."""
-        check(self._call(lib.frugal_trace_stop))
+        self._check(self._call(lib.frugal_trace_stop))
 
     def trace_write(self, path: str) -> None:
         """Writes what is recorded as JSON for ui.perfetto.dev or chrome://tracing."""
-        check(self._call(lib.frugal_trace_write, os.fsencode(path)))
+        self._check(self._call(lib.frugal_trace_write, path_of(path, "trace_write")))
 
     def get_counts(self, keys: Any, table: int = 0, out: Any = None) -> Any:
         """How often copies of the rows of `keys` [n] would have served a hit: uint64 [n], estimates (>>counts of
         frugal.h). Into `out` if it is given; a NumPy array, or an array of the standard library."""
-        array = _keys(keys, "get_counts: keys")
+        array = keys_of(keys, "get_counts: keys")
         counts = _arrays.new_counts(array.shape[0]) if out is None else out
         to = array_of(counts, "get_counts: out", ("uint64",), array.shape, True)
-        check(self._call(lib.frugal_get_counts, ctypes.byref(self._segment(table, array)), to.address))
+        self._check(self._call(lib.frugal_get_counts, ctypes.byref(self._segment(table, array)), to.address))
         return counts
 
     def set_counts(self, keys: Any, counts: Any, table: int = 0) -> None:
         """Sets the counts of the rows of `keys` [n] to `counts`, uint64 [n]. Only while drained."""
-        array = _keys(keys, "set_counts: keys")
+        array = keys_of(keys, "set_counts: keys")
         given = array_of(counts, "set_counts: counts", ("uint64",), array.shape)
-        check(self._call(lib.frugal_set_counts, ctypes.byref(self._segment(table, array)), given.address))
+        self._check(self._call(lib.frugal_set_counts, ctypes.byref(self._segment(table, array)), given.address))
 
     def age_counts(self) -> None:
         """Halves all counts. Only while drained."""
-        check(self._call(lib.frugal_age_counts))
+        self._check(self._call(lib.frugal_age_counts))
 
     def rank_keys(self, n: int, table: int = 0) -> tuple:
         """The `n` keys of `table` with the largest counts, in falling order, and these counts: two uint64 [n]."""
-        keys, counts = _arrays.new_counts(in_range(n, 32, "n")), _arrays.new_counts(n)
+        n = in_range(n, 32, "n")
+        keys, counts = _arrays.new_counts(n), _arrays.new_counts(n)
         to = [array_of(one, "rank_keys", ("uint64",), (n,), True) for one in (keys, counts)]
-        check(self._call(lib.frugal_rank_keys, self._table(table), n, to[0].address, to[1].address))
+        self._check(self._call(lib.frugal_rank_keys, self._table(table), n, to[0].address, to[1].address))
         return keys, counts
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
@@ -857,16 +891,14 @@ def join(name: str, seconds: float = 60.0) -> Frugal:
 
 def save(instances: Sequence[Frugal], path: str, increment: bool = False, replace: bool = False) -> None:
     """Saves several instances to one file; part i is instances[i]. All are drained. See frugal_save.h."""
-    desc = c.frugal_save_desc(path=os.fsencode(path), increment=increment, replace=replace)
+    desc = struct_of(c.frugal_save_desc, path=path_of(path, "save"), increment=increment, replace=replace)
     check(_of_all(instances, lambda handles: lib.frugal_save(handles, len(instances), ctypes.byref(desc))))
 
 
 def metrics(instances: Sequence[Frugal], names: Optional[Sequence[str]] = None) -> str:
     """What the instances have counted since they were opened, as OpenMetrics text for a scraper: frugal_write_metrics
     in frugal.h. `names`: one for each, its label `store`."""
-    if names is not None and len(names) != len(instances):
-        raise ValueError(f"names: {len(instances)} are wanted, one for each instance; {len(names)} were given")
-    labels = None if names is None else (ctypes.c_char_p * len(names))(*[name.encode() for name in names])
+    labels = labels_of(names, len(instances))
     size = 1 << 14
     while True:
         text = ctypes.create_string_buffer(size)
@@ -897,61 +929,5 @@ def _of_all(instances: Sequence[Frugal], call: Callable[[Any], Any]) -> Any:
 def read_saved(path: str, part: int = 0) -> dict[str, Any]:
     """What the save `path` contains, of its instance `part`: the fields of frugal_saved in frugal_save.h."""
     made = c.frugal_saved()
-    check(lib.frugal_read_saved(os.fsencode(path), part, ctypes.byref(made)))
-    return _as_dict(made)
-
-
-def _fill_table(struct: Any, table: Table, dim: int, keep: list) -> None:
-    struct.rows = in_range(table.rows, 64, "Table.rows")
-    init = table.init
-    if isinstance(init, Zero):
-        struct.init = c.FRUGAL_INIT_ZERO
-    elif isinstance(init, Uniform):
-        struct.init, struct.low, struct.high = c.FRUGAL_INIT_UNIFORM, init.low, init.high
-    elif isinstance(init, Normal):
-        struct.init, struct.mean, struct.deviation = c.FRUGAL_INIT_NORMAL, init.mean, init.deviation
-    elif init is not None:
-        struct.init = c.FRUGAL_INIT_COPY
-        struct.source = _matrix(init, "Table.init", (table.rows, dim), keep, False)
-    if table.optimizer is not None:
-        own = table.optimizer.struct()
-        keep.append(own)
-        struct.optimizer = ctypes.addressof(own)
-
-
-def _name(given: Any) -> bytes:
-    if not isinstance(given, str):
-        raise TypeError(f"name: a str of 1 to 64 bytes is wanted; {given!r} was given")
-    text = given.encode()
-    if not 1 <= len(text) <= 64 or b"\0" in text:
-        raise ArgumentError(f"name: 1 to 64 bytes, none of them 0, are wanted; {given!r} was given")
-    return text
-
-
-def _matrix(given: Any, what: str, shape: tuple, keep: list, writable: bool = True) -> Optional[int]:
-    if given is None:
-        return None
-    array = array_of(given, what, ("float32",), shape, writable)
-    keep.append(array.owner)
-    return array.address
-
-
-def _by_table(keys: Keys) -> Any:
-    if isinstance(keys, Mapping):
-        return keys.items()
-    if isinstance(keys, (list, tuple)):
-        if any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in keys):
-            raise TypeError("announce: keys: an array for table 0, {table: array}, or [(table, array), ...] is wanted; "
-                            f"a {type(keys).__name__} of something else was given. Make an array of numbers: "
-                            "numpy.array(keys)")
-        return keys
-    return ((0, keys),)
-
-
-def _keys(given: Any, what: str) -> Array:
-    return array_of(given, what, KEY_KINDS, (None,))
-
-
-def _as_dict(struct: Any) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, ctypes.Array) else value
-            for name, value in ((field[0], getattr(struct, field[0])) for field in struct._fields_)}
+    check(lib.frugal_read_saved(path_of(path, "read_saved"), in_range(part, 32, "part"), ctypes.byref(made)))
+    return as_dict(made)

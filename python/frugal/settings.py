@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import os
 import weakref
 from dataclasses import dataclass, fields
 from typing import Any, Optional, Union
@@ -20,15 +21,17 @@ POOLING = {"sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
 
 
 def named(value: str, names: dict, what: str) -> int:
-    """The number of a name, or an error that lists the names."""
+    """The number of a name, with - or _, or an error that lists the names."""
     try:
-        return names[value]
-    except (KeyError, TypeError):
+        return names[value.replace("-", "_")]
+    except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{what}: one of {', '.join(names)} is wanted; {value!r} was given") from None
 
 
 def in_range(value: Any, bits: int, what: str) -> int:
     """`value`, if it fits into C's unsigned integer of `bits` bits; ctypes would cut it off."""
+    if isinstance(value, bool):
+        raise TypeError(f"{what}: an integer is wanted; {value!r} was given, which Python would take for {value:d}")
     try:
         number = operator.index(value)
     except TypeError:
@@ -38,15 +41,58 @@ def in_range(value: Any, bits: int, what: str) -> int:
     return number
 
 
+def path_of(given: Any, what: str) -> bytes:
+    """A path as C reads it, which would end it at a NUL."""
+    try:
+        path = os.fsencode(given)
+    except TypeError:
+        raise TypeError(f"{what}: a path is wanted, a str, bytes or os.PathLike; {given!r} was given") from None
+    if b"\0" in path:
+        raise ValueError(f"{what}: a path without NUL is wanted; {given!r} was given, whose file would have another "
+                         "name")
+    return path
+
+
+def text_of(given: Any, what: str) -> bytes:
+    """A text as C reads it, in UTF-8."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what}: a str is wanted; {given!r} was given")
+    if "\0" in given:
+        raise ValueError(f"{what}: a text without NUL is wanted; {given!r} was given, of which the end would be lost")
+    return given.encode()
+
+
+def as_float(value: Any, what: str) -> float:
+    """`value`, unless C's float would be the 0 that stands for a default."""
+    if isinstance(value, (bool, str)):
+        raise TypeError(f"{what}: a number is wanted; {value!r} was given")
+    number = float(value)
+    if number and not ctypes.c_float(number).value:
+        raise ValueError(f"{what}: {number!r} is 0 as a float of C, which stands for the default. The least that is "
+                         "not is 1.4e-45")
+    return number
+
+
+def flag(value: Any, what: str) -> bool:
+    """`value`, if it is True or False: 'no' and 0.5 would be true."""
+    if isinstance(value, str) or value not in (0, 1):
+        raise TypeError(f"{what}: True or False is wanted; {value!r} was given")
+    return bool(value)
+
+
 _BITS = {ctypes.c_uint8: 8, ctypes.c_uint16: 16, ctypes.c_uint32: 32, ctypes.c_uint64: 64}
+_FLAGS = ("defer", "sparse", "take_torn", "saved_settings_may_differ", "increments", "increment", "replace",
+          "shrink_cache", "gate_on_stream")
 
 
 def struct_of(kind: Any, **values: Any) -> Any:
-    """A struct of the library, whose unsigned numbers are checked."""
+    """A struct of the library, whose unsigned numbers and flags are checked."""
     types = {field[0]: field[1] for field in kind._fields_}
     for name, value in values.items():
+        if name in _FLAGS:
+            values[name] = flag(value, name)
         bits = _BITS.get(types[name])
-        if bits is not None and value is not None:
+        if bits is not None:
             values[name] = in_range(value, bits, name)
     return kind(**values)
 
@@ -55,9 +101,9 @@ def struct_of(kind: Any, **values: Any) -> Any:
 class Optimizer:
     """The optimizer of an instance's tables, and its settings; 0 stands for the default of frugal.h.
 
-    `kind`: "sgd", "adagrad", "rowwise_adagrad" or "adam". `lr_scale` multiplies the learning rate of a step: with it,
-    tables of one instance have different rates. `clip_norm`: a row's gradient whose norm is larger is scaled down to
-    it; 0: none is. `frozen`: rows never change.
+    `kind`: "sgd", "adagrad", "rowwise_adagrad" or "adam"; "rowwise-adagrad" is the same. `lr_scale` multiplies the
+    learning rate of a step: with it, tables of one instance have different rates. `clip_norm`: a row's gradient whose
+    norm is larger is scaled down to it; 0: none is. `frozen`: rows never change.
     """
 
     kind: str = "sgd"
@@ -70,10 +116,14 @@ class Optimizer:
     clip_norm: float = 0.0
     frozen: bool = False
 
+    def __post_init__(self) -> None:
+        kind = named(self.kind, KINDS, "Optimizer.kind")
+        object.__setattr__(self, "kind", next(name for name, number in KINDS.items() if number == kind))
+
     def struct(self) -> Any:
-        made = c.frugal_optimizer(kind=named(self.kind, KINDS, "Optimizer.kind"))
-        for field in fields(self)[1:]:
-            setattr(made, field.name, getattr(self, field.name))
+        made = c.frugal_optimizer(kind=KINDS[self.kind], frozen=flag(self.frozen, "Optimizer.frozen"))
+        for field in fields(self)[1:-1]:
+            setattr(made, field.name, as_float(getattr(self, field.name), f"Optimizer.{field.name}"))
         return made
 
 
@@ -128,9 +178,10 @@ class Workers:
 
     def __init__(self, n: int = 1):
         handle = ctypes.c_void_p()
-        check(lib.frugal_workers_open(in_range(n, 32, "Workers: n"), ctypes.byref(handle)))
-        self.n = n
+        self.n = in_range(n, 32, "Workers: n")
+        check(lib.frugal_workers_open(self.n, ctypes.byref(handle)))
         self._handle: Optional[int] = handle.value
+        self._process = os.getpid()
         _open_workers.add(self)
 
     def close(self) -> None:
@@ -147,5 +198,9 @@ class Workers:
 
     def __del__(self) -> None:  # instances hold their workers, so no instance uses these any more
         handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None and lib is not None:
+        if handle is not None and lib is not None and os.getpid() == self._process:  # else they are the parent's
             lib.frugal_workers_close(handle)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("Workers cannot be pickled or copied: they are threads of this process. Make others: "
+                        f"Workers({self.n})")

@@ -152,14 +152,26 @@ class Arrays(unittest.TestCase):
         f.update(0, 0, Foreign(np.ones((3, 4), F)), lr=0.5)
         with self.assertRaisesRegex(TypeError, "DLPack type"):
             f.announce(0, 1, Foreign(np.array([1.0])))
+        f.drain()
+        rows = f.read_rows(np.arange(100))
+        odd = np.frombuffer(bytearray(b"x" + np.array([4, 2, 0]).tobytes()), np.uint8)[1:].view(np.int64)
+        same = np.lib.stride_tricks.as_strided(np.array([3]), (3,), (0,))
+        for gaps in (np.arange(6)[::2], np.arange(6)[::-2], same, odd):
+            for keys in (Foreign(gaps), gaps):  # keys are copied anyway
+                self.assertEqual(f.read_rows(keys).tobytes(), rows[gaps].tobytes())
+        f.announce(0, 1, Foreign(np.arange(6)[::2]))
+        self.assertEqual(f.lookup(0, 1).tobytes(), rows[::2][:3].tobytes())
         with self.assertRaisesRegex(ValueError, "contiguous"):
-            f.announce(0, 1, Foreign(np.arange(6)[::2]))
+            f.update(0, 1, Foreign(np.ones((6, 4), F)[::2]), lr=0.5)
+        with self.assertRaisesRegex(ValueError, "multiple of 4 bytes"):
+            f.update(0, 1, np.zeros(49, np.uint8)[1:].view(F).reshape(3, 4), lr=0.5)
+        f.update(0, 1)
 
         class OnGpu(Foreign):
             def __dlpack_device__(self):
                 return (2, 1)
         with self.assertRaisesRegex(ValueError, r"host memory is wanted; DLPack device \(2, 1\)"):
-            f.announce(0, 1, OnGpu(np.array([1])))
+            f.announce(0, 2, OnGpu(np.array([1])))
 
     def test_an_export_that_is_a_copy_lives_until_it_is_read(self):
         class Copy:  # DLPack allows it: the copy lives as long as its capsule
@@ -206,6 +218,10 @@ class Arrays(unittest.TestCase):
             f.update(0, 0, np.ones((3, 4), F), lr=0.1)
         with self.assertRaisesRegex(ValueError, "ascontiguousarray"):
             f.update(0, 0, np.ones((4, 2), F).T, lr=0.1)
+        with self.assertRaisesRegex(TypeError, "no mask is read"):
+            f.update(0, 0, np.ma.masked_array(np.ones((2, 4), F), mask=True), lr=0.1)
+        with self.assertRaisesRegex(TypeError, "no mask is read"):
+            f.read_rows(np.ma.masked_array([1, 2], mask=[False, True]))
         with self.assertRaisesRegex(ValueError, "by_bag"):
             f.update(0, 0, np.ones((2, 4), F), lr=0.1, by_bag=True)
         with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_ARGUMENT"):

@@ -1,8 +1,10 @@
 """The package with Python's own library alone: no NumPy, no PyTorch."""
 import array
+import copy
 import ctypes
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import frugal
 from interrupts import Interrupt
@@ -85,8 +88,6 @@ class Plain(unittest.TestCase):
                 f.announce(0, 0, array.array("f", [1]))
             with self.assertRaisesRegex(TypeError, "numpy.array"):
                 f.announce(0, 0, [1, 2])
-            with self.assertRaisesRegex(ValueError, "contiguous"):
-                f.announce(0, 0, memoryview(array.array("q", [1, 2, 3, 4]))[::2])
             with self.assertRaisesRegex(frugal.DeviceError, "numbered from 0"):
                 f.announce(1, 0, array.array("q", [1]))
             f.announce(0, 0, array.array("q", [1]))
@@ -103,6 +104,161 @@ class Plain(unittest.TestCase):
             frugal.Frugal([10], dim=4, max_keys=3, mode="fast")
         with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_LOOKAHEAD"):
             frugal.Frugal([10], dim=4, max_keys=3, lookahead=16)
+
+    def test_keys_with_gaps_are_copied(self):
+        gaps = memoryview(array.array("q", [1, 2, 3, 4]))[::-2]
+        with frugal.Frugal([frugal.Table(10, frugal.Uniform(1, 2))], dim=4, max_keys=3) as f:
+            f.attach_cpu()
+            f.announce(0, 0, gaps)
+            wanted = memoryview(f.read_rows(array.array("q", [4, 2]))).tolist()
+            self.assertEqual(memoryview(f.lookup(0, 0)).tolist(), wanted)
+            odd = memoryview(bytearray(b"x" + array.array("q", [4, 2]).tobytes()))[1:].cast("q")
+            self.assertEqual(memoryview(f.read_rows(odd)).tolist(), wanted)
+            with self.assertRaisesRegex(ValueError, "contiguous"):  # what is written, or large, is not copied
+                f.update(0, 0, memoryview((ctypes.c_float * 4 * 4)())[::2], lr=1.0)
+
+    def test_floats_at_an_odd_address_are_refused(self):
+        def odd(count):
+            return memoryview(bytearray(4 * count + 1))[1:].cast("f", (count // 4, 4))
+        for settings in (dict(weights=odd(40)), dict(tables=[frugal.Table(10, odd(40))]),
+                         dict(weights=memoryview(bytearray(160)).cast("f", (10, 4)), state=odd(40))):
+            with self.assertRaisesRegex(ValueError, "begins at a multiple of 4 bytes is wanted; the one given begins "
+                                        "at 0x.*Copy it"):
+                frugal.Frugal(**{**dict(tables=[10], dim=4, max_keys=3, optimizer="adagrad"), **settings})
+        with frugal.Frugal([10], dim=4, max_keys=3) as f:
+            f.attach_cpu()
+            key = array.array("q", [1])
+            for call in (lambda: f.read_rows(key, out=odd(4)), lambda: f.write_rows(key, odd(4)),
+                         lambda: f.lookup(0, 0, odd(4)), lambda: f.update(0, 0, odd(4), 0.1),
+                         lambda: f.sum_squares(0, 0, odd(4))):
+                if f.next_steps()["announce"] == 0 and call.__code__.co_names[0] not in ("read_rows", "write_rows"):
+                    f.announce(0, 0, key)
+                with self.assertRaisesRegex(ValueError, "multiple of 4 bytes"):
+                    call()
+
+    def test_a_nul_in_a_path_or_a_name(self):
+        with tempfile.TemporaryDirectory() as folder, frugal.Frugal([10], dim=4, max_keys=3) as f:
+            path = os.path.join(folder, "table")
+            f.trace_start()
+            for call in (lambda: frugal.Frugal([10], dim=4, max_keys=3, file=path + "\0x"),
+                         lambda: frugal.Frugal([10], dim=4, max_keys=3, file=os.fsencode(path + "\0x")),
+                         lambda: frugal.Frugal([10], dim=4, max_keys=3, saved=[path + "\0x"]),
+                         lambda: frugal.Frugal([10], dim=4, max_keys=3, name="run\0x", workers=1),
+                         lambda: frugal.join("run\0x", 0), lambda: f.save(path + "\0x"),
+                         lambda: f.trace_write(path + "\0x"), lambda: frugal.read_saved(path + "\0x"),
+                         lambda: f.metrics("mine\0x")):
+                with self.assertRaisesRegex(ValueError, "NUL|none of them 0"):
+                    call()
+            self.assertEqual(os.listdir(folder), [])
+            for call in (lambda: f.save(3), lambda: frugal.Frugal([10], dim=4, max_keys=3, file=3)):
+                with self.assertRaisesRegex(TypeError, "a path is wanted"):
+                    call()
+
+    def test_names_with_a_hyphen(self):
+        for name in ("rowwise-adagrad", "rowwise_adagrad"):
+            with frugal.Frugal([10], dim=4, max_keys=3, optimizer=name) as f:
+                self.assertEqual((f.optimizer.kind, f.state_floats), ("rowwise_adagrad", 1))
+        with self.assertRaisesRegex(ValueError, "one of sgd, adagrad, rowwise_adagrad, adam is wanted; 'Adam' was"):
+            frugal.Optimizer("Adam")
+
+    def test_messages_have_names(self):
+        """The library numbers optimizers and tables."""
+        tables = [frugal.Table(10, name="user"), frugal.Table(5, name="item")]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "saved")
+            with frugal.Frugal(tables, dim=4, max_keys=3, optimizer="adam") as f:
+                f.attach_cpu()
+                for call in (lambda: f.announce(0, 0, {1: array.array("q", [7])}),
+                             lambda: f.read_rows(array.array("q", [7]), table=1)):
+                    with self.assertRaisesRegex(IndexError, r"table 1 \(item\)"):
+                        call()
+                with self.assertRaisesRegex(TypeError, r"keys of table 1 \(item\)"):
+                    f.announce(0, 0, {1: array.array("f", [7])})
+                f.save(path)
+            with self.assertRaisesRegex(OSError, r"optimizer 1 \(adagrad\) are wanted.*optimizer 3 \(adam\)"):
+                frugal.Frugal(tables, dim=4, max_keys=3, optimizer="adagrad", saved=[path])
+            with self.assertRaisesRegex(OSError, r"table 1 \(item\) has 6 rows, and 5"):
+                frugal.Frugal([tables[0], frugal.Table(6, name="item")], dim=4, max_keys=3, optimizer="adam",
+                              saved=[path])
+
+    def test_a_long_wait_is_told(self):
+        with mock.patch.object(frugal.instance, "NOTICE_SECONDS", 0.05), \
+                frugal.Frugal([3], dim=1, max_keys=3, devices=2, lookahead=1, stuck_seconds=0.2) as f:
+            f.attach_cpu(0)
+            f.attach_cpu(1)
+            key = array.array("q", [1])
+            f.announce(0, 0, key)
+            with self.assertWarnsRegex(RuntimeWarning, "has waited for 0.05 s: lookup of step 0: device 1 has "
+                                       r"announced its steps below 0 only.*finish\(1\)") as seen:
+                with self.assertRaises(frugal.StuckError):
+                    f.lookup(0, 0)
+            self.assertEqual(len(seen.warnings), 1)
+            f.announce(1, 0, key)
+            f.announce(0, 1, key)
+            f.announce(1, 1, key)
+            with self.assertWarnsRegex(RuntimeWarning, "announce of step 2: device 0 has updated its steps below 0 "
+                                       "only; lookahead is 1. Update"):
+                with self.assertRaises(frugal.StuckError):
+                    f.announce(0, 2, key)
+
+    def test_a_forked_child_ends_without_a_trace(self):
+        """What Python runs at the end of a child (finalizers, with blocks, exit handlers) neither hangs nor frees: not
+        the instance, not that of a view that is all that is left of it, not shared workers; also while another thread
+        of the parent is in a call."""
+        code = """if True:
+            import array, frugal, os, sys, threading, warnings
+            workers = frugal.Workers(1)
+            f = frugal.Frugal([10], dim=4, max_keys=3, workers=workers)
+            left = frugal.Frugal([frugal.Table(10, frugal.Uniform(1, 2))], dim=4, max_keys=3, file=sys.argv[1]).view()
+            held = threading.Event()
+            def hold():  # as a thread that announces
+                with f._announcing:
+                    held.set()
+                    release.wait()
+            release = threading.Event()
+            thread = threading.Thread(target=hold)
+            thread.start()
+            held.wait()
+            warnings.simplefilter("ignore")  # of Python 3.12: it forks although there are threads
+            child = os.fork()
+            if child == 0:
+                for call in (f.drain, f.stats, lambda: f.cancel(0), lambda: f.read_rows(array.array("q", [1]))):
+                    try:
+                        call()
+                    except ValueError as error:
+                        assert "parent of this process" in str(error), error
+                    else:
+                        os._exit(3)
+                f.close()
+                workers.close()
+                del left, f, workers
+                sys.exit(0)  # exit handlers run
+            ended = os.waitpid(child, 0)[1]
+            release.set()
+            thread.join()
+            assert ended == 0, ended
+            try:
+                frugal.Frugal([10], dim=4, max_keys=3, file=sys.argv[1])
+            except OSError:
+                pass  # the view still has it, with its lock
+            else:
+                raise SystemExit("the child has freed the parent's file")
+            assert 1 <= memoryview(left).tolist()[3][0] <= 2
+            f.drain()
+            f.close()
+            workers.close()
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", code, os.path.join(folder, "table")], timeout=60,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_what_cannot_be_copied(self):
+        with frugal.Workers(1) as workers, frugal.Frugal([10], dim=4, max_keys=3, workers=workers) as f:
+            for one in (workers, f):
+                for made in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.assertRaisesRegex(TypeError, "cannot be pickled or copied"):
+                        made(one)
 
     def test_a_forked_child_has_no_instance(self):
         f = frugal.Frugal([10], dim=4, max_keys=3, workers=1)
@@ -236,6 +392,25 @@ class Plain(unittest.TestCase):
                 frugal.Frugal([10], **{**plain, name: value})
         with self.assertRaisesRegex(ValueError, "rows"):
             frugal.Frugal([-1], **plain)
+        for name, value in (("max_keys", 3.0), ("dim", 4.5), ("lookahead", True), ("workers", True), ("devices", 1.5),
+                            ("seed", "7"), ("first_step", 1.5), ("staging", None)):
+            with self.assertRaisesRegex(TypeError, f"{name}: an integer is wanted"):
+                frugal.Frugal([10], **{**plain, name: value})
+        for name in ("defer", "sparse", "increments", "take_torn", "saved_settings_may_differ"):
+            for value in ("no", 2, 0.5):
+                with self.assertRaisesRegex(TypeError, f"{name}: True or False is wanted; {value!r} was given"):
+                    frugal.Frugal([10], **{**plain, name: value})
+        for rows in (10.7, True, "10"):
+            with self.assertRaisesRegex(TypeError, "rows: an integer is wanted"):
+                frugal.Frugal([rows], **plain)
+            with self.assertRaisesRegex(TypeError, "rows: an integer is wanted"):
+                frugal.Frugal([frugal.Table(rows)], **plain)
+        for made in (lambda: frugal.Workers(1.5), lambda: frugal.Workers(True), lambda: frugal.Optimizer(frozen="no")
+                     .struct(), lambda: frugal.Optimizer(eps="1e-8").struct()):
+            with self.assertRaisesRegex(TypeError, "is wanted"):
+                made()
+        with self.assertRaisesRegex(ValueError, "eps: 1e-50 is 0 as a float of C, which stands for the default"):
+            frugal.Frugal([10], **plain, optimizer=frugal.Optimizer("adam", eps=1e-50))
         with self.assertRaisesRegex(TypeError, "saved=.path."):
             frugal.Frugal([10], saved="monday", **plain)
         workers = frugal.Workers(1)
@@ -259,6 +434,25 @@ class Plain(unittest.TestCase):
             for step in (-1, 2**64):
                 with self.assertRaisesRegex(ValueError, "step"):
                     f.announce(0, step, key)
+            row = (ctypes.c_float * 4 * 1)()
+            for value in (1.5, 0.0, True, "0", None):
+                for what, calls in (("step", (lambda: f.announce(0, value, key), lambda: f.lookup(0, value),
+                                              lambda: f.lookup_bags(0, value, array.array("i", [0, 1])),
+                                              lambda: f.update(0, value), lambda: f.update(0, value, row, 0.1),
+                                              lambda: f.sum_squares(0, value, row), lambda: f.cancel(value))),
+                                    ("device", (lambda: f.announce(value, 0, key), lambda: f.lookup(value, 0),
+                                                lambda: f.update(value, 0), lambda: f.finish(value),
+                                                lambda: f.next_steps(value), lambda: f.traffic(value),
+                                                lambda: f.preload(value, key), lambda: f.attach_cpu(value))),
+                                    ("table", (lambda: f.announce(0, 0, {value: key}), lambda: f.view(value),
+                                               lambda: f.read_rows(key, table=value), lambda: f.rank_keys(1, value))),
+                                    ("n:", (lambda: f.rank_keys(value),)),
+                                    ("events", (lambda: f.trace_start(value),)),
+                                    ("cache_rows", (lambda: f.attach_cpu(0, value),))):
+                    for call in calls:
+                        with self.assertRaisesRegex(TypeError, f"{what}.*an integer is wanted"):
+                            call()
+            self.assertEqual(f.next_steps(), {"announce": 0, "lookup": 0, "update": 0})
 
     def test_gradients_need_a_learning_rate_and_scale_0_brings_none(self):
         key, grad = array.array("q", [1]), (ctypes.c_float * 1 * 1)((1.0,))

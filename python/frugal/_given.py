@@ -1,0 +1,85 @@
+"""What callers give, as the library reads it: tables, names, matrices, batches of keys."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from ._arrays import Array, array_of
+from ._library import c
+from .errors import ArgumentError
+from .settings import Normal, Table, Uniform, Zero, in_range, text_of
+
+Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
+
+KEY_KINDS = ("int64", "uint64", "int32")
+
+
+def tables_of(given: Sequence[Any]) -> list[Table]:
+    """Tables; a number stands for a Table of as many rows."""
+    return [table if isinstance(table, Table) else Table(in_range(table, 64, "tables: rows")) for table in given]
+
+
+def fill_table(struct: Any, table: Table, dim: int, keep: list) -> None:
+    struct.rows = in_range(table.rows, 64, "Table.rows")
+    init = table.init
+    if isinstance(init, Zero):
+        struct.init = c.FRUGAL_INIT_ZERO
+    elif isinstance(init, Uniform):
+        struct.init, struct.low, struct.high = c.FRUGAL_INIT_UNIFORM, init.low, init.high
+    elif isinstance(init, Normal):
+        struct.init, struct.mean, struct.deviation = c.FRUGAL_INIT_NORMAL, init.mean, init.deviation
+    elif init is not None:
+        struct.init = c.FRUGAL_INIT_COPY
+        struct.source = matrix_of(init, "Table.init", (table.rows, dim), keep, False)
+    if table.optimizer is not None:
+        own = table.optimizer.struct()
+        keep.append(own)
+        struct.optimizer = ctypes.addressof(own)
+
+
+def name_of(given: Any) -> bytes:
+    if not isinstance(given, str):
+        raise TypeError(f"name: a str of 1 to 64 bytes is wanted; {given!r} was given")
+    text = given.encode()
+    if not 1 <= len(text) <= 64 or b"\0" in text:
+        raise ArgumentError(f"name: 1 to 64 bytes, none of them 0, are wanted; {given!r} was given")
+    return text
+
+
+def labels_of(names: Optional[Sequence[str]], n: int) -> Any:
+    """The labels of `n` instances, as an array of C strings."""
+    if names is None:
+        return None
+    if len(names) != n:
+        raise ValueError(f"names: {n} are wanted, one for each instance; {len(names)} were given")
+    return (ctypes.c_char_p * n)(*[text_of(name, "names") for name in names])
+
+
+def matrix_of(given: Any, what: str, shape: tuple, keep: list, writable: bool = True) -> Optional[int]:
+    if given is None:
+        return None
+    array = array_of(given, what, ("float32",), shape, writable)
+    keep.append(array.owner)
+    return array.address
+
+
+def by_table(keys: Keys) -> Any:
+    if isinstance(keys, Mapping):
+        return keys.items()
+    if isinstance(keys, (list, tuple)):
+        if any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in keys):
+            raise TypeError("announce: keys: an array for table 0, {table: array}, or [(table, array), ...] is wanted; "
+                            f"a {type(keys).__name__} of something else was given. Make an array of numbers: "
+                            "numpy.array(keys)")
+        return keys
+    return ((0, keys),)
+
+
+def keys_of(given: Any, what: str) -> Array:
+    """Keys [n]. The library copies them, so those that have gaps are copied here."""
+    return array_of(given, what, KEY_KINDS, (None,), copies=True)
+
+
+def as_dict(struct: Any) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, ctypes.Array) else value
+            for name, value in ((field[0], getattr(struct, field[0])) for field in struct._fields_)}
