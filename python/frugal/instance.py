@@ -281,6 +281,11 @@ class Frugal:
         d.attached = True
         d.ordinal, d.stream = ordinal, stream
 
+    @property
+    def is_closed(self) -> bool:
+        """Closed, or opened by the parent of this process."""
+        return self._handle is None
+
     def _open(self) -> int:
         if self._handle is None:
             raise ValueError("the instance is closed, or was opened by the parent of this process")

@@ -383,7 +383,7 @@ class Steps(unittest.TestCase):
         bag = bag_of()
         for args, kind, said in (
                 ((torch.rand(3, 2),), TypeError, "int64 or int32 are wanted; torch.float32"),
-                ((torch.arange(12).view(3, 4).t(),), ValueError, "contiguous"),
+                (([1, 2],), TypeError, "a tensor of keys is wanted; a list"),
                 ((torch.arange(3),), ValueError, "without offsets"),
                 ((torch.arange(4).view(2, 2), torch.tensor([0])), ValueError, "with offsets"),
                 ((torch.arange(3), torch.tensor([1, 2])), ValueError, "first must be 0; 1"),
@@ -509,6 +509,227 @@ class Steps(unittest.TestCase):
         self.assertEqual(bag.instance.stats()["steps"], bag._parts[0][1].step)
 
 
+class Scaled(unittest.TestCase):
+    """A GradScaler multiplies the loss, and unscales the gradients that it sees: not those of a table."""
+
+    def setUp(self):
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+        self.ids = torch.tensor([[1]])
+
+    def backward(self, bag):
+        self.scaler.scale(bag(self.ids).sum()).backward()
+
+    def test_its_step_and_unscale_are_refused_and_the_table_is_unchanged(self):
+        for refused in (self.scaler.step, self.scaler.unscale_):
+            bag = bag_of(optimizer="sgd")
+            optimizer, before = ft.Optimizer(bag), weights_of(bag)
+            self.backward(bag)
+            with self.assertRaisesRegex(RuntimeError, r"gradient_scale = 1 / scaler.get_scale\(\).*skip_nonfinite"):
+                refused(optimizer)
+            self.assertTrue(torch.equal(weights_of(bag), before))
+            with self.assertRaisesRegex(RuntimeError, "a GradScaler scales the loss, and gradient_scale"):
+                optimizer.step()
+            optimizer.step()  # it was told
+            self.backward(bag)
+            with self.assertRaisesRegex(RuntimeError, "a GradScaler scales the loss, and gradient_scale"):
+                bag(self.ids)
+            self.assertTrue(torch.equal(weights_of(bag), before))
+
+    def test_a_scaled_backward_is_refused_without_an_optimizer(self):
+        for model in (bag_of(), ft.EmbeddingBagCollection({"a": (50, 4), "b": (50, 8)}, max_keys=9)):
+            names = [name for part in model._parts for name in part[2]]
+            before = [weights_of(model, name) for name in names]
+            out = model(self.ids) if names == [""] else sum(v.sum() for v in model({n: self.ids for n in names}).values())
+            with self.assertRaisesRegex(RuntimeError, "which is unchanged, would be updated with scaled gradients"):
+                self.scaler.scale(out.sum()).backward()
+            for name, rows in zip(names, before):
+                self.assertTrue(torch.equal(weights_of(model, name), rows))
+
+    def test_the_right_way(self):
+        bag, plain = bag_of(optimizer="sgd"), bag_of(optimizer="sgd")
+        head = torch.nn.Linear(4, 1)
+        dense, optimizer = torch.optim.SGD(head.parameters(), lr=0.1), ft.Optimizer(bag)
+        bag.skip_nonfinite = True
+        for _ in range(3):
+            bag.gradient_scale = 1 / self.scaler.get_scale()
+            dense.zero_grad()
+            self.scaler.scale(head(bag(self.ids)).sum()).backward()
+            rows = plain(self.ids)
+            rows.backward(head.weight.detach())
+            self.scaler.step(dense)
+            optimizer.step()
+            self.scaler.update()
+        self.assertTrue(torch.equal(weights_of(bag), weights_of(plain)))
+        with self.assertRaisesRegex(RuntimeError, "no GradScaler can unscale them"):
+            self.scaler.step(optimizer)
+
+    def test_a_loss_that_is_not_scaled(self):
+        """Beside a scaler of something else, and with one that is not enabled."""
+        self.scaler.scale(torch.ones(1))
+        for said in (False, True):
+            bag = bag_of(optimizer="sgd")
+            before = weights_of(bag)
+            loss = bag(self.ids).sum()
+            if said:  # a product may be a scaled loss
+                bag.gradient_scale, loss = 1.0, loss * torch.ones(())
+            loss.backward()
+            self.assertTrue(torch.allclose(weights_of(bag)[1], before[1] - 0.1))
+        self.scaler = torch.amp.GradScaler("cpu", enabled=False)
+        bag = bag_of(optimizer="sgd")
+        optimizer = ft.Optimizer(bag)
+        self.backward(bag)
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        self.assertTrue(torch.allclose(weights_of(bag)[1], before[1] - 0.1))
+
+    def test_clipping_is_refused(self):
+        bag = bag_of()
+        optimizer = ft.Optimizer(bag)
+        bag(self.ids).sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "nothing can clip them.*clip_norm"):
+            torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+        optimizer.zero_grad()
+
+
+class AsOfTorch(unittest.TestCase):
+    """What modules of torch.nn can do, and these cannot, is honoured or refused, not ignored."""
+
+    def test_conversions(self):
+        for model in (bag_of(), torch.nn.Sequential(bag_of(), torch.nn.Linear(4, 1))):
+            for call in (lambda: model.double(), lambda: model.half(), lambda: model.bfloat16(),
+                         lambda: model.to(torch.float64), lambda: model.to(torch.empty(1, dtype=torch.half)),
+                         lambda: model.type(torch.float64), lambda: model.share_memory()):
+                with self.assertRaisesRegex(TypeError, "rows are float32 and stay so|Processes"):
+                    call()
+            for call in (lambda: model.to("meta"), lambda: model.to_empty(device="meta")):
+                with self.assertRaisesRegex(ValueError, "it stays on cpu; meta was asked for"):
+                    call()
+            for made in (model.float(), model.to("cpu"), model.cpu(), model.to(torch.float32), model.eval()):
+                self.assertIs(made, model)
+            if torch.cuda.is_available():
+                with self.assertRaisesRegex(ValueError, "it stays on cpu; cuda"):
+                    model.cuda()
+        with self.assertRaisesRegex(TypeError, "list of devices"):
+            bag_of()._replicate_for_data_parallel()
+
+    def test_a_frozen_module(self):
+        bag, ids = bag_of(), torch.tensor([[1], [2]])
+        model, before = torch.nn.Sequential(bag, torch.nn.Linear(4, 1)), weights_of(bag)
+        for freeze in (bag.requires_grad_, model.requires_grad_, model[0].requires_grad_):
+            freeze(False)
+            model[1].requires_grad_(True)
+            self.assertFalse(bag.trains or bag.on(0).trains or bag(ids).requires_grad)
+            model(ids).sum().backward()
+            for batch in ft.Loader([ids] * 3, bag):
+                model(batch).sum().backward()
+            self.assertTrue(torch.equal(weights_of(bag), before))
+            freeze(True)
+            self.assertTrue(bag.trains)
+        model(ids).sum().backward()
+        self.assertFalse(torch.equal(weights_of(bag), before))
+        tables = ft.EmbeddingBagCollection({"a": (50, 4), "b": (50, 8)}, max_keys=9).requires_grad_(False)
+        self.assertFalse(tables({"a": ids, "b": ids})["b"].requires_grad)
+        self.assertEqual(list(model.parameters()), list(model[1].parameters()))
+
+    def test_options_of_torch(self):
+        for name, value, said in (("sparse", True, "sparse gradients.*file_sparse"), ("sparse", False, "file_sparse"),
+                                  ("padding_idx", 0, "per_sample_weights"), ("max_norm", 1.0, "clip_norm"),
+                                  ("scale_grad_by_freq", True, "how often"), ("dtype", torch.half, "float32")):
+            for made in (lambda: bag_of(**{name: value}), lambda: ft.Embedding(9, 4, max_keys=9, **{name: value}),
+                         lambda: ft.EmbeddingBagCollection({"a": (9, 4)}, max_keys=9, **{name: value})):
+                with self.assertRaisesRegex(TypeError, f"{name}: modules of frugal.torch do not have it.*{said}"):
+                    made()
+        with self.assertRaisesRegex(ValueError, "'max' was given, which Frugal does not have"):
+            bag_of(mode="max")
+        with self.assertRaisesRegex(AttributeError, "init=.*view"):
+            torch.nn.init.zeros_(bag_of().weight)
+        self.assertFalse(hasattr(bag_of(), "weight"))
+        for made in (lambda: bag_of(10.5), lambda: bag_of(10, 4.5), lambda: bag_of(True),
+                     lambda: ft.EmbeddingBagCollection({"a": (10.5, 4)}, max_keys=9),
+                     lambda: ft.EmbeddingBagCollection({"a": (10, 4.5)}, max_keys=9), lambda: bag_of().on(True)):
+            with self.assertRaisesRegex(TypeError, "an integer is wanted"):
+                made()
+        with self.assertRaises((IndexError, ValueError)):
+            bag_of().on(-1)
+
+    def test_a_file_with_holes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            blocks = []
+            for sparse in (True, False):
+                path = os.path.join(folder, str(sparse))
+                bag = ft.Embedding(50_000, 16, max_keys=9, init=None, file=path, file_sparse=sparse)
+                blocks.append(os.stat(path).st_blocks)
+                bag.close()
+            self.assertLess(2 * blocks[0], blocks[1])
+
+    def test_rows_of_torch(self):
+        theirs = torch.nn.ModuleDict({"bag": torch.nn.EmbeddingBag(50, 4)})
+        ours = torch.nn.ModuleDict({"bag": bag_of()})
+        with self.assertRaisesRegex(RuntimeError, r"load_state_dict\(..., strict=False\) takes them"):
+            ours.load_state_dict(theirs.state_dict())
+        missing = ours.load_state_dict(theirs.state_dict(), strict=False).missing_keys
+        self.assertEqual(sorted(missing), ["bag.state", "bag.step"])
+        self.assertTrue(torch.equal(weights_of(ours["bag"]), theirs["bag"].weight))
+
+    def told(self, optimizer_of, steps=2, **settings):
+        bag = ft.EmbeddingBag(50, 4, max_keys=9, **settings)
+        model = torch.nn.Sequential(bag, torch.nn.Linear(4, 1))
+        kept = optimizer_of(model)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(steps):
+                model(torch.tensor([[1]])).sum().backward()
+        del kept
+        return [str(one.message) for one in seen if "frugal" in str(one.message)]
+
+    def test_an_optimizer_of_the_model_that_leaves_the_table_at_its_default(self):
+        def adam(model):
+            return torch.optim.Adam(model.parameters())
+        said, = self.told(adam)
+        self.assertRegex(said, r"no optimizer of torch.optim trains them. They train by the default, adagrad, with lr "
+                         r"0.01. .*optimizer=.*frugal.torch.Optimizer")
+        self.assertEqual(self.told(adam, optimizer="adagrad"), [])
+        self.assertEqual(self.told(lambda model: (adam(model), ft.Optimizer(model[0], lr=0.1))), [])
+        self.assertEqual(self.told(lambda model: torch.optim.Adam(model[1].parameters())), [])
+        self.assertEqual(self.told(lambda model: list(model.parameters())), [])
+
+    def test_a_table_that_is_used_twice_in_a_step(self):
+        bag, a, b = bag_of(optimizer="sgd"), torch.tensor([[1]]), torch.tensor([[2]])
+        with self.assertRaisesRegex(RuntimeError, r"uses a table twice.*torch.cat\(\[a, b\]\)"):
+            (bag(a) * bag(b)).sum().backward()
+        before = weights_of(bag)
+        rows = bag(torch.cat([a, b]))
+        (rows[:1] * rows[1:]).sum().backward()
+        self.assertTrue(torch.allclose(weights_of(bag)[1], before[1] - 0.1 * before[2]))
+
+    def test_an_optimizer_of_something_else(self):
+        bag, head = bag_of(), torch.nn.Linear(4, 1)
+        for given in (head, [bag, head], torch.nn.Sequential(bag, head), head.parameters()):
+            with self.assertRaisesRegex(TypeError, "modules of frugal.torch are wanted; a .* was given"):
+                ft.Optimizer(given)
+        optimizer = ft.Optimizer(bag)
+        with self.assertRaisesRegex(TypeError, "another optimizer"):
+            optimizer.add_param_group({"params": list(head.parameters())})
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "cannot be pickled or copied"):
+                copied(optimizer)
+
+    def test_keys_with_gaps_and_at_an_odd_address(self):
+        bag, plain = bag_of(optimizer="sgd"), bag_of(optimizer="sgd")
+        odd = torch.frombuffer(bytearray(b"x" + np.arange(6).tobytes()), dtype=torch.int64, offset=1).view(3, 2)
+        for keys in (torch.arange(12).view(3, 4).t(), torch.arange(12).view(3, 4)[:, ::2], odd):
+            for announced in (False, True):
+                if announced:
+                    bag.announce(keys)
+                out, wanted = bag(keys), plain(keys.clone(memory_format=torch.contiguous_format))
+                self.assertTrue(torch.equal(out, wanted))
+                for one in (out, wanted):
+                    one.pow(2).sum().backward()
+        self.assertTrue(torch.equal(weights_of(bag), weights_of(plain)))
+        grads = torch.frombuffer(bytearray(33), dtype=torch.float32, offset=1).view(2, 4)
+        bag(torch.tensor([[1], [2]])).backward(grads)
+
+
 class Loaders(unittest.TestCase):
     def batches(self, n=30, seed=1):
         generator = torch.Generator().manual_seed(seed)
@@ -593,6 +814,62 @@ class Loaders(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "announced with other keys"):
                 bag(ids + 1 - 2 * (ids > 40))
             bag(ids.clone()).sum().backward()  # equal keys are enough
+
+    def test_keys_of_a_gpu_are_compared_where_they_lie(self):
+        """Through the function that compares, with keys that say that they are on a GPU; the same number of keys is not
+        enough. test_torch_gpu.py has the same on a GPU."""
+        class OnGpu(torch.Tensor):
+            is_cuda = True
+
+        announced, version = torch.tensor([1, 2, 3]), 0
+        for keys, same in (([1, 2, 3], True), ([1, 2, 4], False), ([1, 2], False)):
+            given = torch.tensor(keys).as_subclass(OnGpu)
+            self.assertTrue(given.is_cuda)
+            self.assertEqual(ft.session._are_the_same(announced, version, given), same)
+
+    def test_a_loader_that_is_not_told_where_the_keys_are(self):
+        bag, tables = bag_of(), ft.EmbeddingBagCollection({"a": (50, 4)}, max_keys=9)
+        batch = (torch.tensor([[1]]), torch.tensor([1.0]))
+        for module in (bag, tables):
+            for given, said in ((batch, "a tuple of Tensor, Tensor"), (list(batch), "a list of Tensor, Tensor")):
+                for thread in (False, True):
+                    with self.assertRaisesRegex(TypeError, f"no key function was given, and a batch is {said}.*"
+                                                r"lambda batch: batch\[0\]"):
+                        next(iter(ft.Loader([given], module, thread=thread)))
+        head = torch.nn.Linear(4, 1)
+        for modules, keys, said in ((torch.nn.Sequential(bag, head), None, "a Sequential was given.*model.bag"),
+                                    ({head: len}, None, "a module of frugal.torch"),
+                                    ({bag: len}, len, "`keys` was given, too")):
+            with self.assertRaisesRegex(TypeError, said):
+                ft.Loader([batch], modules, keys)
+        for ahead in (1.5, True):
+            with self.assertRaisesRegex(TypeError, "ahead: an integer is wanted"):
+                ft.Loader([batch], bag, ahead=ahead)
+
+    def test_messages_name_the_table(self):
+        tables = ft.EmbeddingBagCollection({"user": (50, 8), "item": (50, 4), "shop": (9, 8)}, max_keys=9)
+        ids = {name: torch.tensor([[1]]) for name in ("user", "item", "shop")}
+        with self.assertRaisesRegex(IndexError, r"table 1 \(shop\) has 9 rows"):  # of its dim
+            tables({**ids, "shop": torch.tensor([[10]])})
+
+    def test_a_loop_that_a_forked_child_leaves(self):
+        for thread in (False, True):
+            bag = bag_of()
+            loop = iter(ft.Loader(self.batches(6), bag, thread=thread))
+            for at, ids in enumerate(loop):
+                if at == 2:
+                    child = os.fork()
+                    if child == 0:
+                        signal.alarm(60)  # ends the child, if it hangs
+                        try:
+                            loop.close()
+                            os._exit(0)
+                        finally:
+                            os._exit(1)
+                    self.assertEqual(os.waitpid(child, 0)[1], 0)
+                bag(ids).sum().backward()
+            bag.drain()
+            self.assertEqual(bag.instance.stats()["steps"], 6)
 
     def test_a_failed_forward_can_be_repeated(self):
         batches = self.batches(12)

@@ -76,6 +76,22 @@ class OnGpu(unittest.TestCase):
                                           np.repeat(directions[step].cpu().numpy(), 3, axis=0))], 0.1)
                     self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
+    def test_keys_on_the_gpu_other_than_announced(self):
+        bag, ids = bag_of(), torch.tensor([[1], [2]])
+        for step in range(2):
+            bag.announce(ids)
+            with self.assertRaisesRegex(RuntimeError, "announced with other keys"):
+                bag((ids + 1).to(GPU))
+            bag(ids.to(GPU)).sum().backward()
+        self.assertEqual(bag._parts[0][1].step, 2)
+
+    def test_it_stays_where_it_is(self):
+        bag = bag_of()
+        self.assertIs(bag.to(GPU), bag)
+        for call in (bag.cpu, lambda: bag.half()):
+            with self.assertRaisesRegex((TypeError, ValueError), "stay"):
+                call()
+
     def test_several_devices(self):
         """Two logical devices on one GPU, and one beside a device on host cores; a thread each."""
         data = np.random.default_rng(3).integers(0, 50, (20, 2, 30, 2))

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional, Union
 
+from ..settings import in_range
 from .modules import _Module
 
 
@@ -31,12 +32,15 @@ class Loader:
                  keys: Optional[Callable[[Any], Any]] = None, *, ahead: Optional[int] = None, read_only: bool = False,
                  thread: bool = False):
         if isinstance(modules, _Module):
-            if keys is None:
-                keys = _itself
-            modules = {modules: keys}
+            modules = {modules: keys or _itself}
+        elif not isinstance(modules, Mapping) or not all(isinstance(module, _Module) for module in modules):
+            raise TypeError("Loader: a module of frugal.torch, or {module: keys} for several, is wanted; "
+                            f"{_names(modules)} was given. Give the tables of a model, as model.bag")
+        elif keys is not None:
+            raise TypeError("Loader: with {module: keys} each module has its keys there; `keys` was given, too")
         self.batches, self.modules, self.read_only, self.thread = batches, dict(modules), read_only, thread
         most = min(f.lookahead for module in self.modules for f in module.instances)
-        if ahead is not None and not 0 <= ahead <= most:
+        if ahead is not None and not 0 <= in_range(ahead, 32, "ahead") <= most:
             raise ValueError(f"ahead: 0 to the modules' lookahead, {most}, is wanted; {ahead} was given")
         self.ahead = most if ahead is None else ahead
 
@@ -48,6 +52,10 @@ class Loader:
 
     def _announce(self, batch: Any, owner: Any) -> None:
         for module, keys in self.modules.items():
+            if keys is _itself and not module._takes(batch):
+                raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} does "
+                                "not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
+                                "batch[0])")
             module.announce(keys(batch), read_only=self.read_only, owner=owner)
 
     def __iter__(self) -> Iterator[Any]:
@@ -142,6 +150,8 @@ class Loader:
 
     def _take_back(self, owner: Any) -> None:
         for session in self._sessions():
+            if session.instance.is_closed:
+                continue  # or a forked child ends, in which it never was open
             if any(batch.owner is owner for batch in session.queue) and session.instance.devices == 1:
                 session.cancel()
 
@@ -151,6 +161,13 @@ _END = object()
 
 def _itself(batch: Any) -> Any:
     return batch
+
+
+def _names(given: Any) -> str:
+    """What `given` is, for a message."""
+    if isinstance(given, (list, tuple)):
+        return f"a {type(given).__name__} of {', '.join(type(part).__name__ for part in given[:4])}"
+    return f"a {type(given).__name__}"
 
 
 __all__ = ["Loader"]

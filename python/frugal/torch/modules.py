@@ -6,8 +6,9 @@ model does not see them; their learning rate is the attribute `lr`, or that of a
 """
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +16,12 @@ from torch import Tensor, nn
 from ..errors import LostError
 from ..instance import Frugal
 from ..instance import save as save_instances
-from ..settings import Normal, Optimizer as Settings, Table, Workers
-from . import operators
+from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
+from . import advice, operators
 from .processes import Processes
 from .session import POOLING, Session, host_keys, that_stays
 
+DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
 Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
 
@@ -112,6 +114,7 @@ class _Module(nn.Module):
     """What the modules share: one or several instances (one for each dim), and a device of theirs."""
 
     _own_workers: Optional[Workers] = None  # which the module has made
+    _default = ""  # of the optimizer: its kind, if nobody has chosen one
 
     def _start(self, stores: Sequence[_Store], names: Sequence[Sequence[str]], device: int, lr: float) -> None:
         place = stores[0].places[device]
@@ -119,10 +122,13 @@ class _Module(nn.Module):
         self._parts = tuple((store, store.sessions[device], tuple(of)) for store, of in zip(stores, names))
         self._hidden = {"anchor": torch.zeros(0, dtype=torch.float32, device=place, requires_grad=True)}
         self._place, self._device = place, device
+        self.__dict__["_parameters"] = advice.Parameters(self._hidden["anchor"])
         self._offsets: Dict[Any, Tensor] = {}  # of this device alone: they lie where it is, and it has its own thread
         for _, session, _ in self._parts:
             session.group.setdefault("lr", 0.0)
         self.lr = lr
+        for part, (_, session, _) in enumerate(self._parts):
+            session.first_update = _check_of(self, part)
 
     @property
     def lr(self) -> float:
@@ -140,8 +146,10 @@ class _Module(nn.Module):
     def gradient_scale(self) -> float:
         """What gradients are multiplied by before they go to the table; 1. Set it to 1 / scaler.get_scale() before each
         step, if a torch.amp.GradScaler scales the loss, because no optimizer of torch.optim unscales them, and set
-        skip_nonfinite. With 0 steps have no gradients."""
-        return self._parts[0][1].gradient_scale
+        skip_nonfinite. With 0 steps have no gradients. While it was never set, the first backward raises RuntimeError
+        if a GradScaler is in use."""
+        scale = self._parts[0][1].gradient_scale
+        return 1.0 if scale is None else scale
 
     @gradient_scale.setter
     def gradient_scale(self, value: float) -> None:
@@ -175,20 +183,32 @@ class _Module(nn.Module):
 
     def on(self, device: int) -> "_Module":
         """This module on another logical device of the same tables: `device` is an index into `devices`."""
+        places = self._parts[0][0].places
+        if not 0 <= in_range(device, 32, "on: device") < len(places):
+            raise IndexError(f"on: the module has {len(places)} devices here, numbered from 0; {device} was given")
         made = type(self).__new__(type(self))
         nn.Module.__init__(made)
         for name, value in self.__dict__.items():
             if name not in made.__dict__ and name not in ("_parts", "_hidden"):
                 made.__dict__[name] = value
         made._start([store for store, _, _ in self._parts], [names for _, _, names in self._parts], device, self.lr)
-        return made
+        return made.requires_grad_(self.trains)
+
+    @property
+    def trains(self) -> bool:
+        """Is a forward with gradients a training step? requires_grad_(False) ends this: each is read-only then."""
+        return self._hidden["anchor"].requires_grad
 
     def _lookup(self, part: int, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                 pooling: int) -> Tensor:
         store, session, _ = self._parts[part]
         rows, _ = operators.lookup(self._hidden["anchor"], keys, offsets, weights, session.id, pooling, store.dim,
-                                   torch.is_grad_enabled())
+                                   torch.is_grad_enabled() and self.trains)
         return rows
+
+    def _takes(self, batch: Any) -> bool:
+        """Is this batch of a loader what `announce` takes?"""
+        raise NotImplementedError
 
     def announce(self, *features: Any, read_only: bool = False, owner: Any = None) -> None:
         """Announces the keys of a forward to come: what `features` are is said at each module."""
@@ -267,6 +287,8 @@ class _Module(nn.Module):
                 wanted[f"{prefix}{self._key(name)}weight"] = (rows, store.dim)
                 wanted[f"{prefix}{self._key(name)}state"] = (rows, store.instance.state_floats)
         absent = [key for key in wanted if key not in state_dict]
+        if absent and not any(key.endswith("weight") for key in absent):
+            absent[0] = advice.OnlyRows(absent[0])
         missing_keys += absent
         for key, shape in wanted.items():
             given = state_dict.get(key)
@@ -312,22 +334,55 @@ class _Module(nn.Module):
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("a module of frugal.torch cannot be copied; on(device) gives the same tables on another device")
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        advice.check_conversion(self, self._place, fn)
+        return super()._apply(fn, recurse)
+
+    def _replicate_for_data_parallel(self) -> Any:
+        raise TypeError("nn.DataParallel: a module of frugal.torch has no replicas; make it with a list of devices, and "
+                        "use on(i) for each")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight":
+            raise AttributeError(f"{type(self).__name__} has no attribute 'weight': its rows are no parameter. First "
+                                 "values: init=...; rows: view() after drain(); to set them: load_state_dict")
+        return super().__getattr__(name)
+
     def __getstate__(self) -> Any:
         raise TypeError("a module of frugal.torch cannot be pickled; save its state_dict(), or use save(path)")
+
+
+def _check_of(module: _Module, part: int) -> Callable[[], None]:
+    """What the first update of a part of `module` asks."""
+    import weakref
+    of = weakref.ref(module)
+
+    def check() -> None:
+        module = of()
+        if module is None:
+            return
+        session = module._parts[part][1]
+        asks = not part and module._default and session.optimizer is None and \
+            module._parameters.listed  # type: ignore[attr-defined]
+        advice.check_first_update(module, session.gradient_scale is not None,
+                                  f"the default, {module._default}, with lr {module.lr:g}" if asks else "")
+    return check
 
 
 class _OneTable(_Module):
     """Embedding and EmbeddingBag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
-                 optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
+                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0), lookahead: int = 10,
                  device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
                  processes: Optional[Processes] = None, **options: Any):
         super().__init__()
+        options = advice.refuse_options(options)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self._default = "" if optimizer is not None else DEFAULT
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         store = _Store([Table(num_embeddings, init)], embedding_dim, places, cache_rows, policy, gate_on_stream,
-                       processes, dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer))
+                       processes, dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT))
         self._start([store], [("",)], 0, lr)
 
     @property
@@ -339,7 +394,10 @@ class _OneTable(_Module):
                  owner: Any = None) -> None:
         """Announces the keys of a forward to come: int64 or int32, those that forward will be given, in host memory.
         Waits until the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
-        self._parts[0][1].announce([host_keys(input, "announce")], read_only, owner)
+        self._parts[0][1].announce([host_keys(input, "announce")], read_only or not self.trains, owner)
+
+    def _takes(self, batch: Any) -> bool:
+        return isinstance(batch, Tensor)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, device={self._place}"
@@ -372,9 +430,8 @@ class EmbeddingBag(_OneTable):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, mode: str = "mean",
                  include_last_offset: bool = False, **arguments: Any):
+        advice.check_mode(mode)
         super().__init__(num_embeddings, embedding_dim, max_keys=max_keys, **arguments)
-        if mode not in ("sum", "mean"):
-            raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
         self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, input: Tensor, offsets: Optional[Tensor] = None,
@@ -406,28 +463,33 @@ class EmbeddingBagCollection(_Module):
 
     def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None, mode: str = "sum",
                  include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
-                 optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
+                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0), lookahead: int = 10,
                  device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
                  workers: Union[int, Workers] = 0, saved: Sequence[str] = (), processes: Optional[Processes] = None,
                  **options: Any):
         super().__init__()
-        if mode not in ("sum", "mean"):
-            raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
+        options = advice.refuse_options(options)
+        advice.check_mode(mode)
         self.mode, self.include_last_offset, self.stacked = mode, include_last_offset, stacked
         self.names = list(tables)
+        self._default = "" if optimizer is not None else DEFAULT
         by_dim: Dict[int, Dict[str, Table]] = {}
         for name, table in tables.items():
-            rows_dim = (table, dim) if isinstance(table, Table) else (Table(int(table[0]), init), int(table[1]))
+            rows_dim = (table, dim) if isinstance(table, Table) else (Table(table[0], init), table[1])
             if rows_dim[1] is None:
                 raise ValueError(f"tables: {name!r} is a frugal.Table, which has no dim; give `dim`")
-            by_dim.setdefault(rows_dim[1], {})[name] = rows_dim[0]
+            width = in_range(rows_dim[1], 32, f"tables: dim of {name!r}")
+            by_dim.setdefault(width, {})[name] = dataclasses.replace(rows_dim[0], name=name)
+            if rows_dim[0].optimizer is not None:
+                self._default = ""
         if stacked and len(by_dim) > 1:
             raise ValueError(f"stacked: tables of one dim are wanted; those given have {sorted(by_dim)}")
         opens = processes is None or processes.rank == 0
         if len(by_dim) > 1 and isinstance(workers, int) and workers and opens:
             workers = self._own_workers = Workers(workers)
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
-        arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
+        arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT,
+                         workers=workers)
         stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream, processes,
                          dict(arguments, saved=saved, saved_part=part))
                   for part, (width, of) in enumerate(by_dim.items())]
@@ -438,7 +500,10 @@ class EmbeddingBagCollection(_Module):
         """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
         keys = [[host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
                 for _, _, names in self._parts]
-        self._announce_all(keys, read_only, owner)
+        self._announce_all(keys, read_only or not self.trains, owner)
+
+    def _takes(self, batch: Any) -> bool:
+        return isinstance(batch, Mapping)
 
     def _announce_all(self, keys: Sequence[Sequence[Tensor]], read_only: bool, owner: Any) -> None:
         """All parts, or none."""
@@ -464,7 +529,8 @@ class EmbeddingBagCollection(_Module):
                     session.take_back_last()
             if not any(session.queue for _, session, _ in self._parts):
                 self._announce_all([[host_keys(_pair(features[name])[0], f"forward: {name}") for name in names]
-                                    for _, _, names in self._parts], not torch.is_grad_enabled(), "forward")
+                                    for _, _, names in self._parts],
+                                   not (torch.is_grad_enabled() and self.trains), "forward")
         for part, (store, _, names) in enumerate(self._parts):
             pairs = [_pair(features[name]) for name in names]
             bounds = _bounds(pairs, self.include_last_offset, self._place, self._offsets)
@@ -519,6 +585,8 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
     stream = torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0
     shapes = []
     for input, offsets in pairs:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"input: a tensor of keys is wanted; a {type(input).__name__} was given")
         if input.dim() != (2 if offsets is None else 1):
             raise ValueError(f"input: [n] with offsets, or [n_bags, keys a bag] without, is wanted; shape "
                              f"{tuple(input.shape)} {'without' if offsets is None else 'with'} offsets was given")

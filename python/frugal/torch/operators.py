@@ -16,7 +16,7 @@ from typing import Any, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .session import Session, host_keys, session_of
+from .session import Session, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
 _library.define("lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, "
@@ -64,7 +64,7 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
         if weights.numel() != n:
             raise ValueError(f"per_sample_weights: {n} are wanted, one for each key; {weights.numel()} were given")
     rows = _floats((n if offsets is None else offsets.numel() - 1, dim), s.place)
-    batch = s.begin([host_keys(part, "forward") for part in keys], train)
+    batch = s.begin([whole_keys(part, "forward") for part in keys], train)
     try:
         _gather(s, batch.step, n, offsets, weights, pooling, rows)
     except BaseException:
@@ -101,6 +101,8 @@ def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int
     dim = grads.shape[1]
     if (dim > 1 and grads.stride(1) != 1) or grads.stride(0) < dim:
         grads = grads.contiguous()  # autograd may give an expanded one, as of sum()
+    if grads.data_ptr() % grads.element_size():
+        grads = grads.clone()  # of memory that is not PyTorch's
     if wants_weights:
         of_weights = _weights_grad(s, number, grads, weights)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
@@ -47,15 +47,20 @@ def that_stays(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone()
 
 
-def host_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
-    """`keys` as the library reads them: int64 or int32, contiguous, in host memory. On a GPU they are copied, which
-    waits for the GPU."""
+def whole_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
+    """`keys`, int64 or int32, without gaps: those that have some are copied, as the library copies keys anyway."""
+    if not isinstance(keys, torch.Tensor):
+        raise TypeError(f"{what}: a tensor of keys is wanted; a {type(keys).__name__} was given")
     if keys.dtype not in KEY_TYPES:
         raise TypeError(f"{what}: keys of int64 or int32 are wanted; {keys.dtype} of shape {tuple(keys.shape)} was "
                         "given. Convert them where they are made: keys.long()")
-    if not keys.is_contiguous():
-        raise ValueError(f"{what}: contiguous keys are wanted; those given, of shape {tuple(keys.shape)} and strides "
-                         f"{keys.stride()}, have gaps. Copy them where they are made: keys.contiguous()")
+    keys = keys.contiguous()
+    return keys.clone() if keys.data_ptr() % keys.element_size() else keys
+
+
+def host_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
+    """`keys` as the library reads them, in host memory. On a GPU they are copied, which waits for the GPU."""
+    keys = whole_keys(keys, what)
     return keys.cpu() if keys.is_cuda else keys
 
 
@@ -66,8 +71,8 @@ def _are_the_same(announced: torch.Tensor, version: Optional[int], given: torch.
         return False  # changed in place since the library has copied it
     if announced.data_ptr() == given.data_ptr():
         return True
-    # Comparing what is on the GPU would wait for it: there the number of keys must be enough.
-    return given.is_cuda or torch.equal(announced.view(-1), given.reshape(-1))
+    # They are compared where the given ones lie: from a GPU one answer comes back, for which the forward waits.
+    return torch.equal(announced.to(given.device).view(-1), given.reshape(-1))
 
 
 class Session:
@@ -84,7 +89,11 @@ class Session:
         self.ahead = 0  # loader threads that announce
         self.given_up: Optional[threading.Event] = None  # when set, such a thread waits for no other process any more
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
-        self.gradient_scale = 1.0
+        self.gradient_scale: Optional[float] = None  # None: 1, and nobody has said so
+        # Called by the first update, whether it may be made: what it raises, the optimizer below raises in its step.
+        self.first_update: Optional[Callable[[], None]] = None
+        self.optimizer: Any = None  # a weak reference to the frugal.torch.Optimizer of the group
+        self.refused: Optional[Exception] = None
         self.skip_nonfinite = False
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
@@ -150,6 +159,7 @@ class Session:
     def begin(self, keys: Sequence[torch.Tensor], train: bool) -> _Batch:
         """Takes the announced batch for these keys, or announces it now. Its step is to be looked up; `put_back`, if
         that fails."""
+        self.raise_refused()
         self.close_step()
         if not self.ahead:
             self._recover_announced()
@@ -170,7 +180,7 @@ class Session:
                 self._announce_those_put_off(wait=True)
             self.queue.popleft()
             return head
-        batch = _Batch(self.step, keys, not train, self)
+        batch = _Batch(self.step, [host_keys(part, "forward") for part in keys], not train, self)
         if head is None:
             self.queue.append(batch)  # so that it is found there, if Ctrl-C comes behind the call
             self.tail = batch.step + 1
@@ -270,14 +280,37 @@ class Session:
             raise RuntimeError(
                 f"backward: step {step} is closed already"
                 f"{'' if self.open is None else f', and step {self.open} is under way'}. A forward has one backward, "
-                "which comes before the next forward of the module and before Optimizer.step()")
+                "which comes before the next forward of the module and before Optimizer.step(). If a step uses a table "
+                "twice, give one forward all its keys, and split what it returns: rows = bag(torch.cat([a, b]))")
+        if not self._may_update():
+            return self.close_step()
         if self.skip_nonfinite and not bool(torch.isfinite(grads).all()):
             return self.close_step()
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
-                                     self.gradient_scale, grads.shape[0], stride)
+                                     1.0 if self.gradient_scale is None else self.gradient_scale, grads.shape[0], stride)
         self.open = None
+
+    def _may_update(self) -> bool:
+        """The first update asks the module. If it refuses, the step ends without gradients: the table is unchanged."""
+        if self.first_update is None:
+            return True
+        try:
+            self.first_update()
+        except RuntimeError as error:
+            if self.optimizer is None or self.optimizer() is None:
+                self.close_step()
+                raise
+            self.refused = error  # its step is where the mistake is, and comes next
+            return False
+        self.first_update = None
+        return True
+
+    def raise_refused(self) -> None:
+        error, self.refused = self.refused, None
+        if error is not None:
+            raise error
 
     # Between steps
 
@@ -325,4 +358,4 @@ def session_of(number: int) -> Session:
     return session
 
 
-__all__ = ["POOLING", "Session", "host_keys", "session_of", "that_stays"]
+__all__ = ["POOLING", "Session", "host_keys", "session_of", "that_stays", "whole_keys"]

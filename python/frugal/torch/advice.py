@@ -1,0 +1,125 @@
+"""What modules of frugal.torch say to those who take them for modules of torch.nn: what they do not have, and the right
+way; and the mistakes that can be seen before the first update."""
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from typing import Any, Dict, List
+
+import torch
+from torch import nn
+
+SCALING = ("To train with a loss that a GradScaler scales, set gradient_scale = 1 / scaler.get_scale() of the module "
+           "before each backward, once skip_nonfinite = True, and call step() of a frugal.torch.Optimizer itself; "
+           "scaler.step and scaler.unscale_ are for the other optimizers.")
+
+_INSTEAD = {
+    "sparse": "in PyTorch it means sparse gradients, and the gradients of these modules always are. For a file whose "
+              "disk space is not reserved write file_sparse=True",
+    "padding_idx": "no key is left out. Leave its positions out of the bags, or give them per_sample_weights of 0",
+    "max_norm": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
+    "norm_type": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
+    "scale_grad_by_freq": "gradients are not divided by how often a key occurs",
+    "dtype": "rows are float32. Convert what the module returns",
+    "_weight": "write init=matrix, float32 [rows, dim]",
+    "_freeze": "write optimizer=frugal.Optimizer(..., frozen=True), or requires_grad_(False) of the module",
+}
+
+
+def refuse_options(options: Dict[str, Any]) -> Dict[str, Any]:
+    """`options` as frugal.Frugal takes them, without what only torch.nn has."""
+    for name in options:
+        if name in _INSTEAD:
+            raise TypeError(f"{name}: modules of frugal.torch do not have it: {_INSTEAD[name]}")
+    file_sparse = options.pop("file_sparse", None)
+    return options if file_sparse is None else dict(options, sparse=file_sparse)
+
+
+def check_mode(mode: str) -> None:
+    if mode not in ("sum", "mean"):
+        raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given"
+                         f"{', which Frugal does not have' if mode == 'max' else ''}")
+
+
+class OnlyRows(str):
+    """A missing key of a state that has rows alone. PyTorch formats such keys where they are errors, which no module is
+    told: with strict=False they are none."""
+
+    def __format__(self, spec: str) -> str:
+        return (f"{self!s} (as in the state of a torch.nn.EmbeddingBag, which has rows alone: load_state_dict(..., "
+                "strict=False) takes them, with an optimizer state of zeros)")
+
+
+class Parameters(Dict[str, Any]):
+    """The parameters of a module that has none: it notices who asks for them, because what is then done to all
+    parameters of a model leaves its tables out. requires_grad_, of the module or of one around it, reaches `anchor`."""
+
+    def __init__(self, anchor: torch.Tensor):
+        super().__init__()
+        self.anchor, self.listed = anchor, False
+
+    def items(self) -> Any:
+        frame = sys._getframe(1)
+        for _ in range(8):  # requires_grad_, parameters, named_parameters, _named_members, and its argument
+            if frame is None:
+                break
+            if frame.f_code is nn.Module.requires_grad_.__code__:
+                return {"anchor": self.anchor}.items()
+            if frame.f_code is nn.Module.parameters.__code__:
+                self.listed = True
+            if frame.f_code is nn.Module.zero_grad.__code__:
+                self.listed = False
+            frame = frame.f_back  # type: ignore[assignment]
+        return super().items()
+
+
+def check_conversion(module: nn.Module, place: torch.device, convert: Any) -> None:
+    """What .to(), .half(), .cuda() and the like would do to a tensor of the module, they cannot do to its table."""
+    probe = torch.zeros(1, dtype=torch.float32, device=place)
+    made = convert(probe)
+    if made.dtype != torch.float32:
+        raise TypeError(f"{module}: its rows are float32 and stay so; {made.dtype} was asked for. Convert what the "
+                        "module returns, and the rest of the model part by part")
+    if made.device != place:
+        raise ValueError(f"{module}: it stays on {place}; {made.device} was asked for. Make it with device="
+                         f"'{made.device}', and move the rest of the model part by part")
+    if place.type == "cpu" and made.is_shared():
+        raise TypeError(f"{module}: its memory cannot be shared like this. Other processes train the same tables if the "
+                        "module is made with processes=frugal.torch.Processes()")
+
+
+def _all_of(kind: Any) -> set:
+    return {kind}.union(*(_all_of(below) for below in kind.__subclasses__()))
+
+
+def _alive(kind: Any) -> List[Any]:
+    """All objects of `kind`. Nothing else leads from a loss, or from a model, to what scales or lists it."""
+    kinds = _all_of(kind)
+    return [one for one in gc.get_objects() if type(one) in kinds]
+
+
+def _is_scaled() -> bool:
+    """In a backward: has a GradScaler scaled its loss? It multiplies the loss last, so the tensor whose backward this
+    is, and which its caller holds, comes from a product."""
+    if torch._C._current_graph_task_id() < 0 or \
+            not any(getattr(one, "_scale", None) is not None for one in _alive(torch.amp.GradScaler)):
+        return False
+    runs = torch._C._will_engine_execute_node  # of this backward, without the node that it begins with
+    made = [one.grad_fn for one in _alive(torch.Tensor) if one.dim() == 0 and one.grad_fn is not None]
+    return any(node.name().startswith("MulBackward") and not runs(node) and
+               any(runs(following) for following, _ in node.next_functions if following is not None) for node in made)
+
+
+def check_first_update(module: nn.Module, scale_given: bool, describe: str) -> None:
+    """Before the first update of a table. RuntimeError, if a GradScaler has scaled the loss, and nobody has said what
+    the gradients of the table are to be multiplied by. A warning, if an optimizer of the model around the table leaves it
+    at its default, `describe` ("": it has a setting of its own)."""
+    if not scale_given and _is_scaled():
+        raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and gradient_scale of the module is not "
+                           f"set: the table, which is unchanged, would be updated with scaled gradients. {SCALING} If "
+                           "this loss is not scaled, set gradient_scale = 1")
+    if describe and any(not type(one).__module__.startswith(__package__) for one in _alive(torch.optim.Optimizer)):
+        warnings.warn(f"{module}: model.parameters() does not have its rows, so no optimizer of torch.optim trains "
+                      f"them. They train by {describe}. Make the module with optimizer=... and lr=...; "
+                      "frugal.torch.Optimizer(module) lets a scheduler set lr", UserWarning, 2)
