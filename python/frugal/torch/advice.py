@@ -60,17 +60,15 @@ class Parameters(Dict[str, Any]):
         self.anchor, self.listed = anchor, False
 
     def items(self) -> Any:
-        frame = sys._getframe(1)
-        for _ in range(8):  # requires_grad_, parameters, named_parameters, _named_members, and its argument
-            if frame is None:
-                break
-            if frame.f_code is nn.Module.requires_grad_.__code__:
-                return {"anchor": self.anchor}.items()
-            if frame.f_code is nn.Module.parameters.__code__:
-                self.listed = True
-            if frame.f_code is nn.Module.zero_grad.__code__:
-                self.listed = False
-            frame = frame.f_back  # type: ignore[assignment]
+        frame: Any = sys._getframe(1)
+        callers: List[Any] = []
+        while frame is not None and len(callers) < 8:  # named_parameters, parameters, and what calls it
+            callers.append(frame.f_code)
+            frame = frame.f_back
+        if nn.Module.requires_grad_.__code__ in callers:
+            return {"anchor": self.anchor}.items()
+        self.listed = self.listed or (nn.Module.parameters.__code__ in callers and
+                                      nn.Module.zero_grad.__code__ not in callers)
         return super().items()
 
 
@@ -85,8 +83,8 @@ def check_conversion(module: nn.Module, place: torch.device, convert: Any) -> No
         raise ValueError(f"{module}: it stays on {place}; {made.device} was asked for. Make it with device="
                          f"'{made.device}', and move the rest of the model part by part")
     if place.type == "cpu" and made.is_shared():
-        raise TypeError(f"{module}: its memory cannot be shared like this. Other processes train the same tables if the "
-                        "module is made with processes=frugal.torch.Processes()")
+        raise TypeError(f"{module}: its memory cannot be shared like this. Other processes train the same tables if "
+                        "the module is made with processes=frugal.torch.Processes()")
 
 
 def _all_of(kind: Any) -> set:
@@ -113,12 +111,12 @@ def _is_scaled() -> bool:
 
 def check_first_update(module: nn.Module, scale_given: bool, describe: str) -> None:
     """Before the first update of a table. RuntimeError, if a GradScaler has scaled the loss, and nobody has said what
-    the gradients of the table are to be multiplied by. A warning, if an optimizer of the model around the table leaves it
-    at its default, `describe` ("": it has a setting of its own)."""
+    the gradients of the table are to be multiplied by. A warning, if an optimizer of the model around the table leaves
+    it at its default, `describe` ("": it has a setting of its own)."""
     if not scale_given and _is_scaled():
-        raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and gradient_scale of the module is not "
-                           f"set: the table, which is unchanged, would be updated with scaled gradients. {SCALING} If "
-                           "this loss is not scaled, set gradient_scale = 1")
+        raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and gradient_scale of the module is "
+                           f"not set: the table, which is unchanged, would be updated with scaled gradients. {SCALING} "
+                           "If this loss is not scaled, set gradient_scale = 1")
     if describe and any(not type(one).__module__.startswith(__package__) for one in _alive(torch.optim.Optimizer)):
         warnings.warn(f"{module}: model.parameters() does not have its rows, so no optimizer of torch.optim trains "
                       f"them. They train by {describe}. Make the module with optimizer=... and lr=...; "

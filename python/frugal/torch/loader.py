@@ -53,8 +53,8 @@ class Loader:
     def _announce(self, batch: Any, owner: Any) -> None:
         for module, keys in self.modules.items():
             if keys is _itself and not module._takes(batch):
-                raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} does "
-                                "not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
+                raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} "
+                                "does not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
                                 "batch[0])")
             module.announce(keys(batch), read_only=self.read_only, owner=owner)
 

@@ -339,8 +339,8 @@ class _Module(nn.Module):
         return super()._apply(fn, recurse)
 
     def _replicate_for_data_parallel(self) -> Any:
-        raise TypeError("nn.DataParallel: a module of frugal.torch has no replicas; make it with a list of devices, and "
-                        "use on(i) for each")
+        raise TypeError("nn.DataParallel: a module of frugal.torch has no replicas; make it with a list of devices, "
+                        "and use on(i) for each")
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":

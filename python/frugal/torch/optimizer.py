@@ -36,8 +36,9 @@ class Optimizer(torch.optim.Optimizer):
         self._modules = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
         for module in self._modules:
             if not isinstance(module, _Module):
-                raise TypeError(f"frugal.torch.Optimizer: modules of frugal.torch are wanted; a {type(module).__name__} "
-                                "was given. Give the tables of a model, as model.bag; another optimizer trains the rest")
+                raise TypeError("frugal.torch.Optimizer: modules of frugal.torch are wanted; a "
+                                f"{type(module).__name__} was given. Give the tables of a model, as model.bag; another "
+                                "optimizer trains the rest")
         self._complete = False
         groups = [{"params": [module._hidden.setdefault("rows", torch.zeros(0, device="cpu").as_subclass(_Rows))],
                    "lr": module.lr if lr is None else lr} for module in self._modules]
@@ -60,8 +61,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Any) -> None:
         if self._complete:
-            raise TypeError("frugal.torch.Optimizer: all modules are given when it is made, and it trains nothing else; "
-                            "make another optimizer for other parameters")
+            raise TypeError("frugal.torch.Optimizer: all modules are given when it is made, and it trains nothing "
+                            "else; make another optimizer for other parameters")
         super().add_param_group(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -288,8 +288,9 @@ class Session:
             return self.close_step()
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
+        scale = 1.0 if self.gradient_scale is None else self.gradient_scale
         self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
-                                     1.0 if self.gradient_scale is None else self.gradient_scale, grads.shape[0], stride)
+                                     scale, grads.shape[0], stride)
         self.open = None
 
     def _may_update(self) -> bool:
