@@ -530,6 +530,7 @@ class Frugal:
         `scale`: what gradients are multiplied by; with 0 the step has no gradients. Never waits.
         """
         d = self._device(device, step)
+        by_bag = flag(by_bag, "by_bag")
         self._settle(d.trainer)
         array = None
         if grads is not None:
@@ -552,7 +553,7 @@ class Frugal:
         d = self._device(device, step)
         self._settle(d.trainer)
         gradients = d.gradients
-        if scale == 0:
+        if ctypes.c_float(scale).value == 0:
             address, n, stride, by_bag = None, 0, 0, False  # the library's 0 stands for 1
         gradients.grads, gradients.lr, gradients.by_bag = address, lr, by_bag
         gradients.n, gradients.stride, gradients.scale = n, stride, scale
@@ -565,6 +566,7 @@ class Frugal:
         """The sum of squares of the step's gradients, summed by unique row, between its lookup and its update: for
         clipping by the norm of a whole model (frugal_sum_squares in frugal.h). `grads`, `by_bag`: as for update."""
         d = self._device(device, step)
+        by_bag = flag(by_bag, "by_bag")
         n = d.n_bags if by_bag else d.n.get(step)
         if n is None:
             raise ValueError(f"sum_squares: device {device} has not looked up step {step}{' by bags' * by_bag}")
@@ -574,7 +576,7 @@ class Frugal:
     def sum_squares_address(self, device: int, step: int, address: int, by_bag: bool = False, scale: float = 1.0,
                             n: int = 0, stride: int = 0) -> float:
         """As sum_squares, with `n` gradients at `address`, `stride` floats apart (0: dim)."""
-        if not address or scale == 0:
+        if not address or ctypes.c_float(scale).value == 0:
             return 0.0
         gradients = c.frugal_gradients(grads=address, by_bag=by_bag, n=n, stride=stride, scale=scale)
         squares = ctypes.c_double()

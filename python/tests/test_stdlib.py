@@ -462,7 +462,14 @@ class Plain(unittest.TestCase):
             f.lookup(0, 0)
             with self.assertRaisesRegex(ValueError, "learning rate"):
                 f.update(0, 0, grad)
-            f.update(0, 0, grad, lr=1.0, scale=0.0)
+            for step, scale in enumerate((0.0, 1e-50)):  # which is 0 as a float of C, and there stands for 1
+                if step:
+                    f.announce(0, step, key)
+                    f.lookup(0, step)
+                self.assertEqual(f.sum_squares(0, step, grad, scale=scale), 0.0)
+                with self.assertRaisesRegex(TypeError, "by_bag: True or False"):
+                    f.update(0, step, grad, lr=1.0, by_bag="no")
+                f.update(0, step, grad, lr=1.0, scale=scale)
             f.drain()
             self.assertEqual(memoryview(f.read_rows(key)).tolist(), [[0.0]])
 

@@ -690,6 +690,7 @@ class AsOfTorch(unittest.TestCase):
         said, = self.told(adam)
         self.assertRegex(said, r"no optimizer of torch.optim trains them. They train by the default, adagrad, with lr "
                          r"0.01. .*optimizer=.*frugal.torch.Optimizer")
+        self.assertEqual(len(self.told(lambda model: torch.optim.SGD([p for _, p in model.named_parameters()]))), 1)
         self.assertEqual(self.told(adam, optimizer="adagrad"), [])
         self.assertEqual(self.told(lambda model: (adam(model), ft.Optimizer(model[0], lr=0.1))), [])
         self.assertEqual(self.told(lambda model: torch.optim.Adam(model[1].parameters())), [])

@@ -67,7 +67,7 @@ class Parameters(Dict[str, Any]):
             frame = frame.f_back
         if nn.Module.requires_grad_.__code__ in callers:
             return {"anchor": self.anchor}.items()
-        self.listed = self.listed or (nn.Module.parameters.__code__ in callers and
+        self.listed = self.listed or (nn.Module.named_parameters.__code__ in callers and
                                       nn.Module.zero_grad.__code__ not in callers)
         return super().items()
 
