@@ -588,7 +588,7 @@ typedef struct impostor {
 static void *pretend(void *argument) {
     const impostor *i = argument;
     message m, answer = {.kind = MESSAGE_ANSWER, .status = i->status, .text = "as it is told"};
-    file_list files = {i->files, {i->listening, i->listening}};
+    file_list files = {.n = i->files, .files = {i->listening, i->listening}};
     int file = accept(i->listening, NULL, NULL), came = receive_message(file, &m, NULL) == 1;
     answer.number = m.number;
     if (came) send_message(file, &answer, &files);
