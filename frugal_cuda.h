@@ -25,7 +25,7 @@
  * is being captured, CUDA allows nothing on the default stream: then calls for devices that have it return ORDER.
  *
  * RESET: close the instance before cudaDeviceReset. If it comes first, later calls return CUDA or LOST and say so, the
- * host's rows stay, and frugal_close frees the memory of the host; but if the program has used the GPU again since then,
+ * host's rows stay, and frugal_close frees the host's memory; but if the program has used the GPU again since then,
  * the library cannot tell, and what happens is not defined.
  */
 #ifndef FRUGAL_CUDA_H
@@ -43,8 +43,9 @@ typedef struct frugal_cuda_desc {
     /* A cudaStream_t of that GPU, the caller's; NULL: its legacy default stream, also if the trainer is compiled with
      * --default-stream per-thread, whose streams wait for it and it for them. cudaStreamPerThread is refused, because
      * several threads work for a device. The stream must exist as long as rows are looked up, updated, or, if updates
-     * are kept, drained or read. With gate_on_stream each device needs one of its own, made with cudaStreamNonBlocking
-     * (else ARGUMENT), because work that shares a stream with a wait, or waits for that stream, cannot open the gate. */
+     * are kept, drained or read. With gate_on_stream each device needs one of its own, made with
+     * cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits for that stream,
+     * cannot open the gate. */
     void *stream;
     int shrink_cache; /* halve cache_rows until the GPU's memory holds them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given

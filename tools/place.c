@@ -303,7 +303,8 @@ static int place_put_json(place_program *program, program_error *error) {
         return file_close(&program->json, error);
     }
     FILE *file = fopen(path, "we");
-    if (!file) return program_fail(error, "cannot write --json %.200s: %s", path, strerror(errno));
+    if (!file)
+        return program_fail(error, "cannot write --json %.200s: %s%s", path, strerror(errno), file_remedy(errno));
     place_write_json(file, program);
     int status = program_flush(file, path, error);
     fclose(file);

@@ -1,6 +1,7 @@
 /* Lines of plain and gz files. The block is filled after the part that is not read yet; a line is cut out of the block
  * in place. */
 #include "examples/clicks/file.h"
+#include "examples/common/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@ int clicks_file_open(clicks_file *file, const char *path, program_error *error) 
     struct stat is;
     *file = (clicks_file){0};
     int opened = open(path, O_RDONLY | O_CLOEXEC);
-    if (opened < 0) return program_fail(error, "cannot read %.200s: %s", path, strerror(errno));
+    if (opened < 0) return program_fail(error, "cannot read %.200s: %s%s", path, strerror(errno), file_remedy(errno));
     if (!fstat(opened, &is) && S_ISDIR(is.st_mode)) {
         close(opened);
         return program_fail(error, "%.200s is a folder; give one of its files", path);

@@ -1,5 +1,6 @@
 /* Schema files: a statement a line, cut into words. An error names the line and says what to write. */
 #include "examples/clicks/schema.h"
+#include "examples/common/file.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -379,7 +380,8 @@ int clicks_schema_parse(clicks_schema *schema, const char *path, const char *tex
 int clicks_schema_read(clicks_schema *schema, const char *path, program_error *error) {
     *schema = (clicks_schema){0};
     FILE *stream = fopen(path, "rb");
-    if (!stream) return program_fail(error, "cannot read the schema %.180s: %s", path, strerror(errno));
+    if (!stream)
+        return program_fail(error, "cannot read the schema %.180s: %s%s", path, strerror(errno), file_remedy(errno));
     char *text = malloc(CLICKS_LARGEST_SCHEMA + 1);
     size_t n = text ? fread(text, 1, CLICKS_LARGEST_SCHEMA + 1, stream) : 0;
     int status = 0;

@@ -87,7 +87,9 @@ static int checkpoint_list(const char *folder, uint64_t **steps, size_t *n, prog
     *steps = NULL, *n = 0;
     DIR *all = opendir(folder);
     if (!all)
-        return errno == ENOENT ? 0 : program_fail(error, "cannot read folder %.300s: %s", folder, strerror(errno));
+        return errno == ENOENT ? 0
+                               : program_fail(error, "cannot read folder %.300s: %s%s", folder, strerror(errno),
+                                              file_remedy(errno));
     int status = 0;
     for (struct dirent *entry; !status && (entry = readdir(all));) {
         uint64_t step;

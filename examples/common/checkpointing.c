@@ -120,7 +120,7 @@ static FILE *checkpointing_open_file(const checkpointing *k, const char *name, p
     char path[MANIFEST_LONGEST_PATH + 16];
     snprintf(path, sizeof path, "%s/%s", k->found.path, name);
     FILE *stream = fopen(path, "re");
-    if (!stream) program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!stream) program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     return stream;
 }
 

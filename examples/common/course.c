@@ -163,7 +163,7 @@ static int course_open_json(course *c, program_error *error) {
     if (!path) return 0;
     int there = !stat(path, &is);
     c->json = fopen(path, there && !S_ISREG(is.st_mode) ? "we" : "a+e");
-    if (!c->json) return program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
+    if (!c->json) return program_fail(error, "cannot write '%.200s': %s%s", path, strerror(errno), file_remedy(errno));
     c->json_made = there ? NULL : realpath(path, NULL);
     return course_check_json(c, error);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,7 +77,14 @@ const char *file_remedy(int number) {
     if (number == ENOSPC) return "; make room on its disk";
     if (number == EDQUOT) return "; make room within the quota";
     if (number == EFBIG) return "; raise the limit of a file's size (ulimit -f)";
-    return "";
+    if (number == ENFILE) return "; close other programs, or raise the system's limit (sysctl fs.file-max)";
+    if (number != EMFILE) return "";
+    static _Thread_local char text[80];
+    struct rlimit most = {0};
+    getrlimit(RLIMIT_NOFILE, &most);
+    snprintf(text, sizeof text, "; this process may have %llu (ulimit -n): raise that limit",
+             (unsigned long long)most.rlim_cur);
+    return text;
 }
 
 /* ---- Making -------------------------------------------------------------------------------------------- */
@@ -206,7 +214,7 @@ int file_sync_folder(const char *path, program_error *error) {
     int failed = opened < 0 || (fsync(opened) && errno != EINVAL); /* EINVAL: this file system has nothing to sync */
     int number = errno;
     if (opened >= 0) close(opened);
-    if (failed) program_fail(error, "cannot sync folder %.300s: %s", folder, strerror(number));
+    if (failed) program_fail(error, "cannot sync folder %.300s: %s%s", folder, strerror(number), file_remedy(number));
     free(folder);
     errno = number;
     return failed ? -1 : 0;
@@ -220,7 +228,7 @@ int file_make_folder(const char *folder, program_error *error) {
     char *real = realpath(folder, NULL); /* without slashes at its end: its parent is what is before the last one */
     if (!real || stat(real, &is)) {
         free(real);
-        return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
+        return program_fail(error, "cannot open folder %.300s: %s%s", folder, strerror(errno), file_remedy(errno));
     }
     int status = S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
     /* The parent is synced even if the folder was there, because a process that was killed may have made it just now. A

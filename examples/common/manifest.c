@@ -1,5 +1,6 @@
 /* Writing manifests, reading them strictly, checking sets by them. */
 #include "examples/common/manifest.h"
+#include "examples/common/file.h"
 #include "examples/common/crc32.h"
 
 #include <errno.h>
@@ -167,7 +168,7 @@ static int manifest_load(const char *path, manifest_kind kind, char **text, prog
     *text = NULL;
     int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (opened < 0 && errno == ENOENT) return 0;
-    if (opened < 0) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (opened < 0) return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     int status = 1;
     size_t n = 0;
     if (fstat(opened, &is) || !S_ISREG(is.st_mode) || is.st_size > MANIFEST_MOST)
@@ -214,7 +215,8 @@ static int manifest_look(const char *path, int checked, manifest_file *found, in
     struct stat is;
     ssize_t got = 0;
     *descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (*descriptor < 0) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (*descriptor < 0)
+        return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     int status = 0;
     if (fstat(*descriptor, &is) || !S_ISREG(is.st_mode))
         status = program_fail(error, "%.300s is no regular file", path);

@@ -1,5 +1,6 @@
 /* Settings and data in words, written like the options. */
 #include "examples/dlrm/describe.h"
+#include "examples/common/file.h"
 #include "examples/common/crc32.h"
 #include "examples/common/training.h"
 
@@ -37,7 +38,7 @@ static int dlrm_describe_file(const char *name, const char *path, FILE *lines, p
     if (stat(path, &is)) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
     if (!S_ISREG(is.st_mode)) return 0;
     FILE *file = fopen(path, "rbe");
-    if (!file) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!file) return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     uint64_t bytes = (uint64_t)is.st_size;
     uint32_t sum = dlrm_look(file, bytes > DLRM_LOOK ? bytes - DLRM_LOOK : 0, dlrm_look(file, 0, 0));
     fclose(file);

@@ -55,7 +55,7 @@ static int dlrm_map(const dlrm_loaded *loaded, const char *name, dlrm_array *arr
     if (dlrm_find_file(loaded, name, path, error)) return -1;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &is)) {
-        program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+        program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
         if (file >= 0) close(file);
         return -1;
     }
@@ -90,7 +90,7 @@ static int dlrm_read_options(dlrm_loaded *loaded, const char *log, program_error
     if (dlrm_find_file(loaded, "options.txt", path, error)) return -1;
     if (dlrm_find_file(loaded, "schema.txt", loaded->schema, error)) return -1;
     FILE *stream = fopen(path, "rbe");
-    if (!stream) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!stream) return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     size_t n = fread(loaded->text, 1, sizeof loaded->text - 1, stream);
     fclose(stream);
     loaded->text[n] = 0;

@@ -48,7 +48,7 @@ static int dlrm_state_numbers(dlrm_state *state, FILE *stream) {
 int dlrm_state_read(dlrm_state *state, const char *path, program_error *error) {
     *state = (dlrm_state){.step = 0};
     FILE *stream = fopen(path, "rbe");
-    if (!stream) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!stream) return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     int status = dlrm_state_numbers(state, stream);
     if (!status) {
         state->values = dlrm_state_floats(stream, state->parameters);

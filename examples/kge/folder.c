@@ -1,5 +1,6 @@
 /* Reading the files of a knowledge graph's folder, line by line. */
 #include "examples/kge/folder.h"
+#include "examples/common/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,9 @@ static int kge_file_open(kge_folder *folder, const char *file, program_error *er
         return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder->path, sizeof path);
     struct stat is;
     int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe without a writer would wait */
-    if (opened < 0) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
+    if (opened < 0)
+        return errno == ENOENT ? 0
+                               : program_fail(error, "cannot read %s: %s%s", path, strerror(errno), file_remedy(errno));
     int regular = !fstat(opened, &is) && S_ISREG(is.st_mode);
     folder->stream = regular ? fdopen(opened, "rb") : NULL;
     if (!folder->stream) {

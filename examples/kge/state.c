@@ -42,7 +42,7 @@ static int kge_state_read_all(kge_state *state, FILE *stream) {
 int kge_state_read(kge_state *state, const char *path, program_error *error) {
     *state = (kge_state){.step = 0};
     FILE *stream = fopen(path, "rbe");
-    if (!stream) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!stream) return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     int status = kge_state_read_all(state, stream);
     fclose(stream);
     return status ? program_fail(error, "%.300s is no state of a kge training, or damaged", path) : 0;

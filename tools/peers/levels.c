@@ -1,5 +1,6 @@
 /* Levels of a distribution, or of a file. */
 #include "tools/peers/levels.h"
+#include "examples/common/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -53,7 +54,8 @@ int peers_read_levels(frugal_place_level *levels, uint32_t *n, const char *path,
     char line[256];
     double all = 0;
     int status = 0;
-    if (!file) return program_fail(error, "cannot read --levels %.200s: %s", path, strerror(errno));
+    if (!file)
+        return program_fail(error, "cannot read --levels %.200s: %s%s", path, strerror(errno), file_remedy(errno));
     *n = 0;
     for (uint32_t at = 1; !status && fgets(line, sizeof line, file); at++) {
         line[strcspn(line, "#")] = 0;

@@ -1,5 +1,6 @@
 /* Machines: read from files, and those of UGache's evaluation. */
 #include "tools/peers/machine.h"
+#include "examples/common/file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -86,7 +87,8 @@ int peers_parse_machine(peers_machine *m, const char *name, const char *text, pr
 
 int peers_read_machine(peers_machine *m, const char *path, program_error *error) {
     FILE *file = fopen(path, "rbe");
-    if (!file) return program_fail(error, "cannot read --machine %.200s: %s", path, strerror(errno));
+    if (!file)
+        return program_fail(error, "cannot read --machine %.200s: %s%s", path, strerror(errno), file_remedy(errno));
     char *text = malloc(PEERS_LARGEST_FILE + 1);
     size_t n = text ? fread(text, 1, PEERS_LARGEST_FILE + 1, file) : 0;
     int status = !text          ? program_fail(error, "out of memory for --machine")

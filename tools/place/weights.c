@@ -1,5 +1,6 @@
 /* Reading numbers, devices x devices of them. */
 #include "tools/place/weights.h"
+#include "examples/common/file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -38,7 +39,8 @@ int place_weights_read(double **weights, const char *text, uint32_t devices, pro
     if (strspn(text, "0123456789.,eE+- ") == strlen(text) && (strchr(text, ',') || devices == 1))
         return place_weights_parse(weights, "--weights", text, devices, error);
     FILE *file = fopen(text, "rbe");
-    if (!file) return program_fail(error, "cannot read --weights %.200s: %s", text, strerror(errno));
+    if (!file)
+        return program_fail(error, "cannot read --weights %.200s: %s%s", text, strerror(errno), file_remedy(errno));
     char *bytes = malloc(PLACE_LARGEST_WEIGHTS + 1);
     size_t n = bytes ? fread(bytes, 1, PLACE_LARGEST_WEIGHTS + 1, file) : 0;
     int status = !bytes         ? program_fail(error, "out of memory for weights")

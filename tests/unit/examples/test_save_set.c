@@ -243,6 +243,29 @@ static void test_limit_of_size(void **state) {
     assert_int_equal(count_files(), 3);
 }
 
+/* No descriptor is left: for what is written, nor for what is read. */
+static void test_limit_of_descriptors(void **state) {
+    (void)state;
+    struct rlimit before, few;
+    program_error reading;
+    char told[64];
+    assert_int_equal(save_letter('A'), 0);
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = before;
+    int next = dup(0);
+    close(next);
+    few.rlim_cur = (rlim_t)next;
+    setrlimit(RLIMIT_NOFILE, &few);
+    int status = save_letter('B'), read = manifest_check(in_folder(""), &reading);
+    setrlimit(RLIMIT_NOFILE, &before);
+    snprintf(told, sizeof told, "this process may have %d (ulimit -n): raise that limit", next);
+    assert_int_equal(status, -1);
+    if (!strstr(error.text, told)) fail_msg("%s", error.text);
+    assert_int_equal(read, -1);
+    assert_non_null(strstr(reading.text, told));
+    assert_int_equal(letter_of_names(), 'A');
+}
+
 /* ---- What lies under the names -------------------------------------------------------------------------- */
 
 static void test_only_regular_files(void **state) {
@@ -521,6 +544,7 @@ int main(void) {
         TEST(test_fails_at_every_call),
         TEST(test_short_writes),
         TEST(test_limit_of_size),
+        TEST(test_limit_of_descriptors),
         TEST(test_only_regular_files),
         TEST(test_keeps_what_others_have),
         TEST(test_files_of_others),
