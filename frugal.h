@@ -65,7 +65,7 @@
  *
  *      frugal_table table = {.rows = 1000000, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
  *      frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 64, .max_keys = 4096, .lookahead = 10, .workers = 1,
- *                          .optimizer = {.kind = FRUGAL_ADAGRAD}};
+ *                          .optimizer = {.kind = FRUGAL_ADAGRAD}, .notice = print_notice};
  *      frugal *f;
  *      frugal_open(&desc, &f);
  *      frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 50000});
@@ -153,6 +153,13 @@
  *      limit and remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
  *      frugal_close.
  *
+ *      frugal_desc.notice is told what no call fails for, so set it: print the text, or log it. A call that has waited
+ *      for 5 s (or half of stuck_seconds, if that is less) with nothing to do says what it waits for, in the words of
+ *      FRUGAL_ERR_STUCK, which would come after stuck_seconds. Each wait is told once. Of waits for the same, only the
+ *      first is told, and if it is waited for again later, then only when it takes twice as long. The text comes in the
+ *      thread of the caller that waits, and threads may tell at a time. The function may call frugal_get_stats,
+ *      frugal_settings, frugal_write_metrics, the calls of traces, and frugal_stop, and no other call of the instance.
+ *
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
  *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a
@@ -231,6 +238,9 @@ typedef struct frugal_table {
     const frugal_optimizer *optimizer;
 } frugal_table;
 
+/* Receives a sentence of the library's, for the caller to print. `text` is there until it returns. */
+typedef void (*frugal_notice)(const char *text, void *user);
+
 typedef struct frugal_desc {
     const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
     uint32_t n_tables;
@@ -262,6 +272,7 @@ typedef struct frugal_desc {
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: memory is never released */
     void *user;
+    frugal_notice notice; /* told, with `user`, what no call can fail for (section 8). NULL: it is not told */
     /* Saves (frugal_save.h) that rows, state and first_step are read from; initializers are then not used. */
     const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
     uint32_t n_saved;              /* 0: none */
@@ -282,6 +293,9 @@ FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
  * Any thread. Errors: ARGUMENT, PROCESS (nobody has opened it, or another version of Frugal has), MEMORY, WORKER,
  * ARITHMETIC, FILE. */
 FRUGAL_API frugal_status frugal_join(const char *name, double seconds, frugal **out);
+/* Sets `notice` and its `user` from now on, in place of those of frugal_desc; NULL: none. For an instance that was
+ * joined, which has no other way. A notice that is under way is not waited for. Any thread. Errors: ARGUMENT. */
+FRUGAL_API frugal_status frugal_on_notice(frugal *f, frugal_notice notice, void *user);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. Returns NULL if
  * `f` is not open. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);

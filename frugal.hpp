@@ -16,7 +16,8 @@
  * here. What a call needs, which thread may make it, and what it changes, is said there.
  *
  * Errors. A negative status, and FRUGAL_STOPPED, is thrown as frugal_cpp::error: what() is frugal_message(), and
- * status() tells which. AGAIN and FINISHED are answers, not errors: the call returns false.
+ * status() tells which. AGAIN and FINISHED are answers, not errors: the call returns false. Set desc.notice, too: it
+ * is told what no call fails for, such as a wait that takes long.
  *
  * Closing. A destructor closes, and drops what it returns: to learn whether a table in a file got to the disk, call
  * close(). An instance that was not drained loses updates then, as by frugal_close.

@@ -46,6 +46,7 @@
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
  *   keep.c        updates that devices keep in their caches; recalls
+ *   notice.c      what the caller is told although no call fails; what a wait is waiting for, in words
  *   post.c        a device in a process that has joined: its mailbox
  *   help.c        one piece of whatever is most urgent: frugal_help
  *   wait.c        every wait
@@ -187,6 +188,7 @@
 #include "src/stream_gates.c"
 #include "src/poll.c"
 #include "src/keep.c"
+#include "src/notice.c"
 #include "src/post.c"
 #include "src/help.c"
 #include "src/wait.c"

@@ -17,6 +17,11 @@ static void check(frugal_status status) { /* a status in words, with the value a
     exit(1);
 }
 
+static void print_notice(const char *text, void *user) { /* such as: why a call waits for so long */
+    (void)user;
+    fprintf(stderr, "quickstart: %s\n", text);
+}
+
 /* Rating k of the data: user, item and value (a hidden taste of eight kinds of users for eight kinds of items). */
 static float rating(uint64_t k, uint64_t *user, uint64_t *item) {
     uint64_t hash = k * UINT64_C(0x9E3779B97F4A7C15);
@@ -62,7 +67,8 @@ int main(void) {
                         .max_keys = 2 * BATCH,
                         .lookahead = LOOKAHEAD,
                         .workers = 1,
-                        .optimizer = {.kind = FRUGAL_ADAGRAD}};
+                        .optimizer = {.kind = FRUGAL_ADAGRAD},
+                        .notice = print_notice};
     frugal *f;
     check(frugal_open(&desc, &f));
     for (uint32_t d = 0; d < DEVICES; d++) check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.cache_rows = 1500}));

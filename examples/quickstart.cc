@@ -51,6 +51,10 @@ static double train(frugal_cpp::instance &f, uint32_t device, uint64_t step) {
     return loss;
 }
 
+static void print_notice(const char *text, void *) { /* such as: why a call waits for so long */
+    std::fprintf(stderr, "quickstart: %s\n", text);
+}
+
 static int run() {
     frugal_table tables[2] = {};
     tables[0].rows = USERS, tables[1].rows = ITEMS;
@@ -58,6 +62,7 @@ static int run() {
     frugal_desc desc = {};
     desc.tables = tables, desc.n_tables = 2, desc.dim = DIM, desc.devices = DEVICES, desc.max_keys = 2 * BATCH;
     desc.lookahead = LOOKAHEAD, desc.workers = 1, desc.optimizer.kind = FRUGAL_ADAGRAD;
+    desc.notice = print_notice;
     frugal_cpp::instance f(desc);
     for (uint32_t d = 0; d < DEVICES; d++) f.attach_cpu(d, {1500, FRUGAL_CACHE_COUNTED});
 

@@ -62,6 +62,10 @@ static void announce(frugal *f, uint32_t device, uint64_t step) {
     check(frugal_announce(f, device, step, &batch));
 }
 
+static void print_notice(const char *text, void *) { /* such as: why a call waits for so long */
+    fprintf(stderr, "quickstart: %s\n", text);
+}
+
 int main(void) {
     frugal_table tables[2] = {};
     tables[0].rows = USERS, tables[1].rows = ITEMS;
@@ -69,6 +73,7 @@ int main(void) {
     frugal_desc desc = {};
     desc.tables = tables, desc.n_tables = 2, desc.dim = DIM, desc.devices = DEVICES, desc.max_keys = 2 * BATCH;
     desc.lookahead = LOOKAHEAD, desc.workers = 1, desc.optimizer.kind = FRUGAL_ADAGRAD;
+    desc.notice = print_notice;
     frugal *f;
     check(frugal_open(&desc, &f));
 

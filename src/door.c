@@ -348,7 +348,7 @@ static frugal_status describe_region(frugal *f) {
     r->desc = f->desc, r->store = f->store;
     r->desc.tables = NULL, r->desc.shared_workers = NULL, r->desc.weights = r->desc.state = NULL;
     r->desc.file = r->desc.name = NULL, r->desc.saved = NULL, r->desc.n_saved = 0;
-    r->desc.allocate = NULL, r->desc.release = NULL, r->desc.user = NULL;
+    r->desc.allocate = NULL, r->desc.release = NULL, r->desc.notice = NULL, r->desc.user = NULL;
     r->store.weights = r->store.state = NULL, r->store.groups = NULL, r->store.first_row = NULL;
     r->store.n_groups = 0;
     if (f->store.state && !f->state_memory) r->state_behind = (uint64_t)(f->store.state - f->store.weights);

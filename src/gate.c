@@ -63,6 +63,9 @@ static gate_cause find_cause(frugal *f, uint64_t step) {
 
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     gate_cause cause = find_cause(f, what->step);
+    if (cause.kind == CAUSE_COMMIT) explain_update(f, cause.d, cause.step - 1, text, size);
+    if (cause.kind == CAUSE_ANNOUNCE) explain_announce(f, what->d, cause.d, cause.step, text, size);
+    if (cause.kind == CAUSE_COMMIT || cause.kind == CAUSE_ANNOUNCE) return;
     explain_cause(&cause, text, size);
     size_t used = strlen(text);
     if (cause.kind == CAUSE_CLOSE || cause.kind == CAUSE_PLAN)
@@ -172,8 +175,7 @@ static int given_ready(frugal *f, const condition *what) {
 
 /* Says what batch_ready waits for. Relaxed, here and below: it is only text. */
 static void batch_explain(frugal *f, const condition *what, char *text, size_t size) {
-    (void)f;
-    snprintf(text, size, "device %u has not announced step %llu", what->d, (unsigned long long)what->step);
+    explain_announce(f, what->d, what->d, what->step, text, size);
 }
 
 /* What given_ready waits for: announcements first. */
@@ -196,13 +198,13 @@ static gate_cause given_cause(frugal *f, const condition *what) {
 
 static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
     gate_cause cause = given_cause(f, what);
-    unsigned long long step = cause.step;
     if (cause.kind == CAUSE_COMMIT)
-        snprintf(text, size, "device %u has not updated step %llu; update it on every device first", cause.d, step - 1);
+        explain_update(f, cause.d, cause.step - 1, text, size);
     else if (cause.kind == CAUSE_RECALL)
-        snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", cause.d, step);
+        snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", cause.d,
+                 (unsigned long long)cause.step);
     else
-        snprintf(text, size, "device %u has not announced step %llu", cause.d, step);
+        explain_announce(f, what->d, cause.d, cause.step, text, size);
 }
 
 /* Waits until the device may be given the lookup. The wait of a stream for the gate is not seen here. */

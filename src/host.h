@@ -194,6 +194,22 @@ typedef struct trace trace;           /* defined in trace.c */
 typedef struct controller controller; /* defined in post.c: the link of a process that has joined */
 struct door;                          /* defined in door.c: what others join by */
 
+/* A cause of waits that the caller was told of (notice.c). */
+typedef struct told_wait {
+    uint64_t cause, text; /* hashes of its last text, without numbers and with them */
+    double after;         /* seconds that a wait must last to be told again */
+} told_wait;
+
+enum { MOST_TOLD = 8 };
+
+typedef struct notices { /* frugal_desc.notice, or what frugal_on_notice has set; all under the lock */
+    pthread_mutex_t lock;
+    frugal_notice call;
+    void *user;
+    told_wait told[MOST_TOLD];
+    uint32_t n_told; /* since open */
+} notices;
+
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
     uint32_t process;     /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
@@ -257,6 +273,7 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) tracing;     /* 1: events are recorded */
     trace *trace;                        /* constant once `tracing` was set for the first time; NULL: never */
     pthread_mutex_t trace_lock;          /* held by the calls of frugal.h >>seeing */
+    notices notices;
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };

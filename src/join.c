@@ -116,23 +116,41 @@ static void *attendant_main(void *argument) {
 
 /* >>asking */
 
+#define UNANSWERED_FORMAT "process %u, which opened the instance, has not answered for %.3g s; is it stopped?"
+
+/* Waits for an answer, at most for so many seconds. The caller holds answer_lock. */
+static void await_answered(controller *c, double seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until); /* the clock of `answered` */
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&c->answered, &c->answer_lock, &until);
+}
+
 /* Sends a message to the process that opened, and waits for its answer: at most a second longer than stuck_seconds. */
 static frugal_status ask_controller(frugal *f, message *m) {
     controller *c = f->joined;
     double limit = f->desc.stuck_seconds < 0 ? FOREVER : LEAST(f->desc.stuck_seconds, FOREVER);
-    struct timespec until;
+    double start = clock_now(), tells = notice_seconds(f);
     frugal_status status = FRUGAL_OK;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)limit + 1;
     pthread_mutex_lock(&c->lock);
     pthread_mutex_lock(&c->answer_lock);
     m->number = ++c->asked;
     c->has_answer = c->is_over, c->answer = c->over;
     if (!c->is_over) send_message(c->socket, m, NULL); /* if it fails, the end of the process is noticed */
-    while (!c->has_answer && status == FRUGAL_OK)
-        if (pthread_cond_timedwait(&c->answered, &c->answer_lock, &until) == ETIMEDOUT)
-            status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which opened the instance, has not answered for %.3g s",
-                                 c->process, limit);
+    while (!c->has_answer && status == FRUGAL_OK) {
+        double waited = clock_now() - start, left = limit + 1 - waited;
+        if (left <= 0)
+            status = frugal_fail(FRUGAL_ERR_STUCK, UNANSWERED_FORMAT, c->process, limit);
+        else if (waited < tells)
+            await_answered(c, LEAST(left, tells - waited));
+        else {
+            pthread_mutex_unlock(&c->answer_lock); /* the attendant takes it */
+            tells = tell_wait(f, tells, UNANSWERED_FORMAT, c->process, tells);
+            pthread_mutex_lock(&c->answer_lock);
+        }
+    }
     if (status == FRUGAL_OK && c->answer.status != FRUGAL_OK)
         status = frugal_fail((frugal_status)c->answer.status, "%s", c->answer.text);
     pthread_mutex_unlock(&c->answer_lock);
@@ -356,6 +374,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
     f->event = &f->own_event;
     open_locks(f);
+    open_notices(f, NULL, NULL);
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->answer_lock, NULL);
     pthread_condattr_t steady; /* a wall clock may be set while a thread waits */

@@ -277,6 +277,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->event = &f->own_event;
     f->region_file = -1;
     open_locks(f);
+    open_notices(f, desc->notice, desc->user);
     f->record_stride = record_stride_of(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;

@@ -82,35 +82,42 @@ static uint64_t progress_of(frugal *f) {
     return sum;
 }
 
-static frugal_status fail_waiting(frugal *f, const post_wait *what) {
-    char text[128] = "updates are not flushed, or not taken, by the process that opened the instance";
-    unsigned long long step = what->step;
+/* Says what the wait is waiting for: the first device that is behind. */
+static void explain_post(frugal *f, const post_wait *what, char *text, size_t size) {
+    uint64_t step = what->step;
+    snprintf(text, size, "updates are not flushed, or not taken, by the process that opened the instance");
     for (uint32_t d = f->desc.devices; d-- > 0;) {
-        uint64_t announced = frugal_p2f_announced(f->p2f, d), committed = frugal_p2f_committed(f->p2f, d);
-        if (announced <= step) snprintf(text, sizeof text, "device %u has not announced step %llu", d, step);
-        if (committed < step) snprintf(text, sizeof text, "device %u has not updated step %llu", d, step - 1);
+        if (frugal_p2f_announced(f->p2f, d) <= step) explain_announce(f, what->d, d, step, text, size);
+        if (frugal_p2f_committed(f->p2f, d) < step) explain_update(f, d, step - 1, text, size);
     }
-    return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing has moved for %.3g s: %s", what->call, step,
-                       f->desc.stuck_seconds, text);
 }
 
 /* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and the status of a post that was refused. */
 static frugal_status wait_posted(frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
-    double start = clock_now();
+    double start = clock_now(), stuck = f->desc.stuck_seconds, tells = notice_seconds(f);
     uint64_t moved = progress_of(f);
+    char text[384];
     for (;;) {
         uint32_t seen = event_prepare(&mail->bell);
         if (what->ready(f, what)) return FRUGAL_OK;
         frugal_status status = check_posts(f, what->d, what->call);
         if (status != FRUGAL_OK) return status;
-        double left = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds - (clock_now() - start);
-        if (left <= 0 && moved == progress_of(f)) return fail_waiting(f, what);
-        if (left <= 0) {
+        double waited = clock_now() - start, left = stuck < 0 ? FOREVER : stuck - waited;
+        if ((left <= 0 || waited >= tells) && moved != progress_of(f)) {
             start = clock_now(), moved = progress_of(f);
             continue;
         }
-        event_sleep(&mail->bell, seen, left);
+        if (left <= 0) {
+            explain_post(f, what, text, sizeof text);
+            return frugal_fail(FRUGAL_ERR_STUCK, STUCK_FORMAT, what->call, (unsigned long long)what->step, stuck, text);
+        }
+        if (waited >= tells) {
+            explain_post(f, what, text, sizeof text);
+            tells = tell_wait(f, tells, STUCK_FORMAT, what->call, (unsigned long long)what->step, tells, text);
+            continue;
+        }
+        event_sleep(&mail->bell, seen, LEAST(left, tells - waited));
     }
 }
 

@@ -55,14 +55,17 @@ static void count_remote_kept(remote *r) {
 
 /* >>calls - to the device's process, which answers in the mailbox */
 
+#define SILENT_FORMAT "process %u, which has device %u, has not answered for %.3g s; is it stopped?"
+
 /* Waits until the call of that number is answered. Returns 0 if it is not: the process is gone, or *status says why. A
  * recall is given up when training ends: no gate waits for it then. */
 static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status *status) {
     frugal *f = r->f;
-    double start = clock_now();
+    double start = clock_now(), tells = notice_seconds(f);
     for (;;) {
         uint32_t seen = event_prepare(f->event);
-        double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - (clock_now() - start);
+        double waited = clock_now() - start;
+        double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - waited;
         if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
         if (is_gone(r)) return 0;
         if (is_recall && frugal_load_relaxed(&f->region->ended) != END_NONE) { /* relaxed: the reason is not read */
@@ -70,11 +73,14 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
             return 0;
         }
         if (left <= 0) {
-            *status = frugal_fail(FRUGAL_ERR_STUCK, "process %u, which has device %u, has not answered for %.3g s",
-                                  r->member->process, r->d, limit);
+            *status = frugal_fail(FRUGAL_ERR_STUCK, SILENT_FORMAT, r->member->process, r->d, limit);
             return 0;
         }
-        event_sleep(f->event, seen, left);
+        if (waited >= tells) {
+            tells = tell_wait(f, tells, SILENT_FORMAT, r->member->process, r->d, tells);
+            continue;
+        }
+        event_sleep(f->event, seen, LEAST(left, tells - waited));
     }
 }
 

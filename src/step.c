@@ -16,13 +16,15 @@ static gate_cause announce_cause(frugal *f, uint64_t step) {
 
 static void announce_explain(frugal *f, const condition *what, char *text, size_t size) {
     gate_cause cause = announce_cause(f, what->step);
-    unsigned long long steps = cause.count;
-    if (cause.kind == CAUSE_ANNOUNCE)
-        snprintf(text, size, "device %u has announced only %llu steps; all must announce the step before", cause.d,
-                 steps);
-    else
-        snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first",
-                 f->desc.lookahead, steps);
+    uint32_t late = 0;
+    if (cause.kind == CAUSE_ANNOUNCE) {
+        explain_announce(f, what->d, cause.d, cause.count, text, size);
+        return;
+    }
+    while (late < f->desc.devices &&
+           (has_finished(f, late, cause.count) || frugal_p2f_committed(f->p2f, late) > cause.count))
+        late++;
+    explain_ahead(f, late < f->desc.devices ? late : NO_DEVICE, cause.count, text, size);
 }
 
 static frugal_status wait_to_announce(frugal *f, const condition *legal) {

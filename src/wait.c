@@ -1,5 +1,6 @@
 /* wait.c - every wait of a call for what other threads do in a step: the waiting thread helps, sleeps, and says what is
- * missing if nothing moves. Opening and closing have waits of their own, for workers (workers.c). */
+ * missing if nothing moves: first by a notice, then by its status. Opening and closing have waits of their own, for
+ * workers (workers.c). */
 #include "host.h"
 
 typedef struct condition {
@@ -18,7 +19,8 @@ static int is_over(frugal *f, const condition *what) {
 
 /* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, and LOST if it waits for devices. */
 static frugal_status wait_for(frugal *f, const condition *what) {
-    double start = 0, since = 0;
+    double start = 0, since = 0, tells = notice_seconds(f); /* tells: after so many seconds the caller is told */
+    char text[384];
     for (;;) {
         if (what->ready(f, what)) return FRUGAL_OK;
         if (frugal_load_acquire(&f->stopped)) return fail_stopped(what->call);               /* [F3] pairs with [F4] */
@@ -30,17 +32,22 @@ static frugal_status wait_for(frugal *f, const condition *what) {
         }
         double now = clock_now();
         if (start == 0) start = now;
-        double left = f->desc.stuck_seconds - (now - start);
-        if (f->desc.stuck_seconds >= 0 && left <= 0) {
-            char text[384] = "";
+        double waited = now - start, left = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds - waited;
+        if (left <= 0) {
             what->explain(f, what, text, sizeof text);
-            return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing has moved for %.3g s: %s", what->call,
-                               (unsigned long long)what->step, f->desc.stuck_seconds, text);
+            return frugal_fail(FRUGAL_ERR_STUCK, STUCK_FORMAT, what->call, (unsigned long long)what->step,
+                               f->desc.stuck_seconds, text);
+        }
+        if (waited >= tells) {
+            what->explain(f, what, text, sizeof text);
+            tells = tell_wait(f, tells, STUCK_FORMAT, what->call, (unsigned long long)what->step, tells, text);
+            since = 0;
+            continue; /* telling takes time */
         }
         uint32_t seen = event_prepare(f->event);
         if (is_over(f, what)) continue;
         if (help_once(f, &since)) continue;
-        rest(f, seen, f->desc.stuck_seconds >= 0 ? left : FOREVER);
+        rest(f, seen, LEAST(left, tells - waited));
         since = 0;
     }
 }

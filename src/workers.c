@@ -130,6 +130,7 @@ static void rest_worker(const worker *me, uint32_t seen) {
 static void *worker_main(void *argument) {
     worker me = {.workers = argument, .since = clock_now()};
     frugal_workers *w = me.workers;
+    is_worker = 1;
     me.number = frugal_add_relaxed(&w->numbered, 1); /* relaxed: only a number */
     while (!frugal_load_relaxed(&w->closing)) {
         if (serve_once(&me)) continue;

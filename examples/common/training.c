@@ -26,6 +26,11 @@ int training_fail(const char *what, program_error *error) {
     return -1;
 }
 
+void training_notice(const char *text, void *user) {
+    (void)user;
+    fprintf(stderr, "%s\n", text);
+}
+
 int training_saved_id(const char *path, uint64_t *id, program_error *error) {
     frugal_saved saved;
     if (frugal_read_saved(path, 0, &saved)) return training_fail("cannot open the embedding tables", error);

@@ -28,6 +28,9 @@
  * save that cannot be used, or read, is damaged. */
 int training_fail(const char *what, program_error *error);
 
+/* A frugal_desc.notice: prints what Frugal says to stderr. */
+void training_notice(const char *text, void *user);
+
 /* The id of the save `path`; every save has a different one. */
 int training_saved_id(const char *path, uint64_t *id, program_error *error);
 /* Has the save `path` this id? Else it is damaged. */

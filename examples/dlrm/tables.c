@@ -50,6 +50,7 @@ static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int loo
                         .alone = settings->common.alone,
                         .name = look ? NULL : t->name[instance],
                         .seed = settings->common.seed,
+                        .notice = training_notice,
                         .saved = &settings->saved,
                         .n_saved = settings->saved && !look ? 1 : 0,
                         .saved_part = instance,

@@ -303,9 +303,11 @@ static int dlrm_run_parts(dlrm_trainer *trainer, program_error *error);
 static int dlrm_work(void *argument, uint32_t what, program_error *error) {
     dlrm_trainer *trainer = argument;
     if (what == DLRM_RUN) return dlrm_run_parts(trainer, error);
-    for (uint32_t i = 0; i < trainer->instances; i++)
+    for (uint32_t i = 0; i < trainer->instances; i++) {
         if (frugal_join(processes_name(trainer->processes, i), DLRM_JOIN_SECONDS, &trainer->frugal[i]))
             return training_fail("cannot join the embedding tables", error);
+        frugal_on_notice(trainer->frugal[i], training_notice, NULL);
+    }
     return dlrm_devices_open(trainer, error);
 }
 

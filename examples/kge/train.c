@@ -104,6 +104,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .n_saved = settings->saved ? 1 : 0,
         .first_step = trainer->step,
         .seed = settings->common.seed,
+        .notice = training_notice,
         .optimizer = {.kind = settings->common.optimizer, .weight_decay = settings->common.weight_decay}};
     frugal_status status = frugal_open(&desc, &trainer->frugal);
     return status ? training_fail("cannot open the embedding tables", error) : 0;
@@ -202,6 +203,7 @@ static int kge_work(void *argument, uint32_t what, program_error *error) {
     if (what == KGE_RUN) return kge_run_devices(trainer, error);
     if (frugal_join(processes_name(trainer->processes, 0), KGE_JOIN_SECONDS, &trainer->frugal))
         return training_fail("cannot join the embedding tables", error);
+    frugal_on_notice(trainer->frugal, training_notice, NULL);
     return kge_devices_open(trainer, error);
 }
 

@@ -535,17 +535,24 @@ static void test_table_file_that_fails(void **state) {
 
 /* >>answers that do not come */
 
+static void count_silence(const char *text, void *user) {
+    *(int *)user += strstr(text, "which opened the instance, has not answered for 0.005 s") != NULL;
+}
+
 /* Waits for an answer end some time: the process that opened does not get to it, because the test has a lock that it
  * needs. When it does, the answer is too late, and the device is the process's at the next attempt. */
 static void test_late_answer(void **state) {
     (void)state;
+    int told_of_it = 0;
     crew_init(&c, 7);
     c.desc.stuck_seconds = 0.01;
     files_before = open_files();
     open_crew();
     join();
+    assert_int_equal(FRUGAL_OK, frugal_on_notice(joiner, count_silence, &told_of_it));
     pthread_mutex_lock(&opener->settings_lock);
     assert_fails(FRUGAL_ERR_STUCK, frugal_cpu_attach(joiner, 1, NULL), "which opened the instance", "0.01 s");
+    assert_int_equal(1, told_of_it);
     assert_false(is_attached(joiner, 1));
     pthread_mutex_unlock(&opener->settings_lock);
     frugal_cpu_desc cache = {.cache_rows = 0};

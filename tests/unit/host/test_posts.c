@@ -645,9 +645,14 @@ static int answer_late(void) {
     return 0;
 }
 
+static void count_silence(const char *text, void *user) {
+    *(int *)user += strstr(text, "which has device 1, has not answered for 0.01 s") != NULL;
+}
+
 static void test_no_answer(void **state) {
     (void)state;
     char text[32];
+    int told_of_it = 0;
     frugal_stats stats;
     frugal *f = open_world(answer_late, FRUGAL_ALONE_KEPT, 1, NULL);
     host_device *device = NULL;
@@ -658,7 +663,9 @@ static void test_no_answer(void **state) {
     assert_int_equal(1, stats.kept_now);
     snprintf(text, sizeof text, "process %d", (int)child);
     f->desc.stuck_seconds = A_MOMENT;
+    assert_int_equal(FRUGAL_OK, frugal_on_notice(f, count_silence, &told_of_it));
     assert_fails(FRUGAL_ERR_STUCK, frugal_drain(f), text, "which has device 1, has not answered for 0.02 s");
+    assert_int_equal(1, told_of_it);
     await(here); /* it is at it */
     f->desc.stuck_seconds = 60;
     frugal_stop(f);

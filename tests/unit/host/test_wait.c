@@ -160,11 +160,20 @@ static frugal_status read_one(rig *r, uint32_t row) {
     return frugal_read_rows(r->f, &keys, weights, NULL);
 }
 
+static int times_told;
+
+static void count_notice(const char *text, void *user) {
+    (void)text, (void)user;
+    times_told++;
+}
+
 static void test_a_piece_is_being_closed(void **state) {
     (void)state;
     rig r = {0};
     frugal_p2f_piece piece;
     open_waiting(&r, 0.02);
+    times_told = 0;
+    assert_int_equal(FRUGAL_OK, frugal_on_notice(r.f, count_notice, NULL));
     rig_update(&r, 1);
     assert_int_equal(1, frugal_p2f_close_begin(r.f->p2f, &piece));
     assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "lookup, step 1",
@@ -172,9 +181,42 @@ static void test_a_piece_is_being_closed(void **state) {
     assert_stuck(frugal_drain(r.f), "drain", "0 of 1 committed steps are closed");
     assert_stuck(frugal_cancel(r.f, 1), "cancel", "0 of 1 committed steps are closed");
     assert_stuck(read_one(&r, 0), "read_rows", "0 of 1 committed steps are closed");
+    assert_int_equal(4, times_told); /* by each of these calls */
     assert_int_equal(2, frugal_p2f_close_end(r.f->p2f, &piece, 0));
     rig_judge(&r, 0);
     rig_finish(&r, 5); /* nothing was changed by all that */
+}
+
+/* A wait of a cause that is known is told if it takes twice as long, or at half of the time after which it is stuck. */
+static void test_which_waits_are_told(void **state) {
+    (void)state;
+    frugal f = {.desc = {.stuck_seconds = 30}};
+    double again;
+    open_notices(&f, NULL, NULL);
+    assert_true(notice_seconds(&f) == 5);
+    assert_int_equal(1, note_wait(&f, 5, "lookup, step 1: device 0", &again));
+    assert_int_equal(0, note_wait(&f, 5, "lookup, step 1: device 0", &again)); /* another thread */
+    assert_true(again == FOREVER);
+    assert_int_equal(0, note_wait(&f, 5, "lookup, step 2: device 1", &again)); /* another step */
+    assert_true(again == 10);
+    assert_int_equal(1, note_wait(&f, 5, "announce, step 2: device 1", &again)); /* another cause */
+    assert_int_equal(1, note_wait(&f, 10, "lookup, step 3: device 0", &again));
+    assert_int_equal(0, note_wait(&f, 10, "lookup, step 4: device 0", &again));
+    assert_true(again == 15); /* not 20 */
+    assert_int_equal(1, note_wait(&f, 15, "lookup, step 4: device 0", &again));
+    for (int i = 0; i < MOST_TOLD; i++) { /* as many causes as are remembered */
+        char text[2] = {(char)('a' + i), 0};
+        assert_int_equal(1, note_wait(&f, 5, text, &again));
+    }
+    assert_int_equal(1, note_wait(&f, 5, "lookup, step 4: device 0", &again));
+    f.desc.stuck_seconds = 2;
+    assert_true(notice_seconds(&f) == 1);
+    f.desc.stuck_seconds = -1; /* never stuck: a hang is told nevertheless */
+    assert_true(notice_seconds(&f) == 5);
+    assert_int_equal(1, note_wait(&f, 5, "drain, step 1", &again));
+    assert_int_equal(0, note_wait(&f, 5, "drain, step 2", &again));
+    assert_true(again == 10);
+    pthread_mutex_destroy(&f.notices.lock);
 }
 
 static void test_rows_are_being_applied(void **state) {
@@ -404,6 +446,7 @@ int main(void) {
         {"test_sleeper_is_woken, who would sleep for ever", test_sleeper_is_woken, NULL, NULL, &for_ever},
         {"test_sleeper_is_woken, who would sleep long", test_sleeper_is_woken, NULL, NULL, &two_minutes},
         cmocka_unit_test(test_closed_between_a_workers_looks),
+        cmocka_unit_test(test_which_waits_are_told),
         cmocka_unit_test(test_a_piece_is_being_closed),
         cmocka_unit_test(test_rows_are_being_applied),
         cmocka_unit_test(test_longest_waits),
