@@ -170,6 +170,9 @@
  *          batches   n (L + 1) K (17 + 1/8), and     settings  1856 a group: tables side by side whose optimizer
  *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
+ *      frugal_open refuses what never fits: more than RAM and swap, or than the limits of the process's control groups
+ *      (Linux). The caller's own matrices and allocator do not count, nor does a table in a file. What fits, but is not
+ *      available now, is told by a notice.
  *      Table, state, words, staging and batches fill whole pages of 64 KiB, so that a GPU may pin them on every system.
  *      The rounding adds less than 2^18 + n (2^17 + 768 (L + 1) + 64 S). What a GPU needs of its own memory stands in
  *      frugal_cuda.h.
@@ -267,8 +270,10 @@ typedef struct frugal_desc {
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
     const char *file;        /* a file mapped into memory: weights and state; made if it is missing (section 5) */
-    int sparse;              /* the file's space is not reserved: a full disk is then SIGBUS, not an error of open */
-    int take_torn;           /* 1: a torn file is accepted, with rows of several steps; 0: it is refused */
+    /* 1: space is neither reserved nor asked for. A full disk is then SIGBUS, and memory that is not there ends the
+     * process when rows are touched (SIGKILL). 0: both are errors of open (section 9) */
+    int sparse;
+    int take_torn; /* 1: a torn file is accepted, with rows of several steps; 0: it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: memory is never released */
     void *user;

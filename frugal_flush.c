@@ -47,6 +47,7 @@
  *   poll.c        devices that go on working after a call has returned; the loss of one
  *   keep.c        updates that devices keep in their caches; recalls
  *   notice.c      what the caller is told although no call fails; what a wait is waiting for, in words
+ *   memory_limit.c  is there as much memory as an instance asks for?
  *   post.c        a device in a process that has joined: its mailbox
  *   help.c        one piece of whatever is most urgent: frugal_help
  *   wait.c        every wait
@@ -189,6 +190,7 @@
 #include "src/poll.c"
 #include "src/keep.c"
 #include "src/notice.c"
+#include "src/memory_limit.c"
 #include "src/post.c"
 #include "src/help.c"
 #include "src/wait.c"

@@ -233,23 +233,50 @@ static frugal_status open_changed(frugal *f) {
     return f->changed ? FRUGAL_OK : fail_memory("the marks of changed rows", changed_bytes(f));
 }
 
+static frugal_p2f_desc p2f_desc_of(const frugal *f) {
+    return (frugal_p2f_desc){.rows = f->store.rows,
+                             .devices = f->desc.devices,
+                             .max_rows = f->desc.max_keys,
+                             .lookahead = f->desc.lookahead,
+                             .staging = f->desc.staging,
+                             .mode = f->desc.mode,
+                             .first_step = f->desc.first_step,
+                             .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
+                             .zeroed = 1,
+                             .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
+}
+
 static frugal_status open_p2f(frugal *f) {
-    frugal_p2f_desc desc = {.rows = f->store.rows,
-                            .devices = f->desc.devices,
-                            .max_rows = f->desc.max_keys,
-                            .lookahead = f->desc.lookahead,
-                            .staging = f->desc.staging,
-                            .mode = f->desc.mode,
-                            .first_step = f->desc.first_step,
-                            .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
-                            .zeroed = 1,
-                            .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
+    frugal_p2f_desc desc = p2f_desc_of(f);
     f->p2f_bytes = whole_pages(frugal_p2f_footprint(&desc));
     void *memory = f->p2f_bytes ? allocate_shared(f, f->p2f_bytes, FRUGAL_P2F_ALIGN, REGION_PART(f, p2f)) : NULL;
     if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
     frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
     if (status != FRUGAL_OK) free_shared(f, memory, f->p2f_bytes);
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
+}
+
+/* Bytes of the system's memory that the instance takes: not those of the caller's matrices or allocator, and not a
+ * file's, whose pages the system can write back. As open_table, open_p2f, open_changed and open_devices allocate it. */
+static uint64_t memory_of(const frugal *f) {
+    const frugal_desc *d = &f->desc;
+    uint64_t rows = f->store.rows, state = f->store.state_floats, block = d->max_keys * (uint64_t)f->record_stride;
+    frugal_p2f_desc p2f = p2f_desc_of(f);
+    uint64_t floats = d->weights || d->file ? 0 : aligned_floats(d->dim), device = lay_batches(f, NULL);
+    if (d->optimizer.kind != FRUGAL_ROWWISE_ADAGRAD || d->weights) state = aligned_floats((uint32_t)state);
+    if (!d->state && !d->file) floats += state;
+    if (d->allocate && !d->name) return 0; /* others' memory is the region's */
+    device += block * d->staging * sizeof(float) + (uint64_t)d->max_keys * 2 * sizeof(uint64_t);
+    if (d->name) device += inbox_bytes(f);
+    return rows * floats * sizeof(float) + frugal_p2f_footprint(&p2f) + (d->increments ? changed_bytes(f) : 0) + rows +
+           d->devices * device; /* `rows` alone: a byte each, if touches are counted */
+}
+
+static frugal_status check_room(frugal *f) {
+    if (f->desc.sparse) return FRUGAL_OK;
+    return check_memory(f, "", memory_of(f), "the instance",
+                        "take fewer rows or a smaller dim, or a table in a file (frugal_desc.file); or set "
+                        "frugal_desc.sparse, if most rows are never touched");
 }
 
 static void open_locks(frugal *f) {
@@ -293,6 +320,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
                               .kind = desc->optimizer.kind,
                               .n_tables = desc->n_tables,
                               .first_row = f->first_row};
+    if ((status = check_room(f)) != FRUGAL_OK) return status;
     if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
     f->sort_bits = bits_of_rows(f->store.rows);

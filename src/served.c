@@ -126,6 +126,10 @@ static frugal_status map_served(served *v, const served *before) {
     v->is_private = before != NULL;
     memory_part whole = {0, v->bytes};
     int error;
+    frugal_status status = before ? FRUGAL_OK /* pages that do not change are shared */
+                                  : check_memory(v->f, "", v->bytes, "the served version",
+                                                 "serve it on a machine with more memory, or serve a table's file");
+    if (status != FRUGAL_OK) return status;
     if (before)
         v->file = fcntl(before->file, F_DUPFD_CLOEXEC, 0);
     else

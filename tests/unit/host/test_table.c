@@ -114,6 +114,7 @@ static void test_as_many_rows_as_there_can_be(void **state) {
 #else
     frugal_table table = {.rows = FRUGAL_MAX_ROWS};
     frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 1, .max_keys = 5, .lookahead = 1, .workers = 1};
+    d.sparse = 1;
     uint64_t keys[] = {FRUGAL_MAX_ROWS - 1, 0, UINT64_C(1) << 31, FRUGAL_MAX_ROWS - 1, (UINT64_C(1) << 31) - 1};
     float grads[] = {1, 2, 3, 4, 5}, rows[5], expected[] = {-5, -2, -3, -5, -5};
     uint64_t beyond = FRUGAL_MAX_ROWS;
