@@ -19,6 +19,7 @@ STRUCTS_OF = HEADERS[2:]  # those of the first two are for trainers that have a 
 SCALARS = {
     "int": "c_int", "float": "c_float", "double": "c_double", "size_t": "c_size_t", "void": "None",
     "uint8_t": "c_uint8", "uint32_t": "c_uint32", "int32_t": "c_int32", "uint64_t": "c_uint64", "int64_t": "c_int64",
+    "frugal_notice": "c_void_p",  # a function
 }
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Sequence
+import warnings
+from typing import Any, Sequence
 
 from .errors import raise_status
 
@@ -76,3 +77,12 @@ def fail(status: int, tables: Sequence[str] = ()) -> None:
 def check(status: int) -> None:
     if status:
         fail(status)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+def _warn(text: bytes, user: Any) -> None:
+    """A frugal_desc.notice: what no call fails for, such as a wait that takes long, in the thread that is told."""
+    warnings.warn(f"frugal: {text.decode('utf-8', 'replace')}", RuntimeWarning, stacklevel=4)
+
+
+NOTICE = ctypes.cast(_warn, ctypes.c_void_p)  # `_warn` must live as long as an instance that has it

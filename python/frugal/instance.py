@@ -29,7 +29,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 from . import _arrays
 from ._arrays import Array, array_of
 from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, matrix_of, name_of, tables_of
-from ._library import AGAIN, STOPPED, c, check, fail, has_cuda, lib
+from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, has_cuda, lib
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
 from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, Optimizer, Table, Workers, _open_workers,
@@ -174,6 +174,7 @@ class Frugal:
         total = sum(table.rows for table in made)
         desc.weights = matrix_of(weights, "weights", (total, dim), kept)
         desc.state = matrix_of(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
+        desc.notice = NOTICE
         names = [path_of(path, "saved") for path in saved]
         desc.saved = (ctypes.c_char_p * len(names))(*names)
         handle = ctypes.c_void_p()
@@ -224,6 +225,7 @@ class Frugal:
                                        f"name {name}; waited {seconds:g} s. Open it there with name={name!r}") from None
             finally:
                 lib.frugal_close(handle.value)
+        lib.frugal_on_notice(handle, NOTICE, None)
         made._take(handle.value or 0, [], name, True)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle.value))
         of = settings.optimizer
