@@ -157,7 +157,9 @@
  *      for 5 s (or half of stuck_seconds, if that is less) with nothing to do says what it waits for, in the words of
  *      FRUGAL_ERR_STUCK, which would come after stuck_seconds. Each wait is told once. Of waits for the same, only the
  *      first is told, and if it is waited for again later, then only when it takes twice as long. The text comes in the
- *      thread of the caller that waits, and threads may tell at a time. The function may call frugal_get_stats,
+ *      thread of the caller that waits, and threads may tell at a time. frugal_close tells which steps and rows are
+ *      lost because they were not drained, and how many steps had a learning rate of 0; frugal_save and frugal_verify,
+ *      which rows have NaN or infinity. The function may call frugal_get_stats,
  *      frugal_settings, frugal_write_metrics, the calls of traces, and frugal_stop, and no other call of the instance.
  *
  * 9. LIMITS AND MEMORY
@@ -218,7 +220,7 @@ typedef enum {
 } frugal_init_kind;
 
 /* Below, "0: x" says what a field that is left zero stands for. */
-typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
+typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1; SGD with none of the next 3 */
     frugal_optimizer_kind kind;
     float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
     float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
@@ -231,7 +233,9 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind init; /* default: zeros in new memory, a matrix unchanged; a file that exists is kept */
+    /* Default: zeros in new memory, a matrix unchanged; a file that exists is kept. Fields of another initializer than
+     * this one must be 0 (ARGUMENT). */
+    frugal_init_kind init;
     float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high; low <= high, and the difference is finite */
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
@@ -286,9 +290,11 @@ typedef struct frugal_desc {
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
     const char *name;              /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
 } frugal_desc;
-/* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. On failure *out is
- * NULL or an object that frugal_close accepts; a file, and the caller's matrix, are as they were, unless reading a save
- * that was checked before fails in the end: then the file is torn. Any thread.
+/* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. A field that says
+ * nothing without another one (weights_stride, state_stride, take_torn, saved, saved_part, saved_settings_may_differ)
+ * is refused if that one is not set. On failure *out is NULL or an object that frugal_close accepts; a file, and the
+ * caller's matrix, are as they were, unless reading a save that was checked before fails in the end: then the file is
+ * torn. Any thread.
  * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC, PROCESS (the name is taken; or the
  * shared workers are of the process that this one was forked from). */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
@@ -402,11 +408,11 @@ FRUGAL_API frugal_status frugal_finish(frugal *f, uint32_t device);
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
- * what has been flushed to a file or to the caller's matrix stays. No other call may be under way. NULL is accepted.
- * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. In a forked
- * child: OK, and nothing is done. Errors: FILE: the file's rows or header did not get to the disk; it is then torn or,
- * if it was only read, keeps its old step. STUCK: a process that has joined has been writing rows for stuck_seconds,
- * so it is stopped or hangs; the message names it; a table in a file is torn. */
+ * what has been flushed to a file or to the caller's matrix stays; a notice says how many. No other call may be under
+ * way. NULL is accepted. A drained table in a file is written to the disk (section 5). Whatever is returned, the
+ * instance is gone. In a forked child: OK, and nothing is done. Errors: FILE: the file's rows or header did not get to
+ * the disk; it is then torn or, if it was only read, keeps its old step. STUCK: a process that has joined has been
+ * writing rows for stuck_seconds, so it is stopped or hangs; the message names it; a table in a file is torn. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
@@ -497,7 +503,7 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit; only NaN
- * payloads may differ.
+ * payloads may differ. Host rows that are not finite are counted on the way, and told by a notice.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
@@ -571,6 +577,11 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
     uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
     uint64_t other_bytes;                   /* staging, plans, batches, queue, settings: does not grow with rows */
+    uint64_t idle_steps;                    /* with gradients and a learning rate of 0: they change no weight */
+    /* Rows with a weight that is NaN or infinite, among those that the last frugal_save or frugal_verify has read: an
+     * increment reads those that changed, verify those with a current copy, once for each copy. And the number, over
+     * all tables, of the first of them. */
+    uint64_t nonfinite_rows, first_nonfinite;
 } frugal_stats;
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);

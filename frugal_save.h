@@ -40,6 +40,8 @@
 extern "C" {
 #endif
 
+/* Rows that have NaN or infinity are saved as they are. Their number and the first of them are told by
+ * frugal_desc.notice of their instance, and are in its frugal_stats. */
 typedef struct frugal_save_desc {
     const char *path; /* of the file that is made; links are followed; its folder must exist */
     int increment;    /* 0: a base, every row. 1: rows changed since the instances' last save, or their restore */

@@ -150,11 +150,12 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
     return FRUGAL_OK;
 }
 
-frugal_status frugal_verify(frugal *f) {
-    frugal_status status = check_owner(f, "verify");
-    if (status != FRUGAL_OK) return status;
-    if (!is_complete(f)) return fail_busy(f, "verify", 0);
-    if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
+void frugal_verified(frugal *f, uint32_t row) {
+    if (f->verified && !is_row_finite(weights_of(f, row), f->store.dim)) add_found(f->verified, row);
+}
+
+static frugal_status verify_copies(frugal *f) {
+    frugal_status status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!is_attached(f, d) || f->devices[d].ops.verify(f->devices[d].state)) continue;
         status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that nothing was compared? */
@@ -165,4 +166,17 @@ frugal_status frugal_verify(frugal *f) {
                            d);
     }
     return FRUGAL_OK;
+}
+
+frugal_status frugal_verify(frugal *f) {
+    found_rows found = {0};
+    frugal_status status = check_owner(f, "verify");
+    if (status != FRUGAL_OK) return status;
+    if (!is_complete(f)) return fail_busy(f, "verify", 0);
+    if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
+    f->verified = &found;
+    status = verify_copies(f);
+    f->verified = NULL;
+    if (status == FRUGAL_OK) tell_found(f, "verify", &found);
+    return status;
 }

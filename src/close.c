@@ -29,6 +29,8 @@ frugal_status frugal_close(frugal *f) {
         give_back_seat(f);
     else if (f->workers)
         end_workers(&f->desc, f->workers);
+    tell_undrained(f);
+    tell_idle_steps(f);
     force_gates(f); /* so that devices finish their work */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];

@@ -499,6 +499,7 @@ static int cpu_verify(void *device) {
     for (uint64_t place = 0; place < places + c->n_kept; place++) {
         uint32_t row = place < places ? c->rows[place] : c->kept[place - places];
         if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
+        frugal_verified(c->f, row);
         const float *copy = copy_at(c, (int64_t)place);
         if (!frugal_are_same(copy, host_row(c, row), c->store->dim)) return 0;
         if (c->store->state_floats &&

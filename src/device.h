@@ -260,6 +260,8 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no op
 /* Is the device's copy of the row current: by the holder rule, or, of a secondary, by the clocks? The instance must be
  * drained. 0 also if there is no such row, no such device or no open instance. */
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
+/* `verify` compares this row now: its weights are looked at on the way, whether they are finite. */
+FRUGAL_API void frugal_verified(frugal *f, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 /* Says how many of these lie in one table; called once for each table of the step that the batch has rows of. A device

@@ -116,6 +116,46 @@ static frugal_status write_back_all(frugal *f, const char *call) {
     return first;
 }
 
+/* The updates of a step that `d` has updated, by unique row: 0 if it brought no gradients. */
+static uint64_t rows_brought(const frugal *f, uint32_t d, uint64_t step) {
+    return f->devices[d].brings[step % FRUGAL_P2F_SLOTS] ? batch_at(f, d, step)->n_unique : 0;
+}
+
+/* Before an instance is closed: tells what is lost because it was not drained. No thread works on it any more. Relaxed,
+ * all: as above. */
+static void tell_undrained(frugal *f) {
+    if (!f->opened || f->joined) return;
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    uint64_t steps = 0, last = now.closed, rows = now.pending > 0 ? (uint64_t)now.pending : 0, kept = 0;
+    for (uint64_t back = 1; back <= f->desc.staging && back <= now.closed - f->desc.first_step; back++)
+        steps += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t updated = updated_itself(&f->devices[d]);
+        for (uint64_t s = now.closed; s < updated; s++) rows += rows_brought(f, d, s);
+        if (updated > last) last = updated;
+        kept += frugal_load_relaxed(&f->devices[d].kept_now);
+    }
+    steps += last - now.closed;
+    if (rows > 0)
+        give_notice(f,
+                    "close: %llu steps were not drained: updates of up to %llu rows are lost%s; call frugal_drain "
+                    "before the table is used, saved or closed",
+                    (unsigned long long)steps, (unsigned long long)rows,
+                    f->file ? ", and the table's file is torn" : "");
+    if (kept > 0)
+        give_notice(f,
+                    "close: devices keep updates of %llu rows, which are lost, because the instance was not drained "
+                    "(FRUGAL_ALONE_KEPT)%s; call frugal_drain before",
+                    (unsigned long long)kept, f->file ? ", and the table's file is torn" : "");
+}
+
+/* Tells of steps that have trained nothing. */
+static void tell_idle_steps(frugal *f) {
+    unsigned long long idle = frugal_load_relaxed(&f->idle_steps); /* relaxed: a statistic */
+    if (f->opened && idle > 0)
+        give_notice(f, "close: %llu steps had gradients and a learning rate of 0, and changed no weight", idle);
+}
+
 static frugal_status drain_all(frugal *f) {
     frugal_status status = flush_all(f, "drain");
     frugal_status written = write_back_all(f, "drain"); /* also after a stop, and in the middle of a step */

@@ -25,7 +25,8 @@ typedef struct memory_room {
 
 /* A number behind `key` in the file root/folder/name; `key` "": the first one. Returns `missing` if there is no such
  * file or key, and UNLIMITED for "max". */
-static uint64_t read_number(const char *root, const char *folder, const char *name, const char *key, uint64_t missing) {
+static uint64_t system_number(const char *root, const char *folder, const char *name, const char *key,
+                              uint64_t missing) {
     char path[2 * MOST_PATH], line[256];
     uint64_t found = missing;
     size_t length = strlen(key);
@@ -45,17 +46,17 @@ static uint64_t minus(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }
 
-static uint64_t sum_of(uint64_t a, uint64_t b) {
+static uint64_t limited_sum(uint64_t a, uint64_t b) {
     return a > UNLIMITED - b ? UNLIMITED : a + b;
 }
 
 static void read_system(const char *root, memory_room *room) {
     const char *of = "/proc";
-    uint64_t total = read_number(root, of, "meminfo", "MemTotal", 0);
-    uint64_t available = read_number(root, of, "meminfo", "MemAvailable", total);
+    uint64_t total = system_number(root, of, "meminfo", "MemTotal", 0);
+    uint64_t available = system_number(root, of, "meminfo", "MemAvailable", total);
     room->limit = room->available = UNLIMITED;
-    room->swap = read_number(root, of, "meminfo", "SwapTotal", 0) * 1024; /* kB there */
-    room->swap_available = read_number(root, of, "meminfo", "SwapFree", 0) * 1024;
+    room->swap = system_number(root, of, "meminfo", "SwapTotal", 0) * 1024; /* kB there */
+    room->swap_available = system_number(root, of, "meminfo", "SwapFree", 0) * 1024;
     snprintf(room->of, sizeof room->of, "RAM and swap");
     if (total == 0) return;
     room->limit = total * 1024 + room->swap;
@@ -86,20 +87,20 @@ static const group_files group_2 = {.limit = "memory.max",
 
 /* Lowers the room to what the group of this folder has. Pages of files that it has read count as available. */
 static void lower_to_group(const char *root, const char *folder, const group_files *files, memory_room *room) {
-    uint64_t limit = read_number(root, folder, files->limit, "", UNLIMITED);
-    uint64_t swap_limit = read_number(root, folder, files->swap_limit, "", UNLIMITED);
-    uint64_t files_read = sum_of(read_number(root, folder, "memory.stat", files->inactive, 0),
-                                 read_number(root, folder, "memory.stat", files->active, 0));
-    uint64_t used = minus(read_number(root, folder, files->used, "", 0), files_read);
-    uint64_t swap_used = read_number(root, folder, files->swap_used, "", 0);
+    uint64_t limit = system_number(root, folder, files->limit, "", UNLIMITED);
+    uint64_t swap_limit = system_number(root, folder, files->swap_limit, "", UNLIMITED);
+    uint64_t files_read = limited_sum(system_number(root, folder, "memory.stat", files->inactive, 0),
+                                      system_number(root, folder, "memory.stat", files->active, 0));
+    uint64_t used = minus(system_number(root, folder, files->used, "", 0), files_read);
+    uint64_t swap_used = system_number(root, folder, files->swap_used, "", 0);
     uint64_t all = UNLIMITED, available = UNLIMITED;
     if (limit >= LARGEST_LIMIT_1) limit = UNLIMITED;
     if (swap_limit >= LARGEST_LIMIT_1) swap_limit = UNLIMITED;
     if (limit != UNLIMITED) {
         uint64_t swap = files->swap_has_all ? room->swap : LEAST(swap_limit, room->swap);
         uint64_t swap_left = files->swap_has_all ? UNLIMITED : minus(swap_limit, swap_used);
-        all = sum_of(limit, swap);
-        available = sum_of(minus(limit, used), LEAST(swap_left, room->swap_available));
+        all = limited_sum(limit, swap);
+        available = limited_sum(minus(limit, used), LEAST(swap_left, room->swap_available));
     }
     if (files->swap_has_all && swap_limit != UNLIMITED) {
         all = LEAST(all, swap_limit);

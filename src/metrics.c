@@ -75,6 +75,12 @@ static void metrics_store(metrics_text *out, const char *name) {
 static void print_steps(metrics_text *out) {
     metrics_count(out, "_total", "", out->stats.steps);
 }
+static void print_idle(metrics_text *out) {
+    metrics_count(out, "_total", "", out->stats.idle_steps);
+}
+static void print_nonfinite(metrics_text *out) {
+    metrics_count(out, "", "", out->stats.nonfinite_rows);
+}
 static void print_ended(metrics_text *out) { /* relaxed, both: one moment is as good as another */
     metrics_count(out, "", "why=\"lost\"", frugal_load_relaxed(&out->f->lost) != 0);
     metrics_count(out, "", "why=\"stopped\"", frugal_load_relaxed(&out->f->stopped) != 0);
@@ -258,6 +264,9 @@ static const struct {
     void (*print)(metrics_text *out);
 } families[] = {
     {"frugal_steps", "counter", "", "Steps that are closed.", print_steps},
+    {"frugal_idle_steps", "counter", "", "Steps with gradients and a learning rate of 0.", print_idle},
+    {"frugal_nonfinite_rows", "gauge", "", "Rows with NaN or infinity, of those that the last save or verify has read.",
+     print_nonfinite},
     {"frugal_ended", "gauge", "", "1: training has ended, because a device was lost, or frugal_stop was called.",
      print_ended},
     {"frugal_keys", "counter", "", "Keys looked up.", print_keys},

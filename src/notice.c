@@ -2,7 +2,7 @@
  * other parts of the host say there. And what a wait for another device is waiting for, in words that name the likely
  * mistake: for notices, and for the message of FRUGAL_ERR_STUCK.
  *
- * Contents: >>notices >>waits >>explaining
+ * Contents: >>notices >>waits >>rows >>explaining
  */
 #include "host.h"
 
@@ -95,6 +95,43 @@ static double tell_wait(frugal *f, double after, const char *format, ...) {
     va_end(arguments);
     if (note_wait(f, after, text, &again)) give_notice(f, "%s", text);
     return again;
+}
+
+/* >>rows - that are not finite */
+
+/* Has the row a weight that is NaN or infinite? By its bits, as is_finite. */
+static int is_row_finite(const float *weights, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &weights[i], sizeof bits);
+        bits &= 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f800000u;
+}
+
+/* Rows that were found. */
+typedef struct found_rows {
+    uint64_t n, first;
+} found_rows;
+
+static void add_found(found_rows *found, uint64_t row) {
+    if (found->n == 0 || row < found->first) found->first = row;
+    found->n++;
+}
+
+/* `call` has read rows, and found these. Relaxed, all: statistics order nothing. */
+static void tell_found(frugal *f, const char *call, const found_rows *found) {
+    uint32_t t = 0;
+    frugal_store_relaxed(&f->nonfinite, found->n);
+    frugal_store_relaxed(&f->first_nonfinite, found->n ? found->first : 0);
+    if (found->n == 0) return;
+    while (found->first >= f->first_row[t + 1]) t++;
+    give_notice(f,
+                "%s: %llu rows have NaN or infinity; the first is row %llu of table %u. Training has diverged: go back "
+                "to an earlier save, and lower the learning rate or clip gradients",
+                call, (unsigned long long)found->n, (unsigned long long)(found->first - f->first_row[t]), t);
 }
 
 /* >>explaining */

@@ -20,6 +20,27 @@ static frugal_status check_normal(const frugal_table *table, uint32_t t) {
     return FRUGAL_OK;
 }
 
+/* Settings of an initializer that is not chosen: the rows would silently be others than were meant. */
+static frugal_status check_unused(const frugal_table *table, uint32_t t) {
+    int uniform = table->low != 0 || table->high != 0, normal = table->mean != 0 || table->deviation != 0;
+    if (uniform && table->init != FRUGAL_INIT_UNIFORM)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: low and high are %g and %g, and its initializer is %d, which does not use them: "
+                           "set `init` to FRUGAL_INIT_UNIFORM, or leave them 0",
+                           t, (double)table->low, (double)table->high, (int)table->init);
+    if (normal && table->init != FRUGAL_INIT_NORMAL)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: mean and deviation are %g and %g, and its initializer is %d, which does not use "
+                           "them: set `init` to FRUGAL_INIT_NORMAL, or leave them 0",
+                           t, (double)table->mean, (double)table->deviation, (int)table->init);
+    if (table->source && table->init != FRUGAL_INIT_COPY)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: a source is given, and its initializer is %d, which copies none: set `init` to "
+                           "FRUGAL_INIT_COPY, or leave `source` NULL",
+                           t, (int)table->init);
+    return FRUGAL_OK;
+}
+
 /* Checks the numbers of the table's initializer. */
 static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
     if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
@@ -32,7 +53,22 @@ static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
                            "table %u: low and high of the uniform initializer must be finite, so must their "
                            "difference, and low must not be above high; they are %g and %g",
                            t, (double)table->low, (double)table->high);
-    return table->init == FRUGAL_INIT_NORMAL ? check_normal(table, t) : FRUGAL_OK;
+    frugal_status status = table->init == FRUGAL_INIT_NORMAL ? check_normal(table, t) : FRUGAL_OK;
+    return status == FRUGAL_OK ? check_unused(table, t) : status;
+}
+
+/* Fields that say nothing without another one, which is missing. */
+static frugal_status check_alone(const frugal_desc *d) {
+    const char *what = NULL, *lacks = NULL;
+    if (d->weights_stride && !d->weights) what = "weights_stride", lacks = "weights";
+    if (d->state_stride && !d->state) what = "state_stride", lacks = "state";
+    if (d->take_torn && !d->file) what = "take_torn", lacks = "file";
+    if (d->saved_part && d->n_saved == 0) what = "saved_part", lacks = "n_saved";
+    if (d->saved_settings_may_differ && d->n_saved == 0) what = "saved_settings_may_differ", lacks = "n_saved";
+    if (d->saved && d->n_saved == 0) what = "saved", lacks = "n_saved";
+    if (!what) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                       "`%s` is set, and `%s` is not: without it, it says nothing; set both or none", what, lacks);
 }
 
 static frugal_status check_desc(const frugal_desc *d) {
@@ -90,7 +126,8 @@ static frugal_status check_desc(const frugal_desc *d) {
                        (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
                            (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
-    return check_optimizers(d);
+    frugal_status status = check_alone(d);
+    return status == FRUGAL_OK ? check_optimizers(d) : status;
 }
 
 static void resolve_desc(frugal_desc *d, uint32_t record_stride) {

@@ -25,11 +25,12 @@ typedef struct save_job {
     uint32_t *sums;         /* [1 + parts + n_blocks + n_counts]: of all blocks before the end */
     unsigned char *buffers; /* [bytes]: one per thread, for rows; the first one also for small blocks */
     size_t buffer_bytes, buffer_count, bytes;
-    pthread_mutex_t lock; /* of the fields below */
-    uint64_t next;        /* the first block that no thread has taken */
-    uint32_t begun;       /* threads that have begun */
-    int error;            /* of the first write that failed */
-    uint64_t file_bytes;  /* of the whole file, once all is written */
+    pthread_mutex_t lock;               /* of the fields below */
+    uint64_t next;                      /* the first block that no thread has taken */
+    uint32_t begun;                     /* threads that have begun */
+    int error;                          /* of the first write that failed */
+    found_rows found[SAVED_MOST_PARTS]; /* rows that are not finite, by instance */
+    uint64_t file_bytes;                /* of the whole file, once all is written */
     uint64_t error_bytes;
 } save_job;
 
@@ -248,8 +249,8 @@ static size_t finish_block(unsigned char *buffer, uint32_t type, uint64_t number
     return whole;
 }
 
-/* Puts the rows of a block behind its header; returns their bytes. */
-static uint64_t pack_rows(const frugal *f, const planned_block *b, unsigned char *to) {
+/* Puts the rows of a block behind its header; returns their bytes. Those that are not finite are added to *found. */
+static uint64_t pack_rows(const frugal *f, const planned_block *b, unsigned char *to, found_rows *found) {
     const frugal_store *s = &f->store;
     saved_rows rows = {.part = b->part, .form = b->form, .first = b->first, .span = b->span, .n = b->n};
     size_t weight_bytes = s->dim * sizeof(float), state_bytes = s->state_floats * sizeof(float);
@@ -266,6 +267,7 @@ static uint64_t pack_rows(const frugal *f, const planned_block *b, unsigned char
         if (b->form == SAVED_OFFSETS16) memcpy(index + 2 * i, &small, sizeof small);
         if (b->form == SAVED_OFFSETS32) memcpy(index + (size_t)4 * i, &offset, sizeof offset);
         memcpy(weights + i * weight_bytes, weights_of(f, row), weight_bytes);
+        if (!is_row_finite(weights_of(f, row), s->dim)) add_found(found, row);
         if (state_bytes) memcpy(state + i * state_bytes, state_of(f, row), state_bytes);
     }
     return block_bytes_of(f, b);
@@ -279,10 +281,14 @@ static void *save_blocks(void *argument) {
         uint64_t i = job->next++, number = 1 + job->head.parts + i;
         pthread_mutex_unlock(&job->lock);
         const planned_block *b = &job->blocks[i];
-        uint64_t bytes = pack_rows(job->instances[b->part], b, buffer + sizeof(saved_header));
+        found_rows found = {0};
+        uint64_t bytes = pack_rows(job->instances[b->part], b, buffer + sizeof(saved_header), &found);
         size_t whole = finish_block(buffer, SAVED_ROWS, number, bytes, &job->sums[number]);
         int error = write_at(job->file.file, buffer, whole, b->at);
         pthread_mutex_lock(&job->lock);
+        found_rows *all = &job->found[b->part];
+        if (found.n > 0 && (all->n == 0 || found.first < all->first)) all->first = found.first;
+        all->n += found.n;
         if (error && !job->error) job->error = error, job->error_bytes = whole;
     }
     pthread_mutex_unlock(&job->lock);
@@ -401,6 +407,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
         instances[i]->chain = (saved_chain){.id = 0};
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) trace_saved(instances[i], began, job.file_bytes);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) tell_found(instances[i], "save", &job.found[i]);
     return status;
 }
 

@@ -20,6 +20,32 @@ static frugal_status check_setting(const char *whose, const char *name, float va
                        is_beta ? "in [0, 1)" : "finite and not negative", (double)value, zero);
 }
 
+/* Fills in what zero stands for, as optimizer_of does. */
+static void resolve_optimizer(frugal_optimizer *o) {
+    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
+    if (o->beta1 == 0) o->beta1 = 0.9f;
+    if (o->beta2 == 0) o->beta2 = 0.999f;
+    if (o->lr_scale == 0) o->lr_scale = 1;
+    o->frozen = o->frozen != 0;
+}
+
+/* SGD is kind 0, so it is also what a caller gets who sets other fields and forgets the kind. What frugal_settings
+ * returns for it is accepted. */
+static frugal_status check_forgotten(const frugal_optimizer *o, const char *whose) {
+    const char *what = NULL;
+    frugal_optimizer usual = {.kind = FRUGAL_SGD};
+    if (o->kind != FRUGAL_SGD) return FRUGAL_OK;
+    resolve_optimizer(&usual);
+    if (o->eps != 0 && o->eps != usual.eps) what = "eps";
+    if (o->beta1 != 0 && o->beta1 != usual.beta1) what = "beta1";
+    if (o->beta2 != 0 && o->beta2 != usual.beta2) what = "beta2";
+    if (o->initial_accumulator != 0) what = "initial_accumulator";
+    if (!what) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                       "%soptimizer: %s is set, and the kind is 0 (SGD), which has none; set `kind`, or leave it 0",
+                       whose, what);
+}
+
 static frugal_status check_optimizer(const frugal_optimizer *o, const char *whose) {
     if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (SGD) to 3 (Adam)", whose, (int)o->kind);
@@ -31,7 +57,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
         status = check_setting(whose, "initial_accumulator", o->initial_accumulator, 0, "that the state starts from 0");
     if (status == FRUGAL_OK) status = check_setting(whose, "lr_scale", o->lr_scale, 0, "1");
     if (status == FRUGAL_OK) status = check_setting(whose, "clip_norm", o->clip_norm, 0, "that no gradient is clipped");
-    return status;
+    return status == FRUGAL_OK ? check_forgotten(o, whose) : status;
 }
 
 /* Checks the instance's settings, and those of tables that have their own. */
@@ -51,15 +77,6 @@ static frugal_status check_optimizers(const frugal_desc *d) {
                                  t, (int)own->kind, names[own->kind], (int)d->optimizer.kind, names[d->optimizer.kind]);
     }
     return status;
-}
-
-/* Fills in what zero stands for, as optimizer_of does. */
-static void resolve_optimizer(frugal_optimizer *o) {
-    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
-    if (o->beta1 == 0) o->beta1 = 0.9f;
-    if (o->beta2 == 0) o->beta2 = 0.999f;
-    if (o->lr_scale == 0) o->lr_scale = 1;
-    o->frozen = o->frozen != 0;
 }
 
 /* A table's settings, resolved. */
@@ -165,6 +182,17 @@ static frugal_status check_fixed(const step_settings *fixed, float lr, float sca
                        (double)(is_lr ? fixed->scale : fixed->lr));
 }
 
+/* Do the step's gradients change no weight, because all step sizes are 0? Without a table that is not frozen: no. */
+static int is_idle_step(const frugal *f, const frugal_hyper *hyper) {
+    int trains = 0;
+    for (uint32_t g = 0; g < f->store.n_groups; g++) {
+        if (f->store.groups[g].optimizer.frozen) continue;
+        if (hyper[g].step_size != 0) return 0;
+        trains = 1;
+    }
+    return trains;
+}
+
 /* Fixes the step's settings, or checks that they are what another device fixed. */
 static frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradients *given, const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
@@ -188,6 +216,7 @@ static frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradien
         if (status == FRUGAL_OK && f->region && !fix_shared(f, step, lr, scale, &shared))
             status = check_fixed(&shared, lr, scale);
         if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr, scale};
+        if (status == FRUGAL_OK && is_idle_step(f, hyper)) tally(&f->idle_steps, 1);
     } else {
         status = check_fixed(settings, lr, scale);
     }

@@ -38,6 +38,9 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     }
     for (uint64_t back = 1; back <= f->desc.staging && back <= out->steps; back++)
         out->staging_in_use += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
+    out->idle_steps = frugal_load_relaxed(&f->idle_steps);
+    out->nonfinite_rows = frugal_load_relaxed(&f->nonfinite);
+    out->first_nonfinite = frugal_load_relaxed(&f->first_nonfinite);
     out->state_bytes = f->store.rows * sizeof(uint64_t);
     out->other_bytes = f->p2f_bytes - out->state_bytes +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +

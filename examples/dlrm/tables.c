@@ -28,7 +28,7 @@ static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, cha
  * as it is. */
 static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int look, program_error *error) {
     const dlrm_settings *settings = t->settings;
-    uint32_t features = settings->model.features;
+    uint32_t features = settings->model.features, restores = settings->saved && !look;
     char file[DLRM_LONGEST_PATH];
     if (settings->table_file && dlrm_table_file(settings, instance, file, error)) return -1;
     frugal_table *tables = calloc(features, sizeof *tables);
@@ -39,25 +39,26 @@ static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int loo
                                    .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
                                    .low = -init,
                                    .high = init};
-    frugal_desc desc = {.tables = tables,
-                        .n_tables = features,
-                        .dim = instance == 0 ? settings->model.dim : 1,
-                        .devices = settings->common.devices,
-                        .max_keys = settings->common.batch * dlrm_most_keys(t->log),
-                        .lookahead = settings->common.lookahead,
-                        .shared_workers = t->workers,
-                        .mode = settings->common.mode,
-                        .alone = settings->common.alone,
-                        .name = look ? NULL : t->name[instance],
-                        .seed = settings->common.seed,
-                        .notice = training_notice,
-                        .saved = &settings->saved,
-                        .n_saved = settings->saved && !look ? 1 : 0,
-                        .saved_part = instance,
-                        .first_step = look ? 0 : t->step,
-                        .optimizer = {.kind = settings->common.optimizer,
-                                      .weight_decay = settings->common.weight_decay,
-                                      .initial_accumulator = settings->accumulator}};
+    frugal_desc desc = {
+        .tables = tables,
+        .n_tables = features,
+        .dim = instance == 0 ? settings->model.dim : 1,
+        .devices = settings->common.devices,
+        .max_keys = settings->common.batch * dlrm_most_keys(t->log),
+        .lookahead = settings->common.lookahead,
+        .shared_workers = t->workers,
+        .mode = settings->common.mode,
+        .alone = settings->common.alone,
+        .name = look ? NULL : t->name[instance],
+        .seed = settings->common.seed,
+        .notice = training_notice,
+        .saved = restores ? &settings->saved : NULL,
+        .n_saved = restores,
+        .saved_part = restores ? instance : 0,
+        .first_step = look ? 0 : t->step,
+        .optimizer = {.kind = settings->common.optimizer,
+                      .weight_decay = settings->common.weight_decay,
+                      .initial_accumulator = settings->common.optimizer == FRUGAL_SGD ? 0 : settings->accumulator}};
     if (settings->table_file)
         desc.file = file, desc.sparse = settings->table_file_sparse,
         desc.take_torn = settings->table_file_torn && !look;

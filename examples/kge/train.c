@@ -100,7 +100,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .alone = settings->common.alone,
         .reduce = FRUGAL_MEAN,
         .name = processes_name(trainer->processes, 0),
-        .saved = &settings->saved,
+        .saved = settings->saved ? &settings->saved : NULL,
         .n_saved = settings->saved ? 1 : 0,
         .first_step = trainer->step,
         .seed = settings->common.seed,

@@ -176,7 +176,7 @@ class Frugal:
         desc.state = matrix_of(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
         desc.notice = NOTICE
         names = [path_of(path, "saved") for path in saved]
-        desc.saved = (ctypes.c_char_p * len(names))(*names)
+        desc.saved = (ctypes.c_char_p * len(names))(*names) if names else None
         handle = ctypes.c_void_p()
         status = lib.frugal_open(ctypes.byref(desc), ctypes.byref(handle))
         if status:

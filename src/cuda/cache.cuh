@@ -118,6 +118,7 @@ static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory
         for (uint64_t i = 0; i < n && same; i++) {
             uint32_t row = kept ? c->kept_rows[at + i] : (uint32_t)(words[i] >> 32);
             if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
+            frugal_verified(c->f, row);
             same = is_same_row(c, row, memory + i * stride);
         }
     }

@@ -103,9 +103,10 @@ static void test_initializers(void **state) {
     assert_refused(try_open(&d), "low and high", 0.1f, "mean and deviation");
     tables[1] = (frugal_table){.rows = 4, .init = FRUGAL_INIT_NORMAL, .low = -0.1f};
     assert_refused(try_open(&d), "low and high", -0.1f, "mean and deviation");
-    tables[1] =
-        (frugal_table){.rows = 4, .low = NAN, .high = NAN, .mean = NAN, .deviation = -1}; /* of no initializer */
-    assert_int_equal(FRUGAL_OK, try_open(&d));
+    tables[1] = (frugal_table){.rows = 4, .high = NAN}; /* of no initializer */
+    assert_refused(try_open(&d), "low and high", 0, "FRUGAL_INIT_UNIFORM");
+    tables[1] = (frugal_table){.rows = 4, .mean = NAN};
+    assert_refused(try_open(&d), "mean and deviation", NAN, "FRUGAL_INIT_NORMAL");
 }
 
 /* The step stays open: the right rate may still come, and the table is the reference's. */

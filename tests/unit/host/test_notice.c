@@ -1,5 +1,6 @@
 /* test_notice.c - what the caller is told although no call has failed yet: each first mistake is named, with what to do
  * about it, long before FRUGAL_ERR_STUCK, once, and in the same words. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "frugal.h"
+#include "frugal_save.h"
 
 #define EXPECT(condition)                                                                                              \
     do {                                                                                                               \
@@ -300,11 +302,117 @@ static void test_in_a_process_that_joined(void **state) {
     frugal_close(f);
 }
 
+/* >>what is lost, or was for nothing */
+
+static frugal_status step_with(frugal *f, uint64_t step, float gradient, float lr) {
+    float grads[2 * DIM];
+    for (int i = 0; i < 2 * DIM; i++) grads[i] = gradient;
+    assert_int_equal(FRUGAL_OK, announce(f, 0, step));
+    assert_int_equal(FRUGAL_OK, look_up(f, 0, step));
+    return frugal_update(f, 0, step, &(frugal_gradients){.grads = grads, .lr = lr});
+}
+
+static frugal *open_trained(told *t, frugal_alone alone, uint64_t steps, float gradient, float lr) {
+    static frugal_table tables[2] = {{.rows = 10, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}, {.rows = 3}};
+    frugal_desc desc = {.tables = tables, .n_tables = 2, .dim = DIM, .max_keys = 4, .alone = alone, .notice = note};
+    desc.user = t;
+    frugal *f;
+    *t = (told){.n = 0};
+    pthread_mutex_init(&t->lock, NULL);
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 8}));
+    for (uint64_t s = 0; s < steps; s++) assert_int_equal(FRUGAL_OK, step_with(f, s, gradient, lr));
+    t->f = f;
+    return f;
+}
+
+static void test_closed_without_a_drain(void **state) {
+    (void)state;
+    told t;
+    frugal *f = open_trained(&t, FRUGAL_ALONE_STAGED, 3, 1, 0.5f);
+    frugal_close(f); /* without workers, the last step is not closed */
+    assert_int_equal(1, t.n);
+    assert_non_null(
+        strstr(t.text, "close: 1 steps were not drained: updates of up to 2 rows are lost; call frugal_drain"));
+    f = open_trained(&t, FRUGAL_ALONE_KEPT, 3, 1, 0.5f);
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    assert_int_equal(2, stats.kept_now);
+    frugal_close(f);
+    assert_non_null(strstr(t.text, "close: devices keep updates of 2 rows, which are lost"));
+    f = open_trained(&t, FRUGAL_ALONE_KEPT, 3, 1, 0.5f);
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    frugal_close(f);
+    assert_int_equal(0, t.n);
+    f = open_trained(&t, FRUGAL_ALONE_STAGED, 0, 1, 0.5f);
+    assert_int_equal(FRUGAL_OK, train(f, 0, 0)); /* a step without gradients loses nothing */
+    frugal_close(f);
+    assert_int_equal(0, t.n);
+}
+
+static void test_a_learning_rate_of_0(void **state) {
+    (void)state;
+    told t;
+    frugal_stats stats;
+    char text[16384];
+    frugal *f = open_trained(&t, FRUGAL_ALONE_STAGED, 3, 1, 0);
+    assert_int_equal(FRUGAL_OK, step_with(f, 3, 1, 0.5f));
+    assert_int_equal(FRUGAL_OK, train(f, 0, 4)); /* without gradients: no rate was given */
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    frugal_get_stats(f, &stats);
+    assert_true(stats.steps == 5 && stats.idle_steps == 3);
+    assert_in_range(frugal_write_metrics(&f, NULL, 1, text, sizeof text), 1, sizeof text - 1);
+    assert_non_null(strstr(text, "\nfrugal_idle_steps_total 3\n"));
+    assert_int_equal(0, t.n);
+    frugal_close(f);
+    assert_int_equal(1, t.n);
+    assert_non_null(strstr(t.text, "close: 3 steps had gradients and a learning rate of 0"));
+}
+
+/* A row that is not finite is found by a save and by verify. */
+static void test_rows_that_are_not_finite(void **state) {
+    (void)state;
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/frugal_notice_%d", (int)getpid());
+    for (int i = 0; i < 3; i++) {
+        told t;
+        frugal_stats stats;
+        frugal *f = open_trained(&t, FRUGAL_ALONE_STAGED, 2, 1, 0.5f);
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = path}));
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        frugal_get_stats(f, &stats);
+        assert_true(t.n == 0 && stats.nonfinite_rows == 0);
+        assert_int_equal(FRUGAL_OK, step_with(f, 2, bad[i], 0.5f)); /* rows 3 and 7 */
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = path, .replace = 1}));
+        assert_true(t.n == 1 && strstr(t.text, "save: 2 rows have NaN or infinity; the first is row 3 of table 0"));
+        frugal_get_stats(f, &stats);
+        assert_true(stats.nonfinite_rows == 2 && stats.first_nonfinite == 3);
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        assert_true(t.n == 2 && strstr(t.text, "verify: 2 rows have NaN or infinity; the first is row 3 of table 0"));
+        float row[DIM] = {0};
+        const uint64_t keys[2] = {3, 7}, last = 2;
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &(frugal_keys){.keys = &keys[k], .n = 1}, row, NULL));
+        row[DIM - 1] = bad[i]; /* one element, of another table */
+        const frugal_keys other = {.table = 1, .keys = &last, .n = 1};
+        assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &other, row, NULL));
+        assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = path, .replace = 1}));
+        assert_true(t.n == 3 && strstr(t.text, "save: 1 rows have NaN or infinity; the first is row 2 of table 1"));
+        assert_int_equal(0, unlink(path));
+        frugal_close(f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_a_process_that_joined), cmocka_unit_test(test_first_mistakes_are_told),
         cmocka_unit_test(test_threads_tell_once),        cmocka_unit_test(test_a_notice_may_stop),
         cmocka_unit_test(test_nothing_to_tell),          cmocka_unit_test(test_set_later),
+        cmocka_unit_test(test_closed_without_a_drain),   cmocka_unit_test(test_a_learning_rate_of_0),
+        cmocka_unit_test(test_rows_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

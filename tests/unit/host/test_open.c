@@ -89,6 +89,51 @@ static void test_open_optimizer_of_a_table(void **state) {
     frugal_close(f);
 }
 
+/* A setting that would silently do nothing is refused, and the message names what is missing. */
+static void test_settings_without_effect(void **state) {
+    (void)state;
+    static const float source[5 * 3];
+    static const char *const saved[] = {"nothing"};
+    frugal_table tables[2] = {{.rows = 3}, {.rows = 4}};
+    frugal_desc good = rig_desc(), d;
+    good.tables = tables;
+#define TABLE(text, ...)                                                                                               \
+    tables[1] = (frugal_table){.rows = 4, __VA_ARGS__};                                                                \
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", text)
+    TABLE("low and high are -0.5 and 0.5, and its initializer is 0", .low = -0.5f, .high = 0.5f);
+    TABLE("FRUGAL_INIT_UNIFORM", .low = -0.5f);
+    TABLE("FRUGAL_INIT_UNIFORM", .init = FRUGAL_INIT_ZERO, .high = 0.5f);
+    TABLE("FRUGAL_INIT_UNIFORM", .init = FRUGAL_INIT_COPY, .source = source, .high = 0.5f);
+    TABLE("FRUGAL_INIT_UNIFORM", .init = FRUGAL_INIT_NORMAL, .deviation = 1, .high = 0.5f);
+    TABLE("mean and deviation are 0 and 0.1, and its initializer is 0", .deviation = 0.1f);
+    TABLE("FRUGAL_INIT_NORMAL", .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1, .mean = 2);
+    TABLE("FRUGAL_INIT_COPY", .source = source);
+    TABLE("FRUGAL_INIT_COPY", .init = FRUGAL_INIT_ZERO, .source = source);
+#undef TABLE
+    tables[1] = (frugal_table){.rows = 4};
+    d = good, d.weights_stride = 8, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`weights_stride`", "`weights`");
+    d = good, d.state_stride = 8, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`state_stride`", "`state`");
+    d = good, d.take_torn = 1, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`take_torn`", "`file`");
+    d = good, d.saved_part = 1, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`saved_part`", "`n_saved`");
+    d = good, d.saved = saved, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`saved`", "`n_saved`");
+    d = good, d.saved_settings_may_differ = 1;
+    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`saved_settings_may_differ`", "`n_saved`");
+    d = good, d.optimizer = (frugal_optimizer){.beta1 = 0.5f}; /* the kind was forgotten */
+    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: beta1 is set", "0 (SGD)");
+    d.optimizer = (frugal_optimizer){.initial_accumulator = 0.1f};
+    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: initial_accumulator is set", "0 (SGD)");
+    d.optimizer = (frugal_optimizer){.eps = 1e-3f};
+    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: eps is set", "0 (SGD)");
+    d.optimizer = (frugal_optimizer){.beta2 = 0.5f};
+    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: beta2 is set", "0 (SGD)");
+    frugal *f, *again;
+    d.optimizer = (frugal_optimizer){.kind = FRUGAL_SGD};
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+    d.optimizer = frugal_settings(f)->optimizer; /* resolved */
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &again));
+    frugal_close(again), frugal_close(f);
+}
+
 static void test_limits(void **state) {
     (void)state;
     frugal_desc good = rig_desc(), d;
@@ -307,6 +352,7 @@ int main(void) {
         cmocka_unit_test(test_open_arguments),
         cmocka_unit_test(test_open_optimizer_and_tables),
         cmocka_unit_test(test_open_optimizer_of_a_table),
+        cmocka_unit_test(test_settings_without_effect),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_at_the_limits),
         cmocka_unit_test(test_worker_cannot_be_started),

@@ -41,9 +41,10 @@ static void make_chain(rig *a, frugal_desc *d, uint32_t dim) {
     for (int i = 0; i < 2; i++) {
         memset(&a[i], 0, sizeof a[i]);
         d[i] = rig_desc();
-        d[i].increments = 1, d[i].saved_part = (uint32_t)i;
+        d[i].increments = 1;
         if (i == 1) d[i].dim = dim, d[i].optimizer.kind = FRUGAL_ADAM, d[i].reduce = FRUGAL_MEAN;
         rig_open(&a[i], &d[i]);
+        d[i].saved_part = (uint32_t)i; /* where it is restored */
     }
     for (int s = 0; s < SAVES; s++) {
         for (int i = 0; i < 2; i++) rig_train(&a[i], 3 + i), rig_drain(&a[i]);
