@@ -220,7 +220,7 @@ typedef enum {
 } frugal_init_kind;
 
 /* Below, "0: x" says what a field that is left zero stands for. */
-typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1; SGD with none of the next 3 */
+typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
     frugal_optimizer_kind kind;
     float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
     float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */

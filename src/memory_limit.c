@@ -109,7 +109,7 @@ static void lower_to_group(const char *root, const char *folder, const group_fil
     if (available < room->available) room->available = available;
     if (all >= room->limit) return;
     room->limit = all;
-    snprintf(room->of, sizeof room->of, "of the group %s", folder);
+    snprintf(room->of, sizeof room->of, "of the group %.*s", (int)sizeof room->of - 16, folder);
 }
 
 /* Is the word one of a list that commas separate? */

@@ -335,6 +335,17 @@ static uint32_t record_stride_of(uint32_t dim) {
     return dim >= 16 ? (dim + 15) / 16 * 16 : (uint32_t)aligned_floats(dim);
 }
 
+/* Legal, because callers may set them for any kind; but the kind may have been forgotten. */
+static void tell_unused(frugal *f, const frugal_desc *desc) {
+    const char *what = unused_setting(&desc->optimizer);
+    for (uint32_t t = 0; t < desc->n_tables && !what; t++)
+        if (desc->tables[t].optimizer) what = unused_setting(desc->tables[t].optimizer);
+    if (what)
+        give_notice(f,
+                    "open: optimizer: %s is set, and the kind is 0 (SGD), which does not use it; was `kind` forgotten?",
+                    what);
+}
+
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
@@ -342,6 +353,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->region_file = -1;
     open_locks(f);
     open_notices(f, desc->notice, desc->user);
+    tell_unused(f, desc);
     f->record_stride = record_stride_of(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;

@@ -29,21 +29,16 @@ static void resolve_optimizer(frugal_optimizer *o) {
     o->frozen = o->frozen != 0;
 }
 
-/* SGD is kind 0, so it is also what a caller gets who sets other fields and forgets the kind. What frugal_settings
- * returns for it is accepted. */
-static frugal_status check_forgotten(const frugal_optimizer *o, const char *whose) {
-    const char *what = NULL;
+/* SGD is kind 0, so it is also what a caller gets who sets other fields and forgets the kind. Returns such a field that
+ * SGD does not use, or NULL. Settings that frugal_settings returned are no mistake. */
+static const char *unused_setting(const frugal_optimizer *o) {
     frugal_optimizer usual = {.kind = FRUGAL_SGD};
-    if (o->kind != FRUGAL_SGD) return FRUGAL_OK;
+    if (o->kind != FRUGAL_SGD) return NULL;
     resolve_optimizer(&usual);
-    if (o->eps != 0 && o->eps != usual.eps) what = "eps";
-    if (o->beta1 != 0 && o->beta1 != usual.beta1) what = "beta1";
-    if (o->beta2 != 0 && o->beta2 != usual.beta2) what = "beta2";
-    if (o->initial_accumulator != 0) what = "initial_accumulator";
-    if (!what) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                       "%soptimizer: %s is set, and the kind is 0 (SGD), which has none; set `kind`, or leave it 0",
-                       whose, what);
+    if (o->eps != 0 && o->eps != usual.eps) return "eps";
+    if (o->beta1 != 0 && o->beta1 != usual.beta1) return "beta1";
+    if (o->beta2 != 0 && o->beta2 != usual.beta2) return "beta2";
+    return o->initial_accumulator != 0 ? "initial_accumulator" : NULL;
 }
 
 static frugal_status check_optimizer(const frugal_optimizer *o, const char *whose) {
@@ -57,7 +52,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
         status = check_setting(whose, "initial_accumulator", o->initial_accumulator, 0, "that the state starts from 0");
     if (status == FRUGAL_OK) status = check_setting(whose, "lr_scale", o->lr_scale, 0, "1");
     if (status == FRUGAL_OK) status = check_setting(whose, "clip_norm", o->clip_norm, 0, "that no gradient is clipped");
-    return status == FRUGAL_OK ? check_forgotten(o, whose) : status;
+    return status;
 }
 
 /* Checks the instance's settings, and those of tables that have their own. */

@@ -197,6 +197,20 @@ int training_drain(frugal *f, uint64_t step, program_error *error) {
                         (unsigned long long)step, (unsigned long long)there);
 }
 
+void training_tell_rows(frugal *f) {
+    const frugal_desc *desc = frugal_settings(f);
+    for (uint32_t t = 0; t < desc->n_tables; t++) {
+        uint64_t stride, n = 0, first = 0;
+        const float *rows;
+        if (frugal_view(f, t, &rows, &stride)) return; /* not drained: its failure was told */
+        for (uint64_t row = desc->tables[t].rows; row-- > 0;)
+            if (!training_is_finite(rows + row * stride, desc->dim)) n++, first = row;
+        if (n)
+            fprintf(stderr, "table %" PRIu32 ": %" PRIu64 " rows have NaN or infinity, the first is row %" PRIu64 "\n",
+                    t, n, first);
+    }
+}
+
 int training_trace_write(const training_settings *settings, frugal *const *instances, uint32_t n,
                          program_error *error) {
     char path[4096];

@@ -90,6 +90,9 @@ float *training_floats(uint64_t n);
  * was lost before it had finished the previous step. */
 int training_drain(frugal *f, uint64_t step, program_error *error);
 
+/* Tells on stderr how many rows of a drained table have NaN or infinity, if any has. */
+void training_tell_rows(frugal *f);
+
 /* Where the settings ask for a trace: records what threads of the instances do, and makes the files now, so that one
  * that cannot be written is known before the training. That of instance i > 0 is FILE.i. */
 int training_trace_start(const training_settings *settings, frugal *const *instances, uint32_t n, program_error *error);

@@ -365,6 +365,9 @@ static int dlrm_check(course *c, program_error *error) {
     training_report total = dlrm_total(c);
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
         return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data.name);
+    for (uint32_t i = 0; i < 2; i++)
+        if (dlrm_trainer_tables(dlrm_of(c)->trainer, i))
+            training_tell_rows(dlrm_trainer_tables(dlrm_of(c)->trainer, i));
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 

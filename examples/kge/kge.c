@@ -274,6 +274,7 @@ static int kge_fail_diverged(const course *c, const char *what, program_error *e
 }
 
 static int kge_check(course *c, program_error *error) {
+    kge_trainer_tell_rows(kge_of(c)->trainer);
     return isfinite(kge_total(c).loss) ? 0 : kge_fail_diverged(c, "its loss", error);
 }
 

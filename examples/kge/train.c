@@ -356,6 +356,10 @@ training_report kge_trainer_total(const kge_trainer *trainer) {
     return training_report_between(&(training_sums){0}, &now, trainer->settings.common.devices);
 }
 
+void kge_trainer_tell_rows(kge_trainer *trainer) {
+    training_tell_rows(trainer->frugal);
+}
+
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats) {
     frugal_get_stats(trainer->frugal, stats);
 }

@@ -57,6 +57,8 @@ int kge_trainer_done(const kge_trainer *trainer);
 void kge_trainer_report(kge_trainer *trainer);
 /* The whole run so far. */
 training_report kge_trainer_total(const kge_trainer *trainer);
+/* Tells on stderr how many rows have NaN or infinity. Between runs. */
+void kge_trainer_tell_rows(kge_trainer *trainer);
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats);
 
 /* Writes the tables, by frugal_save, to a file that is not there. Between runs. */

@@ -76,7 +76,10 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
         if (t->has_own[i]) tables[i].optimizer = &t->own[i];
         if (r->matrix) continue; /* as it is */
         tables[i].init = (t->seed / 48 + i) % 2 ? FRUGAL_INIT_NORMAL : FRUGAL_INIT_UNIFORM;
-        tables[i].low = tables[i].mean = -0.25f, tables[i].high = tables[i].deviation = 0.5f;
+        if (tables[i].init == FRUGAL_INIT_NORMAL)
+            tables[i].mean = -0.25f, tables[i].deviation = 0.5f;
+        else
+            tables[i].low = -0.25f, tables[i].high = 0.5f;
     }
     if (t->counted) desc.allocate = test_allocate, desc.release = test_release, desc.user = &r->counter;
     if (r->matrix) desc.weights = r->matrix + t->unaligned, desc.weights_stride = t->weights_stride;

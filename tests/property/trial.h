@@ -136,7 +136,7 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (test_chance(&r, 20)) o->eps = 1e-2f;
     if (test_chance(&r, 30)) o->beta1 = 0.6f;
     if (test_chance(&r, 30)) o->beta2 = 0.9f;
-    if (o->kind != FRUGAL_ADAM && o->kind != FRUGAL_SGD && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
+    if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
     if (trial_chance(t, 46, table, 0, 20)) o->frozen = 1;
     if (trial_chance(t, 63, table, 0, 30)) o->clip_norm = trial_clip(t, table);
 }
@@ -150,7 +150,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     if (test_chance(r, 30)) o->eps = 1e-3f;
     if (test_chance(r, 30)) o->beta1 = 0.7f, o->beta2 = 0.95f;
     if (test_chance(r, 40)) o->weight_decay = 0.02f;
-    if (o->kind != FRUGAL_ADAM && o->kind != FRUGAL_SGD && test_chance(r, 50)) o->initial_accumulator = 0.1f;
+    if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
     if (trial_chance(t, 42, 0, 0, 20)) o->lr_scale = 0.9f;
     if (trial_chance(t, 45, 0, 0, 4)) o->frozen = 1;
     if (trial_chance(t, 65, 0, 0, 25)) o->clip_norm = trial_clip(t, 255);

@@ -118,19 +118,45 @@ static void test_settings_without_effect(void **state) {
     d = good, d.saved = saved, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`saved`", "`n_saved`");
     d = good, d.saved_settings_may_differ = 1;
     assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "`saved_settings_may_differ`", "`n_saved`");
-    d = good, d.optimizer = (frugal_optimizer){.beta1 = 0.5f}; /* the kind was forgotten */
-    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: beta1 is set", "0 (SGD)");
-    d.optimizer = (frugal_optimizer){.initial_accumulator = 0.1f};
-    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: initial_accumulator is set", "0 (SGD)");
-    d.optimizer = (frugal_optimizer){.eps = 1e-3f};
-    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: eps is set", "0 (SGD)");
-    d.optimizer = (frugal_optimizer){.beta2 = 0.5f};
-    assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "optimizer: beta2 is set", "0 (SGD)");
+}
+
+static char told[512];
+
+static void note(const char *text, void *user) {
+    (void)user;
+    snprintf(told, sizeof told, "%s", text);
+}
+
+/* Settings that SGD, kind 0, does not use: they are legal, and told, because the kind may have been forgotten. */
+static void test_a_forgotten_kind(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        frugal_optimizer optimizer;
+    } sets[] = {{"eps", {.eps = 1e-3f}},
+                {"beta1", {.beta1 = 0.5f}},
+                {"beta2", {.beta2 = 0.5f}},
+                {"initial_accumulator", {.initial_accumulator = 0.1f}}};
+    frugal_table tables[2] = {{.rows = 3}, {.rows = 4}};
+    frugal_desc d = rig_desc();
     frugal *f, *again;
-    d.optimizer = (frugal_optimizer){.kind = FRUGAL_SGD};
+    d.tables = tables, d.notice = note;
+    for (int i = 0; i < 8; i++) { /* of the instance, and of a table */
+        char text[64];
+        snprintf(text, sizeof text, "optimizer: %s is set, and the kind is 0 (SGD)", sets[i / 2].name);
+        d.optimizer = i % 2 ? (frugal_optimizer){.kind = FRUGAL_SGD} : sets[i / 2].optimizer;
+        tables[1].optimizer = i % 2 ? &sets[i / 2].optimizer : NULL;
+        told[0] = 0;
+        assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+        assert_non_null(strstr(told, text));
+        frugal_close(f);
+    }
+    tables[1].optimizer = NULL, d.optimizer = (frugal_optimizer){.kind = FRUGAL_SGD};
+    told[0] = 0;
     assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
     d.optimizer = frugal_settings(f)->optimizer; /* resolved */
     assert_int_equal(FRUGAL_OK, frugal_open(&d, &again));
+    assert_int_equal(0, told[0]);
     frugal_close(again), frugal_close(f);
 }
 
@@ -353,6 +379,7 @@ int main(void) {
         cmocka_unit_test(test_open_optimizer_and_tables),
         cmocka_unit_test(test_open_optimizer_of_a_table),
         cmocka_unit_test(test_settings_without_effect),
+        cmocka_unit_test(test_a_forgotten_kind),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_at_the_limits),
         cmocka_unit_test(test_worker_cannot_be_started),
