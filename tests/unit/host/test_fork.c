@@ -16,6 +16,7 @@
 #include "src/device.h"
 #include "frugal_save.h"
 #include "tests/expect.h"
+#include "tests/sanitizers.h"
 #include "tests/scratch.h"
 
 enum { ROWS = 65536, DIM = 64, KEYS = 4096 }; /* a table of 16 MiB */
@@ -126,8 +127,11 @@ static void test_memory_is_not_doubled(void **state) {
     uint64_t after = kilobytes(getpid(), "smaps_rollup", "Pss:") + kilobytes(child, "smaps_rollup", "Pss:");
     end_idle(child);
     assert_int_equal(FRUGAL_OK, frugal_close(f));
+#ifdef UNDER_TSAN
+    before = 0; /* its own memory grows with what is written */
+#endif
     if (before == 0) {
-        print_message("# SKIPPED the measure: /proc has no smaps_rollup here\n");
+        print_message("# SKIPPED the measure: /proc has no smaps_rollup here, or ThreadSanitizer's memory counts\n");
         skip();
     }
     if (after > before + ROWS * DIM * 4 / 1024 / 4)
@@ -206,7 +210,7 @@ static void call_all(frugal *f, frugal_workers *shared) {
     }
     /* an instance of its own works */
     frugal_table table = {.rows = 4};
-    const frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 4, .max_keys = 4, .workers = 1};
+    const frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 4, .max_keys = 4, .init_threads = 1};
     EXPECT(frugal_open(&desc, &second) == FRUGAL_OK && frugal_close(second) == FRUGAL_OK);
     exit(0); /* with what the program does at its end */
 }
