@@ -34,7 +34,8 @@ static const struct command {
      "prints\n"
      "what stands before the damage, and fails.\n",
      1, 0, 0},
-    {"check", "SAVE...", "Reads every byte. Several must be a base and its increments, in order.\n", 1, 0, 0},
+    {"check", "SAVE...",
+     "Reads every byte; tells rows with NaN. Several must be a base and its increments, in order.\n", 1, 0, 0},
     {"merge", "OUT BASE [INCREMENT...]",
      "Writes one base with the rows of all of them, which later increments continue. Saves of several instances are\n"
      "merged as a whole.\n",

@@ -128,14 +128,27 @@ static int show_file(const char *path) {
 
 /* >>check */
 
+/* Adds the rows of the block at hand that are not finite. */
+static void find_nonfinite(const save_chain *c, const chain_file *file, found_rows *found) {
+    const saved_rows *rows = &file->block->rows;
+    uint32_t dim = c->image.parts[rows->part]->dim;
+    const unsigned char *weights = file->block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
+    for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
+        offset = offset_of(rows, file->block->payload, i, offset);
+        if (!is_row_finite((const float *)(const void *)(weights + i * dim * sizeof(float)), dim))
+            add_found(found, rows->first + offset);
+    }
+}
+
 /* Every block of file `i`, to its end. */
-static frugal_status check_rows_of(const save_chain *c, uint32_t i) {
+static frugal_status check_rows_of(const save_chain *c, uint32_t i, found_rows *found) {
     chain_file *file = &c->files[i];
     course course = begin_course("checking", file->r.bytes);
     uint64_t at = 0;
     frugal_status status = FRUGAL_OK;
     while (status == FRUGAL_OK && !file->r.ended) {
         status = next_rows(c, file);
+        if (status == FRUGAL_OK && !file->r.ended) find_nonfinite(c, file, found);
         if (status == FRUGAL_OK) status = go_on(&course, file->r.at - at);
         at = file->r.at;
     }
@@ -143,13 +156,13 @@ static frugal_status check_rows_of(const save_chain *c, uint32_t i) {
     return status;
 }
 
-static frugal_status check_save_file(save_chain *c, uint32_t i, const char *path) {
+static frugal_status check_save_file(save_chain *c, uint32_t i, const char *path, found_rows *found) {
     saved_reader *r = &c->files[i].r;
     frugal_status status = open_part(c, i, 0, path);
     c->image.head = r->head;
     if (status == FRUGAL_OK && i > 0) status = check_chain(&c->files[i - 1].r, r);
     for (uint32_t p = 1; status == FRUGAL_OK && p < r->head.parts; p++) status = open_part(c, i, p, path);
-    if (status == FRUGAL_OK) status = check_rows_of(c, i);
+    if (status == FRUGAL_OK) status = check_rows_of(c, i, found);
     close_saved(r);
     release_memory(&own_memory, c->files[i].block, c->files[i].block_bytes);
     c->files[i].block = NULL;
@@ -161,8 +174,12 @@ static int check_files(int n, char **paths) {
     frugal_status status = c.files ? FRUGAL_OK : fail_memory("the saves' heads", (size_t)n * sizeof *c.files);
     for (; c.n < (uint32_t)n && status == FRUGAL_OK; c.n++) {
         c.files[c.n].r.file = -1;
-        status = check_save_file(&c, c.n, paths[c.n]);
+        found_rows found = {0};
+        status = check_save_file(&c, c.n, paths[c.n], &found);
         if (status == FRUGAL_OK) printf("%s: whole\n", paths[c.n]);
+        if (status == FRUGAL_OK && found.n > 0)
+            printf("%s: %llu rows have NaN or infinity; the first is row %llu, counted through all tables\n",
+                   paths[c.n], (unsigned long long)found.n, (unsigned long long)found.first);
     }
     if (status == FRUGAL_OK && n > 1) printf("they are a base and its increments, in order\n");
     close_chain(&c);

@@ -99,11 +99,14 @@ def _alive(kind: Any) -> List[Any]:
 
 def _is_scaled() -> bool:
     """In a backward: has a GradScaler scaled its loss? It multiplies the loss last, so the tensor whose backward this
-    is, and which its caller holds, comes from a product."""
-    if torch._C._current_graph_task_id() < 0 or \
+    is, and which its caller holds, comes from a product. A PyTorch without the two functions that tell is not asked:
+    then the step of the scaler says it, one update later."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    # of this backward, without the node that it begins with
+    runs = getattr(torch._C, "_will_engine_execute_node", None)
+    if task is None or runs is None or task() < 0 or \
             not any(getattr(one, "_scale", None) is not None for one in _alive(torch.amp.GradScaler)):
         return False
-    runs = torch._C._will_engine_execute_node  # of this backward, without the node that it begins with
     made = [one.grad_fn for one in _alive(torch.Tensor) if one.dim() == 0 and one.grad_fn is not None]
     return any(node.name().startswith("MulBackward") and not runs(node) and
                any(runs(following) for following, _ in node.next_functions if following is not None) for node in made)
