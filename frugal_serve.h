@@ -28,8 +28,9 @@
  * other servers.
  *
  * THREADING. Lookups and frugal_serve_get_info: any threads. frugal_serve_refresh: one thread at a time; other threads
- * go on looking up. frugal_serve_close: no other call may be under way. After open, forking is allowed as long as the
- * child makes no calls.
+ * go on looking up. frugal_serve_close: no other call may be under way. A forked child may look up in
+ * the version that the server had at the fork, as long as this process keeps it; there frugal_serve_refresh returns
+ * PROCESS, and frugal_serve_close does nothing.
  *
  * Limits and errors are those of frugal.h. A call that does not return FRUGAL_OK has changed nothing; frugal_message
  * says why.

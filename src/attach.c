@@ -9,6 +9,10 @@ static frugal_status fail_attached(uint32_t d) {
     return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
 }
 
+frugal_status frugal_is_usable(const frugal *f, const char *call) {
+    return check_open(f, call);
+}
+
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     frugal_status status = check_open(f, "attach"); /* NULL, too, if there are no operations */
     if (status != FRUGAL_OK) return status;

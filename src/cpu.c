@@ -637,7 +637,8 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
 }
 
 frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic *last_step, frugal_traffic *total) {
-    if (!frugal_settings(f)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
+    const frugal_status status = frugal_is_usable(f, "cpu_get_traffic");
+    if (status != FRUGAL_OK) return status;
     const cpu_device *c = frugal_get_device(f, d, &cpu_operations);
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", d);
     if (last_step) *last_step = c->last_step;

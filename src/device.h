@@ -248,8 +248,10 @@ typedef struct frugal_device_ops {
 
 /* >>attach */
 
+/* Is the instance open, in this process? Errors: ARGUMENT; PROCESS (it was forked from the one that has it). */
+FRUGAL_API frugal_status frugal_is_usable(const frugal *f, const char *call);
 /* May `device` be attached? An attach call asks before it touches the memory of the device. Errors: ARGUMENT,
- * DEVICE. */
+ * DEVICE, PROCESS. */
 FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);

@@ -15,7 +15,6 @@ struct door {
     frugal *f;
     char name[MOST_NAME + 1];
     int listening, wake;
-    own_file of_listening; /* a forked child that kept it would keep the name */
     pthread_t doorman;
     int started;
     pthread_mutex_t opening; /* held by the thread that opens the instance, until it is open or has failed */
@@ -27,6 +26,7 @@ struct door {
 /* >>members - join, attach devices, leave, end */
 
 static void free_member(member *m) {
+    shutdown(m->socket, SHUT_RDWR); /* also where a child has a copy; what was sent can still be read */
     close_file(&m->socket);
     close_file(&m->watch);
     pthread_mutex_destroy(&m->sending);
@@ -137,10 +137,28 @@ static void spare(frugal *f, remote *r) {
     finish_device(f, r->d);
 }
 
+/* A process has ended: it writes nothing any more. */
+static void end_member(struct door *door, member *m) {
+    m->ended = 1;
+    for (uint32_t d = 0; d < door->f->desc.devices; d++) {
+        remote *r = remote_of(door->f, d);
+        if (!r || r->member != m) continue;
+        uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process has ended */
+        if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
+    }
+    event_rouse(door->f->event);
+}
+
+/* Has the process ended? Without a descriptor that tells, the end of its socket says so. */
+static int has_ended(const member *m) {
+    struct pollfd watched = {m->watch, POLLIN, 0};
+    return m->watch < 0 || poll(&watched, 1, 0) > 0;
+}
+
 typedef enum { MEMBER_LEFT, MEMBER_ENDED, MEMBER_DEAF, MEMBER_UNCLEAR } member_end;
 
-/* A process has left, or has ended, or is dismissed. Called once for each, because its descriptors are not watched any
- * more. */
+/* A process has left, or has ended, or is dismissed. Called once for each, because its socket is not watched any more.
+ * One that still lives may be writing rows; who reads them waits until it has written, or has ended. */
 static void dismiss(struct door *door, member *m, member_end how) {
     static const char *const texts[] = {[MEMBER_LEFT] = "has left before the end of its data",
                                         [MEMBER_ENDED] = "has ended",
@@ -149,12 +167,7 @@ static void dismiss(struct door *door, member *m, member_end how) {
                                             "was dismissed, because it has sent what is no message of this version"};
     frugal *f = door->f;
     int left = how == MEMBER_LEFT;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        remote *r = remote_of(f, d);
-        if (!r || r->member != m) continue;
-        uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process is gone */
-        if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
-    }
+    if (how == MEMBER_ENDED && has_ended(m)) end_member(door, m);
     frugal_store_release(&m->gone, 1);                      /* [F40] pairs with [F39] */
     if (how != MEMBER_LEFT) shutdown(m->socket, SHUT_RDWR); /* if it is still there, it learns of this */
     event_rouse(f->event);                                  /* a thread may wait for an answer from it */
@@ -196,6 +209,12 @@ static void forget_members(struct door *door) {
 static void answer_with(struct door *door, member *m, message *answer, const file_list *files) {
     pthread_mutex_lock(&m->sending);
     int error = send_message(m->socket, answer, files);
+    if (error && error != EAGAIN && files) { /* descriptors cannot be sent: too many are on their way */
+        answer->status = FRUGAL_ERR_PROCESS;
+        snprintf(answer->text, sizeof answer->text, "the descriptors that joining needs cannot be sent: %s",
+                 error_text(error));
+        error = send_message(m->socket, answer, NULL);
+    }
     pthread_mutex_unlock(&m->sending);
     if (error == EAGAIN && !frugal_load_relaxed(&m->gone)) dismiss(door, m, MEMBER_DEAF); /* relaxed: set here alone */
 }
@@ -210,12 +229,14 @@ static void say_hello(struct door *door, member *m, const message *hello) {
             FRUGAL_ERR_PROCESS,
             "this process has Frugal %u, layout %u, and the one that opened the instance %u, %u: use one version",
             hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
+    else if (m->welcomed)
+        status = frugal_fail(FRUGAL_ERR_PROCESS, "process %u has been welcomed already", m->process);
     else if ((error = welcome_files(door->f, &files)) != 0)
         status =
             frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
                         error_text(error));
     fail_answer(&answer, status);
-    m->welcomed = status == FRUGAL_OK;
+    m->welcomed |= status == FRUGAL_OK;
     answer_with(door, m, &answer, &files);
     if (files.n == 3) close(files.files[2]);
 }
@@ -289,14 +310,15 @@ static void admit(struct door *door) {
         pause_after_error(); /* the process goes on knocking */
         return;
     }
-    if (door->n == MOST_MEMBERS) make_room(door);
     int is_ours = peer_of(socket, &process, &user) && (user == geteuid() || user == 0);
+    if (is_ours && door->n == MOST_MEMBERS) make_room(door);
     member *m = is_ours && door->n < MOST_MEMBERS ? calloc(1, sizeof *m) : NULL;
     if (!m) {
         close(socket);
         return;
     }
     m->socket = socket, m->process = (uint32_t)process, m->watch = watch_process(process);
+    list_file(socket);
     pthread_mutex_init(&m->sending, NULL);
     door->members[door->n++] = m;
 }
@@ -314,7 +336,7 @@ static void *doorman_main(void *argument) {
             const member *m = door->members[i];
             int gone = frugal_load_relaxed(&m->gone) != 0; /* relaxed: only this thread sets it */
             watched[2 + 2 * i] = (struct pollfd){gone ? -1 : m->socket, POLLIN, 0};
-            watched[3 + 2 * i] = (struct pollfd){gone ? -1 : m->watch, POLLIN, 0};
+            watched[3 + 2 * i] = (struct pollfd){m->ended ? -1 : m->watch, POLLIN, 0};
         }
         if (poll(watched, 2 + 2 * members, -1) < 0) {
             pause_after_error();
@@ -324,6 +346,8 @@ static void *doorman_main(void *argument) {
         for (uint32_t i = 0; i < members; i++) { /* a member's last messages come before its end */
             if (watched[2 + 2 * i].revents)
                 answer_member(door, door->members[i]);
+            else if (watched[3 + 2 * i].revents && frugal_load_relaxed(&door->members[i]->gone)) /* relaxed, as above */
+                end_member(door, door->members[i]);
             else if (watched[3 + 2 * i].revents)
                 dismiss(door, door->members[i], MEMBER_ENDED);
         }
@@ -389,7 +413,7 @@ static frugal_status open_socket(struct door *door) {
     door->listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     door->wake = eventfd(0, EFD_CLOEXEC);
     if (door->listening < 0 || door->wake < 0) return fail_door("open", "no socket", errno, door->name);
-    list_file(&door->of_listening, door->listening);
+    list_file(door->listening); /* a forked child that kept it would keep the name */
     if (bind(door->listening, (struct sockaddr *)&address, bytes)) {
         if (errno != EADDRINUSE) return fail_door("open", "the socket cannot get its address", errno, door->name);
         return fail_name_taken(door->name);
@@ -477,7 +501,7 @@ static void end_doorman(frugal *f) {
         if (write(door->wake, &one, sizeof one) != (ssize_t)sizeof one) FRUGAL_ASSERT(0 && "an eventfd takes 1");
         pthread_join(door->doorman, NULL);
     }
-    close_listed(&door->of_listening, &door->listening);
+    close_file(&door->listening);
     close_file(&door->wake);
 }
 

@@ -7,7 +7,7 @@
  */
 #include "host.h"
 
-typedef struct own_file { /* a descriptor that no child keeps; in the struct of its owner */
+typedef struct own_file { /* a descriptor that no child keeps; allocated by malloc, so that a child has the list */
     int file;
     struct own_file *next;
 } own_file;
@@ -24,15 +24,17 @@ static void after_fork(void) {
 }
 static void in_child(void) {
     for (own_file *o = own_files; o; o = o->next) close(o->file);
-    own_files = NULL;
+    own_files = NULL; /* not freed: fork may come in a handler of a signal */
     pthread_mutex_unlock(&own_lock);
 }
 static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child); /* may fail: a child only holds descriptors then */
 }
 
-/* Lists a descriptor that was just opened. */
-static void list_file(own_file *o, int file) {
+/* Lists a descriptor that was just opened; -1 is accepted. If memory is short, it is not: children only hold it then. */
+static void list_file(int file) {
+    own_file *o = file >= 0 ? malloc(sizeof *o) : NULL;
+    if (!o) return;
     pthread_once(&own_once, watch_forks);
     pthread_mutex_lock(&own_lock);
     *o = (own_file){file, own_files};
@@ -40,16 +42,17 @@ static void list_file(own_file *o, int file) {
     pthread_mutex_unlock(&own_lock);
 }
 
-/* Closes a descriptor, which need not be listed. -1 is accepted. */
-static void close_listed(own_file *o, int *file) {
-    pthread_mutex_lock(&own_lock);
-    for (own_file **at = &own_files; *at; at = &(*at)->next)
-        if (*at == o) {
-            *at = o->next;
-            break;
-        }
-    if (*file >= 0) close(*file);
+/* Closes a descriptor, which need not be listed; -1 is accepted. *file becomes -1. */
+static void close_file(int *file) {
+    own_file *found;
+    if (*file < 0) return;
+    pthread_mutex_lock(&own_lock); /* no fork comes between the two */
+    own_file **at = &own_files;
+    while (*at && (*at)->file != *file) at = &(*at)->next;
+    if ((found = *at)) *at = found->next;
+    close(*file);
     pthread_mutex_unlock(&own_lock);
+    free(found);
     *file = -1;
 }
 

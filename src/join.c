@@ -224,6 +224,7 @@ static frugal_status connect_to(controller *c, const char *name, double seconds)
         /* connect waits while too many others wait to be let in; 0 would be for ever */
         struct timeval limit = {.tv_sec = (time_t)LEAST(seconds, FOREVER), .tv_usec = 100000};
         setsockopt(c->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        list_file(c->socket);
         if (!connect(c->socket, (struct sockaddr *)&address, bytes)) return FRUGAL_OK;
         int error = errno;
         close_file(&c->socket);
@@ -254,7 +255,10 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
     c->process = (uint32_t)process, c->watch = watch_process(process);
     files->n = 0;
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0) return FRUGAL_AGAIN;
+    if (send_message(c->socket, &m, NULL) || receive_message(c->socket, &m, files) <= 0) {
+        while (files->n > 0) close(files->files[--files->n]);
+        return FRUGAL_AGAIN;
+    }
     setsockopt(c->socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     if (m.status != FRUGAL_OK) return frugal_fail((frugal_status)m.status, "join: %s", m.text);
     if (files->cut)

@@ -10,8 +10,8 @@ static frugal_status fail_unsupported(const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
 }
 
-/* Makes an empty file in memory, without a name. It only grows: a process that shares it cannot take memory away from
- * the others. -1: it cannot be made, and errno says why (ENOSYS: the system has no such files). */
+/* Makes an empty file in memory, without a name. It never gets shorter, so no process that shares it can end the others
+ * by SIGBUS. -1: it cannot be made, and errno says why (ENOSYS: the system has no such files). */
 static int make_memory_file(const char *name) {
 #if defined(__linux__)
     int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

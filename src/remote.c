@@ -18,7 +18,8 @@ typedef struct member { /* a process that has joined */
     uint32_t process;
     int welcomed;
     pthread_mutex_t sending;
-    FRUGAL_ATOMIC(uint32_t) gone; /* it has left, or has ended; set once */
+    FRUGAL_ATOMIC(uint32_t) gone; /* it has left, has ended, or was dismissed; set once */
+    int ended;                    /* it has ended, which its descriptor tells; the doorman's */
 } member;
 
 typedef struct remote {

@@ -34,7 +34,7 @@ static void close_served(served *v) {
         munmap(v->map, v->bytes);
     else if (v->map)
         release_memory(&(frugal_desc){0}, v->map, v->bytes);
-    if (v->file >= 0) close(v->file);
+    close_file(&v->file);
     if (f) {
         close_all_saved(f);
         frugal_free(f, f->changed, changed_bytes(f));
@@ -241,6 +241,7 @@ static frugal_status take_served_file(const char *path, table_file *t, uint64_t 
     if (status != FRUGAL_OK) return status;
     if (!t->name.there) return fail_system("open the table's file", ENOENT, path);
     if ((status = open_found(&t->name, O_RDONLY, &t->file)) != FRUGAL_OK) return status;
+    list_file(t->file); /* the lock is not a forked child's */
     int error = share_lock(t->file);
     if (error == EWOULDBLOCK) return fail_taken(t->file, "the table's file is in use by", t->name.path);
     if (error) return fail_system("lock the table's file, which no trainer may have", error, t->name.path);

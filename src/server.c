@@ -18,6 +18,7 @@ struct frugal_server {
     uint8_t pad2[48];
     served versions[2]; /* the other one is empty, unless a refresh makes or frees it */
     uint32_t threads;
+    uint32_t process; /* it has opened the server; no other may refresh or close it */
     uint64_t n_versions; /* under the lock */
     pthread_mutex_t refreshing;
 };
@@ -51,7 +52,7 @@ frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **o
     if (!self_test()) return fail_self_test();
     frugal_server *s = allocate_memory(&(frugal_desc){0}, sizeof *s, CACHE_LINE);
     if (!s) return fail_memory("the server", sizeof *s);
-    s->threads = serving_threads(desc->threads);
+    s->threads = serving_threads(desc->threads), s->process = (uint32_t)getpid();
     s->versions[1].file = -1;
     frugal_status status = open_served(&desc->from, s->threads, NULL, &s->versions[0], "frugal_serve_open");
     if (status != FRUGAL_OK) {
@@ -66,7 +67,7 @@ frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **o
 }
 
 void frugal_serve_close(frugal_server *s) {
-    if (!s) return;
+    if (!s || !is_this_process(s->process)) return;
     for (int i = 0; i < 2; i++) close_served(&s->versions[i]);
     pthread_mutex_destroy(&s->refreshing);
     release_memory(&(frugal_desc){0}, s, sizeof *s);
@@ -86,6 +87,7 @@ static void take_over(frugal_server *s, uint32_t place) {
 
 frugal_status frugal_serve_refresh(frugal_server *s, const frugal_served *from) {
     if (!s) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_refresh: no server");
+    if (!is_this_process(s->process)) return fail_forked(s->process, "frugal_serve_refresh");
     pthread_mutex_lock(&s->refreshing);
     uint32_t now = (uint32_t)(frugal_load_relaxed(&s->word) >> SERVED_AT); /* relaxed: changed under the lock only */
     served *next = &s->versions[1 - now];

@@ -4,8 +4,8 @@
  * is in no folder, and disappears with the process. Messages are few: one for each process and device that joins, and
  * one for each call that reaches into the cache of another process. Steps go through mailboxes (shared.h).
  *
- * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched, because a
- * child that was forked against the rules holds a copy of the socket, which would hide the end of its parent.
+ * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched. Sockets are
+ * listed (forked.c), because a copy in a forked child would hide the end of its parent.
  */
 #include "host.h"
 
@@ -148,11 +148,6 @@ static int watch_process(pid_t process) {
     (void)process;
     return -1;
 #endif
-}
-
-static void close_file(int *file) {
-    if (*file >= 0) close(*file);
-    *file = -1;
 }
 
 #endif

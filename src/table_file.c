@@ -16,7 +16,6 @@ struct table_file {
     new_file made;              /* a new one, until it has its name */
     int file;                   /* descriptor with the lock; -1: none */
     int empty;                  /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
-    own_file of_file, of_empty; /* no forked child keeps these descriptors, which have the locks */
     int kept;                   /* the file existed before */
     int torn; /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
     /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
@@ -240,6 +239,7 @@ static frugal_status lock_table(int file, const char *name) {
 static frugal_status take_file(table_file *t, struct stat *now) {
     const char *name = t->name.path;
     frugal_status status = open_found(&t->name, O_RDWR, &t->file);
+    list_file(t->file); /* a forked child that kept it would keep the lock */
     if (status == FRUGAL_OK) status = lock_table(t->file, name);
     if (status != FRUGAL_OK) return status;
     if (!is_named(&t->name, t->file)) /* between opening and locking */
@@ -300,6 +300,7 @@ static frugal_status make_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     frugal_status status = begin_file(&t->made, &t->name);
     t->file = t->made.file, t->made.file = -1;
+    list_file(t->file);
     if (status == FRUGAL_OK) status = lock_table(t->file, t->name.path);
     return status == FRUGAL_OK ? fill_file(f, wanted) : status;
 }
@@ -322,8 +323,6 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
     } else
         status = check_kept_file(f, wanted, &now, old);
     if (status != FRUGAL_OK) return status;
-    list_file(&t->of_file, t->file);
-    if (t->empty >= 0) list_file(&t->of_empty, t->empty);
     t->map = mmap(NULL, (size_t)wanted->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
     if (t->map == MAP_FAILED) {
         t->map = NULL;
@@ -446,8 +445,8 @@ static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
-    close_listed(&t->of_file, &t->file);
-    close_listed(&t->of_empty, &t->empty);
+    close_file(&t->file);
+    close_file(&t->empty);
     pthread_mutex_destroy(&t->lock);
     frugal_free(f, t, sizeof *t);
     return status;

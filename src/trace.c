@@ -213,7 +213,7 @@ static void trace_batch(frugal *f, trace_event *e) {
 /* A call of a device begins, by its trainer or loader. `f`, `d` and `step` are the caller's, and may be wrong. */
 static trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t step) {
     trace_span span = {.ring = NULL};
-    if (!f || !f->opened || !is_tracing(f) || d >= f->desc.devices) return span;
+    if (!f || !f->opened || !is_tracing(f) || !is_this_process(f->process) || d >= f->desc.devices) return span;
     span.ring = trace_ring_of(f, kind == TRACE_ANNOUNCE ? TRACE_LOADER : TRACE_TRAINER, d);
     if (!span.ring) return span;
     span.outer = trace_own;

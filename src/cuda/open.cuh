@@ -108,7 +108,7 @@ static frugal_status open_control(gpu_device *c, uint64_t bytes) {
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available", c->device,
                            (unsigned long long)whole);
     c->control = (control_words *)memory;
-    cudaError_t error = pin_memory(&c->control_memory, {memory, whole});
+    cudaError_t error = pin_memory(&c->control_memory, {memory, whole, 0});
     if (error == cudaSuccess) error = seen_by_gpu(&c->control_memory, memory, &seen);
     c->view.control = (control_words *)seen;
     return check_cuda(c, error, "pinning the words that GPU and host exchange");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "frugal.h"
@@ -198,7 +199,7 @@ static void call_all(frugal *f, frugal_workers *shared) {
     frugal_get_stats(f, &stats);
     EXPECT(stats.steps == 0 && stats.state_bytes == 0);
     EXPECT(frugal_gates(f) == NULL && frugal_get_memory(f, 0, FRUGAL_MEMORY_TABLE).bytes == 0);
-    EXPECT(frugal_cpu_get_traffic(f, 0, NULL, NULL) != FRUGAL_OK);
+    EXPECT_REFUSED(frugal_cpu_get_traffic(f, 0, NULL, NULL));
     frugal_stop(f);
     EXPECT(frugal_close(f) == FRUGAL_OK);
     if (shared) {
@@ -237,6 +238,7 @@ static void test_calls_in_a_child(void **state) {
             desc.shared_workers = shared, desc.workers = 0;
         }
         frugal *f = open_one(desc);
+        if (way != 1) assert_int_equal(FRUGAL_OK, frugal_trace_start(f, 0)); /* its rings are not the child's, either */
         train(f, 0, 1);
         call_all_in_child(f, shared);
         if (way == 1) { /* in use, whatever the child has closed */
@@ -291,13 +293,91 @@ static void test_children_of_two_processes(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
-/* While a child lives, the name and the file can be had again, also after the process has been killed. */
+/* An allocator whose memory children lack, except the instance itself. */
+static void *allocate_hidden(size_t bytes, size_t alignment, void *user) {
+    void *memory = NULL;
+    size_t whole = (bytes + 4095) / 4096 * 4096;
+    if (posix_memalign(&memory, alignment > 4096 ? alignment : 4096, whole)) return NULL;
+    if ((*(int *)user)++ > 0) madvise(memory, whole, MADV_DONTFORK);
+    return memory;
+}
+static void release_hidden(void *memory, size_t bytes, void *user) {
+    (void)user;
+    madvise(memory, (bytes + 4095) / 4096 * 4096, MADV_DOFORK);
+    free(memory);
+}
+
+/* A child can be forked and can end, whatever it lacks. */
+static void test_memory_that_children_lack(void **state) {
+    (void)state;
+    int blocks = 0, how;
+    frugal *f = open_one((frugal_desc){.file = scratch_path("table"),
+                                       .allocate = allocate_hidden,
+                                       .release = release_hidden,
+                                       .user = &blocks});
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_int_equal(child, waitpid(child, &how, 0));
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    train(f, 0, 2);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    scratch_end();
+}
+
+/* A process that has joined leaves at once, although the one that opened is closed and has a child that lives. */
+static void test_leaving_beside_a_child(void **state) {
+    (void)state;
+    int to_member[2], from_member[2], how;
+    char byte = 0;
+    assert_true(pipe(to_member) == 0 && pipe(from_member) == 0);
+    fflush(NULL);
+    pid_t member = fork();
+    if (member == 0) {
+        frugal *f;
+        alarm(20); /* stuck_seconds is 300 */
+        EXPECT(frugal_join(name, 30, &f) == FRUGAL_OK && frugal_cpu_attach(f, 1, NULL) == FRUGAL_OK);
+        EXPECT(write(from_member[1], &byte, 1) == 1 && read(to_member[0], &byte, 1) == 1);
+        EXPECT(frugal_close(f) == FRUGAL_OK);
+        _exit(0);
+    }
+    frugal *f = open_one((frugal_desc){.workers = 1, .devices = 2, .name = name});
+    assert_int_equal(1, read(from_member[0], &byte, 1));
+    pid_t child = fork_idle();
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(1, write(to_member[1], &byte, 1));
+    assert_int_equal(member, waitpid(member, &how, 0));
+    end_idle(child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    for (int i = 0; i < 2; i++) close(to_member[i]), close(from_member[i]);
+}
+
+/* While a child lives, the name and the file can be had again, also after the process has been killed, and after an
+ * open that was refused. */
 static void test_name_and_file_are_free(void **state) {
     (void)state;
     const frugal_desc desc = {.workers = 1, .name = name, .file = scratch_path("table"), .take_torn = 1};
     frugal *f = open_one(desc);
     pid_t child = fork_idle();
     assert_int_equal(FRUGAL_OK, frugal_close(f));
+    f = open_one(desc);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    end_idle(child);
+
+    frugal *refused;
+    frugal_table table = {.rows = ROWS};
+    const frugal_desc other = {.tables = &table, .n_tables = 1, .dim = DIM / 2, .max_keys = 1, .file = desc.file};
+    assert_int_equal(FRUGAL_ERR_FILE, frugal_open(&other, &refused));
+    child = fork_idle();
+    frugal_close(refused);
+    f = open_one(desc);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    end_idle(child);
+
+    frugal_server *s;
+    assert_int_equal(FRUGAL_OK, frugal_serve_open(&(frugal_serve_desc){.from = {.file = desc.file}}, &s));
+    child = fork_idle();
+    frugal_serve_close(s);
     f = open_one(desc);
     assert_int_equal(FRUGAL_OK, frugal_close(f));
     end_idle(child);
@@ -339,6 +419,7 @@ static void test_served_version(void **state) {
         float row[DIM];
         const frugal_keys k = {.keys = &key, .n = 1};
         EXPECT(frugal_serve_lookup(s, &k, 1, row, &step) == FRUGAL_OK && step == 1);
+        EXPECT_REFUSED(frugal_serve_refresh(s, &(frugal_served){.saved = &path, .n_saved = 1}));
         frugal_serve_close(s);
         _exit(0);
     }
@@ -362,6 +443,8 @@ int main(void) {
         cmocka_unit_test(test_children_of_two_processes),
         cmocka_unit_test(test_name_and_file_are_free),
         cmocka_unit_test(test_served_version),
+        cmocka_unit_test(test_memory_that_children_lack),
+        cmocka_unit_test(test_leaving_beside_a_child),
     };
     snprintf(name, sizeof name, "fork.%ld", (long)getpid());
     return cmocka_run_group_tests(tests, NULL, NULL);
