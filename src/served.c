@@ -34,6 +34,7 @@ static void close_served(served *v) {
         munmap(v->map, v->bytes);
     else if (v->map)
         release_memory(&(frugal_desc){0}, v->map, v->bytes);
+    if (v->file >= 0) flock(v->file, LOCK_UN); /* also where a forked child has the mapping, which holds the lock */
     close_file(&v->file);
     if (f) {
         close_all_saved(f);
@@ -241,7 +242,6 @@ static frugal_status take_served_file(const char *path, table_file *t, uint64_t 
     if (status != FRUGAL_OK) return status;
     if (!t->name.there) return fail_system("open the table's file", ENOENT, path);
     if ((status = open_found(&t->name, O_RDONLY, &t->file)) != FRUGAL_OK) return status;
-    list_file(t->file); /* the lock is not a forked child's */
     int error = share_lock(t->file);
     if (error == EWOULDBLOCK) return fail_taken(t->file, "the table's file is in use by", t->name.path);
     if (error) return fail_system("lock the table's file, which no trainer may have", error, t->name.path);

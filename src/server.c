@@ -18,7 +18,7 @@ struct frugal_server {
     uint8_t pad2[48];
     served versions[2]; /* the other one is empty, unless a refresh makes or frees it */
     uint32_t threads;
-    uint32_t process; /* it has opened the server; no other may refresh or close it */
+    uint32_t process;    /* it has opened the server; no other may refresh or close it */
     uint64_t n_versions; /* under the lock */
     pthread_mutex_t refreshing;
 };

@@ -13,11 +13,11 @@
 
 struct table_file {
     file_name name;
-    new_file made;              /* a new one, until it has its name */
-    int file;                   /* descriptor with the lock; -1: none */
-    int empty;                  /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
-    int kept;                   /* the file existed before */
-    int torn; /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
+    new_file made; /* a new one, until it has its name */
+    int file;      /* descriptor with the lock; -1: none */
+    int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
+    int kept;      /* the file existed before */
+    int torn;      /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
     /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
      * nothing else in memory. */
     FRUGAL_ATOMIC(uint32_t) marked;

@@ -182,6 +182,8 @@ static void train_step(void) {
     assert_false(wrong);
     if (frugal_drain(opener) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
     assert_true(crew_equals(opener, &ref[0], weights, state));
+    static char text[65536]; /* the counts of the other device are only read here */
+    assert_true(frugal_write_metrics(&joiner, NULL, 1, text, sizeof text) > 0);
     for (int d = 0; d < 2; d++) reference_close(&ref[d]);
 }
 
@@ -287,6 +289,8 @@ static void test_strange_messages(void **state) {
     assert_int_equal(FRUGAL_OK, ask(file, &m, &files).status);
     assert_int_equal(2, files.n);
     close(files.files[0]), close(files.files[1]);
+    assert_non_null(strstr(ask(file, &m, &files).text, "welcomed already")); /* descriptors are sent once */
+    assert_int_equal(0, files.n);
     m = message_of(MESSAGE_ATTACH, 2), m.d = 2;
     assert_int_equal(FRUGAL_ERR_DEVICE, ask(file, &m, NULL).status);
     close(file);
@@ -817,6 +821,19 @@ static void end_update(void) {
     end_writing(joiner, 1);
 }
 
+static void test_close_during_an_update(void **state) {
+    (void)state;
+    begin();
+    join(), attach();
+    assert_int_equal(FRUGAL_OK, begin_writing(joiner, 1, "update"));
+    waited = 0;
+    before_sleep = end_update;
+    end();
+    assert_true(waited);
+    assert_int_equal(FRUGAL_STOPPED, begin_writing(joiner, 1, "update"));
+    leave();
+}
+
 /* ... but not for ever: a process that is stopped meanwhile is named, and the table in its file is torn. */
 static void test_close_beside_a_stopped_process(void **state) {
     (void)state;
@@ -840,16 +857,19 @@ static void test_close_beside_a_stopped_process(void **state) {
     scratch_end();
 }
 
-static void test_close_during_an_update(void **state) {
+/* A process that lives and is dismissed while it writes rows is waited for all the same. */
+static void test_dismissed_during_an_update(void **state) {
     (void)state;
     begin();
     join(), attach();
     assert_int_equal(FRUGAL_OK, begin_writing(joiner, 1, "update"));
-    waited = 0;
+    assert_int_equal(1, send(joiner->joined->socket, "x", 1, MSG_NOSIGNAL));
+    while (!frugal_load_acquire(&opener->lost)) usleep(1000);
+    assert_non_null(strstr(opener->lost_message, "no message of this version"));
+    assert_true(is_posting(opener, 1));
     before_sleep = end_update;
     end();
     assert_true(waited);
-    assert_int_equal(FRUGAL_STOPPED, begin_writing(joiner, 1, "update"));
     leave();
 }
 
@@ -889,6 +909,7 @@ int main(void) {
         cmocka_unit_test(test_calls_for_others),
         cmocka_unit_test(test_leaves_after_a_loss),
         cmocka_unit_test(test_close_during_an_update),
+        cmocka_unit_test(test_dismissed_during_an_update),
         cmocka_unit_test(test_close_beside_a_stopped_process),
         cmocka_unit_test(test_impossible_part),
     };

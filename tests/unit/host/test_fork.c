@@ -311,10 +311,8 @@ static void release_hidden(void *memory, size_t bytes, void *user) {
 static void test_memory_that_children_lack(void **state) {
     (void)state;
     int blocks = 0, how;
-    frugal *f = open_one((frugal_desc){.file = scratch_path("table"),
-                                       .allocate = allocate_hidden,
-                                       .release = release_hidden,
-                                       .user = &blocks});
+    frugal *f = open_one((frugal_desc){
+        .file = scratch_path("table"), .allocate = allocate_hidden, .release = release_hidden, .user = &blocks});
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) _exit(0);
