@@ -101,9 +101,9 @@
  *
  *      A process may fork while it has instances. The child does not have them: their memory is left out of it
  *      (MADV_DONTFORK; so an idle child costs no memory), a pointer into it is invalid there, calls return
- *      PROCESS (those without a status: nothing), and frugal_close frees nothing and changes nothing. The caller's matrix
- *      and what the caller's allocator gave are left alone; such an allocator must not hide its memory from children. A
- *      child may open or join instances of its own, and look up in a served version (frugal_serve.h).
+ *      PROCESS (those without a status: nothing), and frugal_close frees nothing and changes nothing. The caller's
+ *      matrix and what the caller's allocator gave are left alone; such an allocator must not hide its memory from
+ *      children. A child may open or join instances of its own, and look up in a served version (frugal_serve.h).
  *
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
  *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else

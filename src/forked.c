@@ -31,7 +31,7 @@ static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child); /* may fail: a child only holds descriptors then */
 }
 
-/* Lists a descriptor that was just opened; -1 is accepted. If memory is short, it is not: children only hold it then. */
+/* Lists a descriptor that was just opened; -1 is accepted. If memory is short, it is not: children hold it then. */
 static void list_file(int file) {
     own_file *o = file >= 0 ? malloc(sizeof *o) : NULL;
     if (!o) return;
