@@ -14,7 +14,7 @@ frugal_status frugal_is_usable(const frugal *f, const char *call) {
 }
 
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
-    frugal_status status = check_open(f, "attach"); /* NULL, too, if there are no operations */
+    frugal_status status = check_open(f, "attach");
     if (status != FRUGAL_OK) return status;
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
@@ -44,7 +44,8 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
 }
 
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
-    frugal_status status = frugal_may_attach(ops ? f : NULL, d);
+    if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
+    frugal_status status = frugal_may_attach(f, d);
     if (status == FRUGAL_OK) status = set_device(f, d, ops, state, is_remote);
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));

@@ -59,7 +59,7 @@ frugal_status frugal_close(frugal *f) {
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) /* the table's end has asked what is posted */
         unmap_part(f->devices[d].box, sizeof(mailbox));
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
-    free_shared(f, f->p2f, f->p2f_bytes);
+    free_shared(f, f->p2f, whole_pages(f->p2f_bytes));
     free_shared(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));

@@ -285,11 +285,12 @@ static frugal_p2f_desc p2f_desc_of(const frugal *f) {
 
 static frugal_status open_p2f(frugal *f) {
     frugal_p2f_desc desc = p2f_desc_of(f);
-    f->p2f_bytes = whole_pages(frugal_p2f_footprint(&desc));
-    void *memory = f->p2f_bytes ? allocate_shared(f, f->p2f_bytes, FRUGAL_P2F_ALIGN, REGION_PART(f, p2f)) : NULL;
+    f->p2f_bytes = frugal_p2f_footprint(&desc);
+    size_t whole = whole_pages(f->p2f_bytes);
+    void *memory = whole ? allocate_shared(f, whole, FRUGAL_P2F_ALIGN, REGION_PART(f, p2f)) : NULL;
     if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
     frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
-    if (status != FRUGAL_OK) free_shared(f, memory, f->p2f_bytes);
+    if (status != FRUGAL_OK) free_shared(f, memory, whole);
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
 }
 

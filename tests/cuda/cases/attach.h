@@ -61,7 +61,7 @@ static void test_tables(void **state) {
         int unaligned = kind / 4 & 1, registered = kind / 8 & 1, own_state = kind / 16 & 1, odd_stride = kind / 32 & 1;
         w.desc.optimizer.kind = (frugal_optimizer_kind)(kind % 4);
         for (int i = 0; i < 2 * MATRIX_FLOATS; i++) memory[i] = (float)(i % 97) * 0.01f;
-        w.table.init = FRUGAL_INIT_DEFAULT;
+        w.table = (frugal_table){.rows = w.table.rows};
         w.desc.weights = memory + unaligned, w.desc.weights_stride = odd_stride ? 9 : 12;
         if (own_state && kind % 4) {
             w.desc.state = memory + MATRIX_FLOATS + unaligned;

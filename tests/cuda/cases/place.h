@@ -250,7 +250,7 @@ static void test_place_forced(void **state) {
         assert_int_equal(0, posix_memalign((void **)&matrix, 4096, 2 * sizeof before));
         for (int i = 0; i < FLOATS; i++) matrix[i] = (float)(i % 89) * 0.01f;
         world w = in_place(gated(2));
-        w.desc.weights = matrix, w.desc.weights_stride = 8, w.table.init = FRUGAL_INIT_DEFAULT;
+        w.desc.weights = matrix, w.desc.weights_stride = 8, w.table = (frugal_table){.rows = w.table.rows};
         w.desc.optimizer.kind = FRUGAL_SGD, w.make = own_and_shared, w.salt = 2;
         w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
         open_world(&w);

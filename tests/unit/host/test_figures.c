@@ -73,7 +73,7 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
     double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * ((n > 1 ? 22 : 17) + 1.0 / 8) + 1856.0 * n_groups;
     bytes += 24 * n * now->n_tables;
     bytes += (double)(frugal_p2f_footprint(&p) - rows * 8);
-    double rounding = n * (8192 + 768 * (L + 1) + 64 * S);
+    double rounding = 262144 + n * (131072 + 768 * (L + 1) + 64 * S);
     assert_true(stats.state_bytes == rows * 8);
     if ((double)stats.other_bytes < bytes || (double)stats.other_bytes >= bytes + rounding)
         fail_msg("%u devices, dim %u, K %u, L %u, S %u: %llu bytes; the formula has %.0f, and %.0f of rounding",
