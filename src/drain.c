@@ -121,10 +121,10 @@ static uint64_t rows_brought(const frugal *f, uint32_t d, uint64_t step) {
     return f->devices[d].brings[step % FRUGAL_P2F_SLOTS] ? batch_at(f, d, step)->n_unique : 0;
 }
 
-/* Before an instance is closed: tells what is lost because it was not drained. No thread works on it any more. Relaxed,
- * all: as above. */
+/* Before an instance is closed: tells what is lost because it was not drained. After a loss the calls have said more. No
+ * thread works on it any more. Relaxed, all: as above. */
 static void tell_undrained(frugal *f) {
-    if (!f->opened || f->joined) return;
+    if (!f->opened || f->joined || is_lost(f)) return;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     uint64_t steps = 0, last = now.closed, rows = now.pending > 0 ? (uint64_t)now.pending : 0, kept = 0;
     for (uint64_t back = 1; back <= f->desc.staging && back <= now.closed - f->desc.first_step; back++)
