@@ -4,11 +4,15 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
+#ifndef LEAST_PAGE /* tests whose memory is small, and their own, set it */
+#define LEAST_PAGE 65536
+#endif
+
 /* What mappings are aligned to, and their lengths are multiples of. Not less than 64 KiB where pages are smaller: so
  * layouts are the same on all systems, and what only a system with large pages refuses is never asked for. */
 static size_t page_unit(void) {
     long bytes = sysconf(_SC_PAGESIZE);
-    return bytes > 65536 ? (size_t)bytes : 65536;
+    return bytes > LEAST_PAGE ? (size_t)bytes : LEAST_PAGE;
 }
 
 /* Rounds up to whole pages: memory that a device may pin shares no page with anything else. */

@@ -48,9 +48,13 @@ frugal_status frugal_on_notice(frugal *f, frugal_notice notice, void *user) {
 
 #define NOTICE_SECONDS 5.0
 
-/* How long a wait may last before it is told: less where STUCK comes soon. */
-static double notice_seconds(const frugal *f) {
+/* How long a wait may last before it is told: less where STUCK comes soon; FOREVER where nobody is told. */
+static double notice_seconds(frugal *f) {
     double stuck = f->desc.stuck_seconds;
+    pthread_mutex_lock(&f->notices.lock);
+    int is_told = f->notices.call && !is_worker;
+    pthread_mutex_unlock(&f->notices.lock);
+    if (!is_told) return FOREVER;
     return stuck < 0 ? NOTICE_SECONDS : LEAST(NOTICE_SECONDS, stuck / 2);
 }
 

@@ -45,6 +45,7 @@ static int keep_mapped(void *memory, size_t bytes) {
 #define FRUGAL_PRIV_CLOSE_RANGE 2u
 #define POLL_RESTLESS           (-1.0)
 #define EVENT_SHARES            0
+#define LEAST_PAGE              4096
 #include "frugal_flush.c"
 #undef free
 #undef munmap
