@@ -193,6 +193,8 @@ static void test_which_waits_are_told(void **state) {
     frugal f = {.desc = {.stuck_seconds = 30}};
     double again;
     open_notices(&f, NULL, NULL);
+    assert_true(notice_seconds(&f) == FOREVER); /* nobody is told */
+    f.notices.call = count_notice;
     assert_true(notice_seconds(&f) == 5);
     assert_int_equal(1, note_wait(&f, 5, "lookup, step 1: device 0", &again));
     assert_int_equal(0, note_wait(&f, 5, "lookup, step 1: device 0", &again)); /* another thread */
