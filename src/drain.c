@@ -121,7 +121,7 @@ static uint64_t rows_brought(const frugal *f, uint32_t d, uint64_t step) {
     return f->devices[d].brings[step % FRUGAL_P2F_SLOTS] ? batch_at(f, d, step)->n_unique : 0;
 }
 
-/* Before an instance is closed: tells what is lost because it was not drained. After a loss the calls have said more. No
+/* Before an instance is closed: tells what is lost because it was not drained. After a loss, calls have said more. No
  * thread works on it any more. Relaxed, all: as above. */
 static void tell_undrained(frugal *f) {
     if (!f->opened || f->joined || is_lost(f)) return;
