@@ -23,8 +23,12 @@ static void after_fork(void) {
     pthread_mutex_unlock(&own_lock);
 }
 static void in_child(void) {
-    for (own_file *o = own_files; o; o = o->next) close(o->file);
-    own_files = NULL; /* not freed: fork may come in a handler of a signal */
+    while (own_files) {
+        own_file *o = own_files;
+        own_files = o->next;
+        close(o->file);
+        free(o);
+    }
     pthread_mutex_unlock(&own_lock);
 }
 static void watch_forks(void) {
