@@ -10,8 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
+static _Atomic(int) has_failed;
+
+int program_has_failed(void) {
+    return has_failed;
+}
+
 int program_fail(program_error *error, const char *format, ...) {
     va_list list;
+    has_failed = 1;
     va_start(list, format);
     vsnprintf(error->text, sizeof error->text, format, list);
     va_end(list);

@@ -35,6 +35,8 @@ typedef struct program_error {
 __attribute__((format(printf, 2, 3)))
 #endif
 int program_fail(program_error *error, const char *format, ...);
+/* Was program_fail called, by any thread? Then what it says is the last word: notices of what closing loses are not. */
+int program_has_failed(void);
 
 /* As much of two different texts as a message has room for, in shown[0] and shown[1]: from a little before the first
  * byte that differs, so that the two are never shown alike. What is left out is told by "...". */

@@ -28,7 +28,7 @@ int training_fail(const char *what, program_error *error) {
 
 void training_notice(const char *text, void *user) {
     (void)user;
-    fprintf(stderr, "%s\n", text);
+    if (!program_has_failed()) fprintf(stderr, "%s\n", text);
 }
 
 int training_saved_id(const char *path, uint64_t *id, program_error *error) {
