@@ -72,9 +72,10 @@ static int note_wait(frugal *f, double after, const char *text, double *again) {
     notices *n = &f->notices;
     uint64_t cause = hash_text(text, 0), whole = hash_text(text, 1);
     double least = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds / 2;
-    uint32_t i = 0, known = LEAST(n->n_told, MOST_TOLD);
+    uint32_t i = 0;
     *again = FOREVER;
     pthread_mutex_lock(&n->lock);
+    uint32_t known = LEAST(n->n_told, MOST_TOLD);
     while (i < known && n->told[i].cause != cause) i++;
     int is_new = i == known;
     if (is_new) i = n->n_told++ % MOST_TOLD; /* the place of the cause that was told first */

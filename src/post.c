@@ -44,7 +44,7 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
     pthread_mutex_unlock(&f->poll_lock);
     /* Also wakes threads of other processes, which only look again. No devices: joining has failed. */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
-        if (f->devices[d].mail) event_rouse(&f->devices[d].mail->bell);
+        if (frugal_load_acquire(&f->devices[d].linked)) event_rouse(&f->devices[d].mail->bell); /* [F41] with [F42] */
 }
 
 /* Has training ended elsewhere? Then it has ended here. */
