@@ -491,7 +491,7 @@ class EmbeddingBagCollection(_Module):
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT,
                          workers=workers)
         stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream, processes,
-                         dict(arguments, saved=saved, saved_part=part))
+                         dict(arguments, saved=saved, saved_part=part if saved else 0))
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
 
