@@ -47,13 +47,20 @@ static void train(frugal *f, uint64_t from, uint64_t to) {
     }
 }
 
-/* A child that does nothing until it is ended. */
+/* A child that does nothing until it is ended. It has begun when this returns: until then, in the moment before what
+ * pthread_atfork arranged has run there, the system alone made it, and it has its parent's descriptors. */
 static pid_t fork_idle(void) {
+    int pipes[2];
+    char begun = 0;
+    assert_int_equal(0, pipe(pipes));
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
+        if (write(pipes[1], &begun, 1) != 1) _exit(1);
         for (;;) pause();
     }
+    assert_int_equal(1, read(pipes[0], &begun, 1));
+    close(pipes[0]), close(pipes[1]);
     return child;
 }
 static void end_idle(pid_t child) {
