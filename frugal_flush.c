@@ -30,7 +30,8 @@
  *   sums.c        gradients of equal keys summed; bags pooled
  *   gather.c      the rows of a batch, copied by position or by record
  *   place.c       a device's update of its batch: rows that it alone touches, in place
- *   processors.c  the row functions in three instruction sets; rounding
+ *   rows.c        these functions, once for each instruction set; macros that make compiling shorter
+ *   processors.c  which of them this processor runs; rounding
  *   self_test.c   do the row functions, as compiled, compute the right bits on this processor?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
  *   init.c        the first values of rows
@@ -171,6 +172,7 @@
 #include "src/sums.c"
 #include "src/gather.c"
 #include "src/place.c"
+#include "src/rows.c"
 #include "src/processors.c"
 #include "src/self_test.c"
 #include "src/settings.c"

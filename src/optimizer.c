@@ -2,24 +2,10 @@
  *
  * The formula of an element is in arithmetic.h, which host and GPU share (frugal_adagrad and others). Here it is
  * applied to rows, each with the gradients that the devices bring for it, summed in device order. The calls, from the
- * update of a row to an element: flush_taken or close_piece (apply.c), apply_rows (processors.c, in the processor's
- * instructions), apply_group, apply_row, apply_elements, frugal_adagrad.
+ * update of a row to an element: flush_taken or close_piece (apply.c), apply_rows (processors.c), in the processor's
+ * instructions (rows.c) apply_group, apply_row, apply_elements, frugal_adagrad.
  */
 #include "host.h"
-
-uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
-    switch (kind) {
-    case FRUGAL_ADAGRAD:
-        return dim;
-    case FRUGAL_ROWWISE_ADAGRAD:
-        return 1;
-    case FRUGAL_ADAM:
-        return 2 * dim;
-    case FRUGAL_SGD:
-    default:
-        return 0;
-    }
-}
 
 typedef struct row_update { /* one row's update */
     float *weights, *state;

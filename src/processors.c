@@ -1,71 +1,20 @@
-/* processors.c - the row functions on this processor: instruction sets, and rounding.
- *
- * On x86-64 the row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a
- * library call; elsewhere once. They are right everywhere, fast on new processors, and give the same bits on all,
- * because every operation is IEEE's.
- */
+/* processors.c - the row functions on this processor: which instruction set, and rounding. */
 #include "host.h"
 
-/* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
-#define CLONES(suffix, attribute)                                                                                      \
-    attribute static void apply_rows_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,            \
-                                              const row_update *rows, uint32_t n) {                                    \
-        apply_group(store, optimizer, rows, n);                                                                        \
-    }                                                                                                                  \
-    attribute static void sum_records_##suffix(const frugal_records *r, strided_rows grads, uint32_t dim) {            \
-        sum_records(r, grads, dim);                                                                                    \
-    }                                                                                                                  \
-    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows,             \
-                                          uint64_t stride) {                                                           \
-        gather_all(store, r, rows, stride);                                                                            \
-    }                                                                                                                  \
-    attribute static void sum_positions_##suffix(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order,  \
-                                                 uint32_t n, uint32_t left) {                                          \
-        sum_row(sum, grads, dim, order, n, left);                                                                      \
-    }                                                                                                                  \
-    attribute static void update_rows_##suffix(const frugal_store *store, const frugal_step *step,                     \
-                                               const uint32_t *bag_of, const float *grads, uint32_t from,              \
-                                               uint32_t end) {                                                         \
-        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix);                                    \
-    }                                                                                                                  \
-    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, \
-                                        uint64_t stride) {                                                             \
-        pool_all(r, bags, dim, pooled, stride);                                                                        \
-    }                                                                                                                  \
-    attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim) {         \
-        sum_bags_range(r, all, dim, 0, r->n_unique);                                                                   \
-    }                                                                                                                  \
-    attribute static void squares_##suffix(const frugal_store *store, const frugal_records *r, const bag_gradients *g, \
-                                           double *sum) {                                                              \
-        *sum = square_records(store, r, g);                                                                            \
-    }
-CLONES(baseline, )
-#if defined(__x86_64__) && defined(__GNUC__)
-#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
-#define AVX512_TARGET "avx2,fma" /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
-#else
-#define AVX512_TARGET "avx512f,avx512vl,avx512dq,avx2,fma"
+/* The row functions (rows.c) of the largest instruction set that this processor has. */
+static const row_functions *rows_here(void) {
+#if defined(ROWS_X86)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return &frugal_rows_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &frugal_rows_avx2;
 #endif
-CLONES(avx2, __attribute__((target("avx2,fma"))))
-CLONES(avx512, __attribute__((target(AVX512_TARGET))))
-#define DISPATCH(name, ...)                                                                                            \
-    do {                                                                                                               \
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                                 \
-            __builtin_cpu_supports("avx512dq"))                                                                        \
-            name##_avx512(__VA_ARGS__);                                                                                \
-        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                      \
-            name##_avx2(__VA_ARGS__);                                                                                  \
-        else                                                                                                           \
-            name##_baseline(__VA_ARGS__);                                                                              \
-    } while (0)
-#else
-#define DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
-#endif
+    return &frugal_rows_baseline;
+}
 
 /* Applies updates to rows of one group, with its settings. */
 static void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
                        uint32_t n) {
-    DISPATCH(apply_rows, store, optimizer, rows, n);
+    rows_here()->apply(store, optimizer, rows, n);
 }
 
 void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights, float *state,
@@ -76,41 +25,37 @@ void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t
 }
 
 void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim) {
-    const strided_rows all = {grads, stride};
-    DISPATCH(sum_records, records, all, dim);
+    rows_here()->sum_records(records, (strided_rows){grads, stride}, dim);
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim, const uint32_t *order,
                           uint32_t n) {
-    const strided_rows all = {grads, stride};
-    DISPATCH(sum_positions, sum, all, dim, order, n, n);
+    rows_here()->sum_positions(sum, (strided_rows){grads, stride}, dim, order, n, n);
 }
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride) {
-    DISPATCH(pool, records, bags, dim, pooled, stride);
+    rows_here()->pool(records, bags, dim, pooled, stride);
 }
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint64_t stride, uint32_t dim) {
     const bag_gradients all = {{grads, stride}, bags, bag_of};
-    DISPATCH(sum_bags, records, &all, dim);
+    rows_here()->sum_bags(records, &all, dim);
 }
 
 void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride) {
-    DISPATCH(gather, store, records, rows, stride);
+    rows_here()->gather(store, records, rows, stride);
 }
 
 double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                               const float *grads) {
     const bag_gradients g = {{grads, step->stride}, grads ? step->bags : NULL, bag_of};
-    double sum;
-    DISPATCH(squares, store, &step->records, &g, &sum);
-    return sum;
+    return rows_here()->squares(store, &step->records, &g);
 }
 
 void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
                         uint32_t from, uint32_t end) {
-    DISPATCH(update_rows, store, step, bag_of, grads, from, end);
+    rows_here()->update(store, step, bag_of, grads, from, end);
 }
 
 /* The caller's thread may flush small numbers to zero or round in another mode. It must not while it helps, and our

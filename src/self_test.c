@@ -1,7 +1,7 @@
 /* self_test.c - do the row functions compute the right bits? Each frugal_open runs this test, in some 0.5 ms.
  *
  * Flags may let a compiler reassociate sums, multiply by reciprocals, split a fused operation or flush small numbers to
- * zero; a thread may round in another mode. So the row functions, in the clone that this processor uses, compute small
+ * zero; a thread may round in another mode. So the row functions, of the set that this processor uses, compute small
  * steps. These are compared with the same steps computed here: one element and one operation at a time, in the order
  * that defines the results. This file may be compiled with the same flags. That is why each operation stands alone
  * between volatile doubles: there is nothing to reassociate, to fuse or to replace. A double holds a product of floats

@@ -5,6 +5,20 @@
  */
 #include "host.h"
 
+uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
+    switch (kind) {
+    case FRUGAL_ADAGRAD:
+        return dim;
+    case FRUGAL_ROWWISE_ADAGRAD:
+        return 1;
+    case FRUGAL_ADAM:
+        return 2 * dim;
+    case FRUGAL_SGD:
+    default:
+        return 0;
+    }
+}
+
 /* Is x neither infinite nor NaN? Tests the bits, because with -ffinite-math-only compilers assume that every number is
  * finite. */
 static int is_finite(float x) {

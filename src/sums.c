@@ -60,7 +60,7 @@ INLINED void sum_records(const frugal_records *r, strided_rows grads, uint32_t d
 /* How the rows of a bag, or its gradient, are scaled; a constant in inlined code. */
 typedef enum { UNSCALED, BY_WEIGHT, BY_MEAN } bag_scaling;
 
-static bag_scaling scaling_of(const frugal_bags *bags) {
+INLINED bag_scaling scaling_of(const frugal_bags *bags) {
     if (bags->pooling == FRUGAL_POOL_MEAN) return BY_MEAN;
     return bags->weights ? BY_WEIGHT : UNSCALED;
 }

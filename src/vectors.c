@@ -1,7 +1,7 @@
 /* vectors.c - loops over the elements of a row, which compilers vectorize: add, divide, multiply, copy, prefetch.
  *
- * optimizer.c and sums.c build all that computes with the floats of a row from these loops. processors.c compiles the
- * three files for each instruction set. Every operation is IEEE's and nothing is reassociated, so the bits are the same
+ * optimizer.c and sums.c build all that computes with the floats of a row from these loops. rows.c compiles them for
+ * each instruction set. Every operation is IEEE's and nothing is reassociated, so the bits are the same
  * whatever the width of vectors.
  */
 #include "host.h"

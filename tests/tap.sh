@@ -24,6 +24,15 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
+# short, long: whether a check belongs to this run. `ninja test` runs what is short; what is long is left to
+# `ninja test-all`, which runs both (FRUGAL_TIER=all), or alone after it (long).
+short() {
+    [ "${FRUGAL_TIER:-short}" != long ]
+}
+long() {
+    [ "${FRUGAL_TIER:-short}" != short ]
+}
+
 # once COMMAND OPTION...: runs it with the last of each option alone, because programs refuse what is given twice: so
 # checks can have options in common that some of them say otherwise. --data may come several times.
 once() {

@@ -15,7 +15,7 @@
  * not count, only the memory. For SGD there is also `saxpy`: OpenBLAS' own update of the same rows, with the same
  * prefetching, one call per row, without weight decay.
  *
- * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
+ * The library is compiled into this program, which reaches its row functions by name. Do not link frugal_flush.o.
  */
 #include "frugal_flush.c"
 #include "bench/choices.h"
@@ -34,19 +34,13 @@ static const char *const ops[] = {"apply", "sum", "gather", NULL};
 static const char *const places[] = {"cache", "memory", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
-typedef struct set { /* an instruction set's clones; NULL where the compiler or the processor has none */
-    void (*apply_rows)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
-                       uint32_t n);
-    void (*sum_all)(const frugal_records *records, strided_rows grads, uint32_t dim);
-} set;
-static set sets[3] = {{apply_rows_baseline, sum_records_baseline}};
+static const row_functions *sets[3] = {&frugal_rows_baseline}; /* NULL: the compiler or the processor has none */
 
 static void find_sets(void) {
-#if defined(__x86_64__) && defined(__GNUC__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        sets[1] = (set){apply_rows_avx2, sum_records_avx2};
+#if defined(ROWS_X86)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[1] = &frugal_rows_avx2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        sets[2] = (set){apply_rows_avx512, sum_records_avx512};
+        sets[2] = &frugal_rows_avx512;
 #endif
 }
 
@@ -117,10 +111,10 @@ static void draw_rows(bench *b) {
 }
 
 /* As the library flushes: the first rows of a list are prefetched before the first is updated. */
-static void apply_all(const bench *b, const set *with) {
+static void apply_all(const bench *b, const row_functions *with) {
     for (uint32_t at = 0; at < b->n; at += LIST) {
         for (uint32_t i = 0; i < AHEAD_UPDATES; i++) prefetch_update(b->store, &b->applies[at + i]);
-        with->apply_rows(b->store, &b->store->groups[0].optimizer, &b->applies[at], LIST);
+        with->apply(b->store, &b->store->groups[0].optimizer, &b->applies[at], LIST);
     }
 }
 
@@ -153,9 +147,9 @@ static double sample(bench *b, uint32_t variant) {
         if (b->op == APPLY && variant == SAXPY_AT)
             saxpy_all(b);
         else if (b->op == APPLY)
-            apply_all(b, &sets[variant]);
+            apply_all(b, sets[variant]);
         else if (b->op == SUM)
-            sets[variant].sum_all(&step->records, (strided_rows){b->grads, b->dim}, b->dim);
+            sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim}, b->dim);
         else
             gather_rows(b->f->devices[0].state, step, b->grads);
     }
@@ -255,7 +249,7 @@ static void measure(bench *b, const options_list *which, const speeds *speed, ui
     int wanted[VARIANTS] = {0};
     prepare(b);
     for (uint32_t i = 0; i < which->n; i++)
-        wanted[(uint32_t)which->values[i]] = sets[(uint32_t)which->values[i]].apply_rows != NULL;
+        wanted[(uint32_t)which->values[i]] = sets[(uint32_t)which->values[i]] != NULL;
     if (b->op == GATHER) wanted[0] = 1, wanted[1] = wanted[2] = 0; /* memcpy chooses code for the processor itself */
     wanted[SAXPY_AT] = b->op == APPLY && b->kind == FRUGAL_SGD && b->devices == 1 && b->decay == 0;
     for (uint32_t r = 0; r <= rounds && !bench_interrupted(); r++) /* round 0 warms up */
