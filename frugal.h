@@ -492,7 +492,8 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * bits are exact. UINT32_MAX: no bound. Every other read is exact, and every gradient goes to the host row, in order.
  * With a bound above 0 training is not exact any more, because gradients are computed from stale copies; but the bits
  * depend on data, settings, lists and bounds alone (src/clocks.c). Source: HET-GMP's secondaries and its bound within
- * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/placement.md.
+ * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality:
+ * docs/papers/het-gmp.md.
  *
  * The list replaces the device's list of this table; n = 0 removes it. Keys may come in any order, and repeatedly. A
  * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache

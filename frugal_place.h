@@ -1128,7 +1128,8 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
  * estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right side),
  * so a golden-section search finds each threshold; for several, the searches are nested. If all devices are alike, this
  * is the optimum of UGache's program with rows divided at will. If they are not, e.g. if some pairs are not connected,
- * then groups of one size are a restriction; a solver for linear programs may find a faster plan (docs/placement.md).
+ * then groups of one size are a restriction; a solver for linear programs may find a faster plan
+ * (docs/papers/ugache.md).
  * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct frugal_priv_place_search {

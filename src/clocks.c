@@ -41,7 +41,8 @@
  * rows' own clocks as frequencies, p = c, this follows from the bound within a row: let the copies lack m_i, m_j <= s
  * contributions, so g = c - m. Then g_i c_j / c_i - g_j = m_j - m_i c_j / c_i. Both terms are between 0 and s, because
  * c_j <= c_i; so their difference is between -s and s. (tests/unit/host/test_secondaries.c tries it.) With frequencies
- * of the data set, as published, copies that lack nothing fail the test, too; it is not enforced (docs/placement.md).
+ * of the data set, as published, copies that lack nothing fail the test, too; it is not enforced
+ * (docs/papers/het-gmp.md).
  *
  * WHAT DROPS COPIES, so that the next touch fetches them: a call of frugal_secondaries, for any device; writing a row;
  * releasing the holders. All need a drained instance with nothing announced. A run that is resumed from a save begins
