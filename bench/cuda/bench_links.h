@@ -173,7 +173,7 @@ static std::vector<int> links_roots(std::vector<link_gpu> *gpus, const link_memo
 }
 
 /* A line for each GPU: GB/s from each GPU, from the host, and if roots are shared, the root and what it gives to all of
- * its GPUs together (docs/placement.md). */
+ * its GPUs together (build/peers --help). */
 static void links_write(const char *path, const std::vector<std::vector<double>> &peer, const std::vector<double> &host,
                         const std::vector<int> &roots, const std::vector<double> &together) {
     FILE *file = fopen(path, "wx");
