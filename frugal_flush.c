@@ -14,6 +14,7 @@
  *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
  *   device.h      what the host store and a device know of each other; the step, its batch, the operations
  *   format.h      what saves and mapped tables consist of, byte by byte; for tools, too
+ *   shared.h      what lies in memory that several processes share; a part of host.h
  *   host.h        the instance: its structs, and the functions that reach into them
  *   forked.c      what a forked child must not have: this process's names and locks
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
@@ -57,11 +58,12 @@
  *   step.c        announce, lookup, update
  *   remote.c      devices of other processes, where the instance was opened: their posts are served
  *   drain.c       stop, drain, cancel
+ *   instance.c    what opening, joining and serving make alike: locks, settings, devices and their batches
+ *   join.c        a process joins, attaches devices, leaves
+ *   attach.c      attaching a device, and what it asks the host for
  *   door.c        other processes join there, and their end is noticed
  *   open.c        checks, defaults, open
- *   join.c        a process joins, attaches devices, leaves
  *   close.c       frugal_close
- *   attach.c      attaching a device, and what it asks the host for
  *   holder.c      whose cached copies are current: the holder rule
  *   access.c      reading and writing rows, a view, preloading, verifying
  *   counts.c      these counts, read, set, aged and ranked by callers
@@ -202,11 +204,12 @@
 #include "src/step.c"
 #include "src/remote.c"
 #include "src/drain.c"
+#include "src/instance.c"
+#include "src/join.c"
+#include "src/attach.c"
 #include "src/door.c"
 #include "src/open.c"
-#include "src/join.c"
 #include "src/close.c"
-#include "src/attach.c"
 #include "src/holder.c"
 #include "src/access.c"
 #include "src/counts.c"

@@ -118,18 +118,6 @@ const frugal_store *frugal_get_store(const frugal *f) {
     return f && f->opened ? &f->store : NULL;
 }
 
-void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
-    if (!f || !f->opened || d >= f->desc.devices) return;
-    host_device *device = &f->devices[d];
-    tally(&device->kept, kept);
-    tally(&device->written_back, written_back);
-    frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
-    if (!f->joined) return;
-    tally(&device->mail->kept, kept);
-    tally(&device->mail->written_back, written_back);
-    frugal_store_relaxed(&device->mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
-}
-
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {
     if (!f || !f->opened || d >= f->desc.devices) return;
     host_device *device = &f->devices[d];

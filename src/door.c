@@ -56,9 +56,6 @@ static frugal_status check_welcomed(const member *m) {
     return m->welcomed ? FRUGAL_OK : frugal_fail(FRUGAL_ERR_PROCESS, "process %u has not been welcomed", m->process);
 }
 
-/* In attach.c, which is included later, because it also asks the door of another process (join.c). */
-static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote);
-
 /* Has the process attached the device already, in the same way? Its first question may have been answered too late. */
 static int has_attached(const frugal *f, const member *m, const message *asked) {
     const remote *r = asked->d < f->desc.devices ? remote_of(f, asked->d) : NULL;
@@ -383,10 +380,6 @@ static frugal_status describe_region(frugal *f) {
         r->table =
             (memory_part){(uint64_t)((unsigned char *)f->table_memory - (unsigned char *)f->file->map), f->table_bytes};
     return FRUGAL_OK;
-}
-
-static frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
-    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, error_text(error));
 }
 
 /* The name is taken: by whom? */

@@ -40,6 +40,18 @@ static int is_drained(frugal *f) {
     return is_complete(f) && device_ahead(f) == f->desc.devices && !has_lost_rows(f);
 }
 
+void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
+    if (!f || !f->opened || d >= f->desc.devices) return;
+    host_device *device = &f->devices[d];
+    tally(&device->kept, kept);
+    tally(&device->written_back, written_back);
+    frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
+    if (!f->joined) return;
+    tally(&device->mail->kept, kept);
+    tally(&device->mail->written_back, written_back);
+    frugal_store_relaxed(&device->mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
+}
+
 typedef struct recall { /* what a device is to write back before the gate of a step */
     uint64_t step;
     int done; /* 1: it has done the step before; 0: it was given that step, and may be at work on it (ops.recall) */

@@ -325,3 +325,9 @@ static int self_test(void) {
     float_mode_leave(saved);
     return right;
 }
+
+static frugal_status fail_self_test(void) {
+    return frugal_fail(FRUGAL_ERR_ARITHMETIC,
+                       "the arithmetic must be IEEE's, operation by operation, and the self-test found another result; "
+                       "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
+}

@@ -150,4 +150,9 @@ static int watch_process(pid_t process) {
 #endif
 }
 
+/* `call` cannot have or find the name, because of `error`, an errno. */
+static frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
+    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, error_text(error));
+}
+
 #endif

@@ -1,0 +1,97 @@
+/* instance.c - what opening an instance, joining one and serving a version make alike: the locks, the copy of the
+ * tables' settings, the list of devices, the memory of their batches.
+ */
+#include "host.h"
+
+static void open_locks(frugal *f) {
+    pthread_mutex_init(&f->settings_lock, NULL);
+    pthread_mutex_init(&f->end_lock, NULL);
+    pthread_mutex_init(&f->poll_lock, NULL);
+    pthread_mutex_init(&f->gates_lock, NULL);
+    pthread_mutex_init(&f->trace_lock, NULL);
+}
+
+/* Bits of the largest row number. */
+static uint32_t bits_of_rows(uint64_t rows) {
+    uint32_t bits = 0;
+    while (bits < 32 && rows - 1 >= UINT64_C(1) << bits) bits++;
+    return bits;
+}
+
+static uint32_t record_stride_of(uint32_t dim) {
+    return dim >= 16 ? (dim + 15) / 16 * 16 : (uint32_t)aligned_floats(dim);
+}
+
+static frugal_status open_copies(frugal *f, const frugal_desc *desc) {
+    size_t bytes = desc->n_tables * sizeof(frugal_table);
+    if (!(f->tables = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
+    memcpy(f->tables, desc->tables, bytes);
+    f->desc.tables = f->tables;
+    bytes = (desc->n_tables + 1) * sizeof(uint64_t);
+    if (!(f->first_row = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
+    for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + desc->tables[t].rows;
+    return FRUGAL_OK;
+}
+
+static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
+    uint64_t here = *at;
+    *at = (here + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return here;
+}
+
+/* Lays the arrays of a device's batches out in one block of memory, and returns its size. With `device` NULL it only
+ * computes the size. */
+static size_t lay_batches(const frugal *f, host_device *device) {
+    uint64_t n = f->desc.max_keys, at = 0;
+    unsigned char *memory = device ? device->batch_memory : NULL;
+    for (uint32_t i = 0; i <= f->desc.lookahead;
+         i++) { /* four arrays of equal size, equally far apart: a device may copy all at once */
+        uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
+        uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
+        uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8), worth = take_bytes(&at, n);
+        uint64_t others = f->desc.devices > 1 ? n : 0, lost_by = take_bytes(&at, others);
+        uint64_t lost = take_bytes(&at, others * 4);
+        if (!device) continue;
+        device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
+        device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
+        device->batches[i].order = (uint32_t *)(void *)(memory + order);
+        device->batches[i].start = (uint32_t *)(void *)(memory + start);
+        device->batches[i].valid = (uint64_t *)(void *)(memory + valid);
+        device->batches[i].worth = memory + worth;
+        device->batches[i].lost_by = others ? memory + lost_by : NULL;
+        device->batches[i].lost = (uint32_t *)(void *)(memory + lost);
+    }
+    return (size_t)at;
+}
+
+/* The devices as this process sees them, without the memory that processes share. */
+static frugal_status open_device_list(frugal *f) {
+    size_t bytes = f->desc.devices * sizeof(host_device);
+    if (!(f->gates = frugal_allocate(f, page_unit(), page_unit()))) return fail_memory("the gates' word", page_unit());
+    frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
+    if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        pthread_mutex_init(&device->keep_lock, NULL);
+        pthread_mutex_init(&device->waits.lock, NULL);
+        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
+        frugal_store_relaxed(&device->updated, f->desc.first_step);
+        frugal_store_relaxed(&device->done, f->desc.first_step);
+        frugal_store_relaxed(&device->end, UINT64_MAX);
+        frugal_store_relaxed(&device->told, f->desc.first_step);
+    }
+    return FRUGAL_OK;
+}
+
+/* What a device's own process needs, and no other: memory for sorting, and the list of its batches. */
+static frugal_status open_own(frugal *f, host_device *device) {
+    size_t bytes = (f->desc.lookahead + 1) * sizeof(host_batch);
+    if (!device->batches) { /* else an earlier attempt has failed after this */
+        if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);
+        lay_batches(f, device);
+    }
+    if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
+        return fail_memory("sorting", f->scratch_bytes);
+    device->scratch = device->sorted + f->desc.max_keys;
+    return FRUGAL_OK;
+}
