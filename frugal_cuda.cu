@@ -6,7 +6,8 @@
  * cache. The GPU waits for the host only at a gate, and the host waits for the GPU only at the next gate. Paper:
  * sections 3.1 and 3.2.
  *
- * This is the one file to compile. It includes its parts, src/cuda/; a part includes only parts above it in this list:
+ * This is the one file to compile. It includes its parts, src/cuda/. A part calls and includes only parts above it in
+ * this list:
  *
  *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
  *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
@@ -16,10 +17,12 @@
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool
  *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
+ *   write_back.cuh  kernel: what the cache keeps, written to host rows
  *   device.cuh      the device as the host sees it; CUDA's errors as our statuses
  *   pinning.cuh     host memory that the GPU reaches in place
  *   batches.cuh     announced batches, sent to the GPU ahead
  *   enqueue.cuh     a step's kernels, put on the caller's stream
+ *   keeping.cuh     operations of a device that keeps updates: recalls, and all that is kept written back
  *   cache.cuh       operations: the cache emptied, preloaded, verified
  *   secondaries.cuh  operation: room for declared stale copies
  *   squares.cuh     kernel, and operation: the sum of squares of a step's gradients
@@ -98,10 +101,12 @@
 #include "src/cuda/gate.cuh"
 #include "src/cuda/lookup.cuh"
 #include "src/cuda/update.cuh"
+#include "src/cuda/write_back.cuh"
 #include "src/cuda/device.cuh"
 #include "src/cuda/pinning.cuh"
 #include "src/cuda/batches.cuh"
 #include "src/cuda/enqueue.cuh"
+#include "src/cuda/keeping.cuh"
 #include "src/cuda/cache.cuh"
 #include "src/cuda/secondaries.cuh"
 #include "src/cuda/squares.cuh"

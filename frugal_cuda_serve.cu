@@ -2,10 +2,11 @@
  * which it does not need. It has a copy of frugal_place.h's functions of its own: a program that makes plans defines
  * FRUGAL_PLACE_IMPLEMENTATION in one of its files.
  *
- * Its parts, src/cuda/, each of which includes only parts above it in this list:
+ * Its parts, src/cuda/, each of which calls and includes only parts above it in this list:
  *
  *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
  *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
+ *   view.cuh        constants of all kernels; the rest of it is for frugal_cuda.cu
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   extract.cuh     kernels: copy rows, pool rows, each from where this GPU reads it
  *   served.cuh      a version: the pinned table, caches filled by a placement, words that say where rows are read
@@ -29,6 +30,7 @@
 #undef FRUGAL_STATIC
 #include "src/cuda/toolkit.cuh"
 #include "src/cuda/context.cuh"
+#include "src/cuda/view.cuh"
 #include "src/cuda/rows.cuh"
 #include "src/cuda/extract.cuh"
 #include "src/cuda/served.cuh"

@@ -10,71 +10,73 @@
  * It carries the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined
  * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
  *
- * Contents, in src/. Each part calls only what stands above it:
- *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
- *   device.h      what the host store and a device know of each other; the step, its batch, the operations
- *   format.h      what saves and mapped tables consist of, byte by byte; for tools, too
- *   shared.h      what lies in memory that several processes share; a part of host.h
- *   host.h        the instance: its structs, and the functions that reach into them
- *   forked.c      what a forked child must not have: this process's names and locks
- *   errors.c      the text of the calling thread's last error; refusals that several calls share
- *   event.c       sleeping until something has changed
- *   memory.c      the caller's allocator, or huge pages
- *   size_limit.c  files that grow, up to the limit of their size
- *   region.c      memory that several processes share
- *   socket.c      messages between processes
- *   crc32c.c      the checksum of what is written to files
- *   file.c        what a name stands for; making, writing and publishing a file; locks
- *   parallel.c    a function that several threads run at a time
- *   vectors.c     loops over the elements of a row, which become vectors
- *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
- *   sums.c        gradients of equal keys summed; bags pooled
- *   gather.c      the rows of a batch, copied by position or by record
- *   place.c       a device's update of its batch: rows that it alone touches, in place
- *   rows.c        these functions, once for each instruction set; macros that make compiling shorter
- *   processors.c  which of them this processor runs; rounding
- *   self_test.c   do the row functions, as compiled, compute the right bits on this processor?
- *   settings.c    optimizer settings: groups of tables, the numbers of a step
- *   init.c        the first values of rows
- *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
- *   table.c       where the table lies: memory, the caller's matrix, a mapped file
- *   worth.c       what a copy of each row is worth: a byte a row, counted as batches are announced
- *   restore.c     reads saves: what they contain, and their rows into the table
- *   trace.c       what threads did, and when: rings of events, and their file
- *   batch.c       keys -> unique rows, and the order in which their gradients are summed
- *   clocks.c      the clocks of declared stale copies: which may be read at a step
- *   finish.c      devices whose data has ended: frugal_finish
- *   apply.c       an update is taken, and applied to its row
+ * Contents, in src/, in the order of the includes below. Each part calls only what stands above it; operations of
+ * devices, and a few others, are called through pointers. tests/compile/tower checks the order, and copies this list to
+ * docs/design.md:
+ *   arithmetic.h    fused operations and the optimizers' formulas, for C and CUDA
+ *   device.h        what the host and a device know of each other
+ *   format.h        what saves and mapped tables consist of, byte by byte
+ *   shared.h        memory that several processes share: its structs
+ *   host.h          the instance: its structs
+ *   forked.c        what a forked child must not have: the names and locks of its parent
+ *   errors.c        the text of a thread's last error; refusals that several calls share
+ *   event.c         sleeping until something has changed
+ *   memory.c        the caller's allocator, or huge pages
+ *   size_limit.c    files that grow, up to the limit of their size
+ *   region.c        memory that several processes share, made and mapped
+ *   socket.c        messages between processes
+ *   crc32c.c        the checksum of what is written to files
+ *   file.c          what a name stands for; making, writing and publishing a file; locks
+ *   parallel.c      a function that several threads run at a time
+ *   vectors.c       loops over the elements of a row, which become vectors
+ *   optimizer.c     one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
+ *   sums.c          gradients of equal keys summed; bags pooled
+ *   gather.c        the rows of a batch, copied by position or by record
+ *   place.c         a device's update of its batch: rows that it alone touches, in place
+ *   rows.c          these functions, once for each instruction set; macros that make compiling shorter
+ *   processors.c    which of them this processor runs; rounding
+ *   self_test.c     do the row functions compute the right bits on this processor?
+ *   settings.c      optimizer settings: groups of tables, the numbers of a step
+ *   init.c          the first values of rows
+ *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
+ *   table.c         where the table lies: memory, the caller's matrix, a mapped file
+ *   worth.c         what a copy of each row is worth, counted as batches are announced
+ *   restore.c       saves are read, and their rows put into the table
+ *   trace.c         what threads did, and when: rings of events, and their file
+ *   batch.c         keys become unique rows, and the order in which their gradients are summed
+ *   clocks.c        the clocks of declared stale copies: which may be read at a step
+ *   finish.c        devices whose data has ended: frugal_finish
+ *   apply.c         an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
- *   poll.c        devices that go on working after a call has returned; the loss of one
- *   keep.c        updates that devices keep in their caches; recalls
- *   notice.c      what the caller is told although no call fails; what a wait is waiting for, in words
+ *   poll.c          devices that go on working after a call has returned; the loss of one
+ *   keep.c          updates that devices keep in their caches; recalls
+ *   notice.c        what the caller is told although no call fails; what a wait waits for
  *   memory_limit.c  is there as much memory as an instance asks for?
- *   post.c        a device in a process that has joined: its mailbox
- *   help.c        one piece of whatever is most urgent: frugal_help
- *   wait.c        every wait
- *   workers.c     threads, and the instances that they serve
- *   gate.c        the gate of a step, and the threads that wait at it
- *   step.c        announce, lookup, update
- *   remote.c      devices of other processes, where the instance was opened: their posts are served
- *   drain.c       stop, drain, cancel
- *   instance.c    what opening, joining and serving make alike: locks, settings, devices and their batches
- *   join.c        a process joins, attaches devices, leaves
- *   attach.c      attaching a device, and what it asks the host for
- *   door.c        other processes join there, and their end is noticed
- *   open.c        checks, defaults, open
- *   close.c       frugal_close
- *   holder.c      whose cached copies are current: the holder rule
- *   access.c      reading and writing rows, a view, preloading, verifying
- *   counts.c      these counts, read, set, aged and ranked by callers
- *   secondaries.c  rows are listed for a device whose copies may be stale
- *   save.c        writes tables to a file: all rows, or those that changed
- *   stats.c       what was counted
- *   metrics.c     the same as OpenMetrics text
- *   served.c      one version of a table that is served: from saves, or from a file
- *   server.c      lookups from many threads, while newer versions are taken over
- *   version.c     what a program was linked with
- *   cpu.c         the device on host cores: a cache under the holder rule
+ *   post.c          a device in a process that has joined: its mailbox
+ *   help.c          one piece of whatever is most urgent: frugal_help
+ *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
+ *   workers.c       threads, and the instances that they serve
+ *   gate.c          the gate of a step, and the threads that wait at it
+ *   step.c          announce, lookup, update
+ *   remote.c        devices of other processes, in the one that opened: their posts are served
+ *   drain.c         stop, drain, cancel
+ *   instance.c      what opening, joining and serving make alike
+ *   join.c          a process joins an instance, attaches devices, leaves
+ *   attach.c        a device is attached; what it asks the host for
+ *   door.c          where other processes join an instance; their end is noticed
+ *   open.c          an instance is opened: its settings checked, defaults, memory, threads
+ *   close.c         an instance is closed
+ *   holder.c        the holder rule: which cached copies are current
+ *   access.c        reading and writing rows, a view, preloading, verifying
+ *   counts.c        the counts of touches: read, set, aged and ranked by callers
+ *   secondaries.c   a device's list of rows of which its copies may be stale
+ *   save.c          tables are written to a file: all rows, or those that changed
+ *   stats.c         counters, in a struct
+ *   metrics.c       counters as OpenMetrics text
+ *   served.c        one version of a table that is served: from saves, or from a file
+ *   server.c        lookups from many threads, while newer versions are taken over
+ *   version.c       what a program was linked with
+ *   cpu.c           the device on host cores: a cache under the holder rule
  *
  * Atomics that order something, beside those of the headers:
  *  | tag  | site                        | order   | pairs with | if it were relaxed                       |
