@@ -23,7 +23,7 @@ typedef struct kge_options {
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
 /* Sets the weights of N3 that were not given to `factor` times those for the graph's training triples an entity.
- * Returns the number of these. docs/kge.md, "N3 and the graph", has what was measured. */
+ * Returns the number of these. pilot.h says what was measured. */
 double kge_options_fit(kge_options *options, const kge_graph *graph, double factor);
 
 #endif

@@ -125,7 +125,8 @@ static int kge_pilot_run(kge_pilots *pilots, double *good, program_error *error)
     return 0;
 }
 
-/* Pilots of rotate lost by either damping on both graphs tried: docs/kge.md, "Questions with many answers". */
+/* Pilots of rotate lost by damping 0.5 and -0.2 on both graphs tried: WN18RR .451 without it, .434 and .445 with it;
+ * FB15k-237 .311, .292 and .300. */
 static int kge_pilots_try_damping(const kge_options *options) {
     return options->fits_damping && !KGE_HAS_L2(options->train.model.kind);
 }

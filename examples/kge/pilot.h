@@ -1,9 +1,14 @@
 /* Pilots: short trainings that choose the weight of N3, where it is not given, and then the damping, where it is not
  * given either, by how well each ranks a sample of the validation triples.
  *
- * Graphs want weights that are ten times apart, and nothing simple foretells which. docs/kge.md, "N3 and the graph",
- * has what pilots chose, and what longer trainings reached with that and with others. Like every training, a
- * pilot has the same bits each time, and so the choice is the same. */
+ * Graphs want weights that are ten times apart, and nothing simple foretells which: FB15k-237 has 18.7 training triples
+ * an entity, CoDEx-S 16.2, WN18RR 2.1. Validation MRR of complex by pilots, as a grid, and by dim 400 with 8,000 steps:
+ *   N3         0.0087          0.0175    0.035                  0.05            0.07            0.14
+ *   FB15k-237  .303            .317      .321 (.354 at 0.03)    (.352, lr 0.5)  .290            .211
+ *   CoDEx-S    .445 (.468)     .432      .404 (.423)                            .378            .268
+ *   WN18RR     .401            .423      .444                   (.471)          .454 (.475)     .210
+ * So a pilot finds the weight that is best in the long training, where both were tried. Like every training, a pilot
+ * has the same bits each time, and so the choice is the same. */
 #ifndef KGE_PILOT_H
 #define KGE_PILOT_H
 
