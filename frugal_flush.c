@@ -35,8 +35,8 @@
  *   place.c         a device's update of its batch: rows that it alone touches, in place
  *   rows.c          these functions, once for each instruction set; macros that make compiling shorter
  *   processors.c    which of them this processor runs; rounding
- *   self_test.c     do the row functions compute the right bits on this processor?
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
+ *   self_test.c     do the row functions compute the right bits on this processor?
  *   init.c          the first values of rows
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
@@ -178,8 +178,8 @@
 #include "src/place.c"
 #include "src/rows.c"
 #include "src/processors.c"
-#include "src/self_test.c"
 #include "src/settings.c"
+#include "src/self_test.c"
 
 #include "src/init.c"
 #include "src/table_file.c"

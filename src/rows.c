@@ -1,16 +1,16 @@
 /* rows.c - the row functions, compiled once for each instruction set.
  *
  * On x86-64 these are AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library call; elsewhere the baseline
- * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, place.c) under other target attributes, and
- * give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
+ * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, place.c) under other target attributes,
+ * and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
  *
- * frugal_flush.c includes this file with all sets. Optimizing them takes two thirds of the time in which it is compiled.
+ * frugal_flush.c includes this file with all sets. Optimizing them takes most of the time in which it is compiled.
  * Two macros, for both files:
  *
  *   FRUGAL_ROWS_BASELINE  the baseline alone: compiles in a third of the time, for sanitizers and debuggers
- *   FRUGAL_ROWS_APART     frugal_flush.c has no set; this file is compiled, once a set, and linked. So several builds of
- *                         the library share them: cc ... -DFRUGAL_ROWS_APART -DFRUGAL_ROWS_SET_avx2 -c src/rows.c, and
- *                         the same for avx512 and baseline.
+ *   FRUGAL_ROWS_APART     frugal_flush.c has no set; this file is compiled, once for each set, and linked. So several
+ *                         builds of the library share them: cc ... -DFRUGAL_ROWS_APART -DFRUGAL_ROWS_SET_avx2
+ *                         -c src/rows.c, and the same for avx512 and baseline.
  */
 #ifndef FRUGAL_FLUSH_C /* compiled apart */
 #ifndef FRUGAL_ROWS_APART
@@ -44,7 +44,7 @@ typedef struct row_functions { /* of one instruction set */
     double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
 } row_functions;
 
-/* The set `suffix`: the functions, and frugal_rows_SUFFIX, which lists them. */
+/* The set `suffix`: the functions, and a struct that lists them. */
 #define ROW_FUNCTIONS(suffix, attribute)                                                                               \
     attribute static void apply_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,                 \
                                          const row_update *rows, uint32_t n) {                                         \

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static inline uint64_t test_seed(const char *name, uint64_t otherwise) {
@@ -27,5 +28,13 @@ static inline uint64_t test_seed_from_clock(const char *name) {
 #else
 #define SHORTER 1
 #endif
+
+/* The rounds of a test that is in both tiers: all of them in the long one (FRUGAL_TIER, tests/tap.sh), a quarter in the
+ * short one, a tenth under sanitizers. */
+static inline uint64_t test_rounds(uint64_t all) {
+    const char *tier = getenv("FRUGAL_TIER");
+    int is_short = !tier || !strcmp(tier, "short");
+    return all / (SHORTER > 1 ? SHORTER : is_short ? 4 : 1);
+}
 
 #endif /* SEED_H */

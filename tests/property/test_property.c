@@ -18,13 +18,7 @@
 #include "boundary.h"
 #include "phase.h"
 
-#if defined(PROPERTY_CASES)
-enum { CASE_COUNT = PROPERTY_CASES };
-#elif defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { CASE_COUNT = 8 };
-#else
 enum { CASE_COUNT = 80 };
-#endif
 enum { FIRST_SEED = 20261120 };
 #ifdef TEST_CUDA
 enum { FOCUS_COUNT = 4 }; /* for one of the host's */
@@ -131,7 +125,7 @@ static int run_trial(const trial *t, int mutation, char *message) {
 
 static unsigned case_count(void) {
     const char *text = getenv("FRUGAL_TEST_COUNT");
-    return text ? (unsigned)strtoul(text, NULL, 0) : CASE_COUNT / FOCUS_COUNT;
+    return text ? (unsigned)strtoul(text, NULL, 0) : (unsigned)test_rounds(CASE_COUNT) / FOCUS_COUNT;
 }
 
 /* A cmocka case: configurations of one focus. */

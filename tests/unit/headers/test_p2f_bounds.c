@@ -46,7 +46,7 @@ static uint64_t run_lazily(frugal_p2f_desc desc, uint64_t seed, uint64_t steps, 
 
 static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f_bounds smallest rings", 3), steps = 100000 / SHORTER;
+    uint64_t seed = test_seed("test_p2f_bounds smallest rings", 3), steps = test_rounds(100000);
     run_lazily((frugal_p2f_desc){.rows = 4, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 1, .threads = 1},
                seed, steps, 1);
     run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 1, .threads = 1},

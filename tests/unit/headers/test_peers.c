@@ -138,7 +138,7 @@ static void test_places(void **state) {
     test_random r = {.seed = test_seed("test_places", 22)};
     static world w;
     static uint8_t keeps[DEVICES][3000];
-    for (int round = 0; round < 400 / SHORTER; round++) {
+    for (int round = 0; round < (int)test_rounds(400); round++) {
         random_world(&w, &r);
         frugal_place_plan plan = make_plan(&w, policies[round % 4]);
         for (uint32_t d = 0; d < plan.devices; d++) {
@@ -232,7 +232,7 @@ static void test_prediction(void **state) {
     test_random r = {.seed = test_seed("test_prediction", 23)};
     static world w;
     int sharp = 0; /* rounds in which little may differ */
-    for (int round = 0; round < 200 / SHORTER; round++) {
+    for (int round = 0; round < (int)test_rounds(200); round++) {
         random_world(&w, &r);
         fill_blocks(&w, &r);
         frugal_place_plan plan = make_plan(&w, policies[round % 4]);
@@ -247,7 +247,7 @@ static void test_prediction(void **state) {
         divide(&w, &plan, touches);
         assert_true(fabs(frugal_place_predict(&w.machine, &plan, touches) - plan.seconds) <= 1e-9 * plan.seconds);
     }
-    assert_true(sharp > 150 / SHORTER);
+    assert_true(sharp > (int)test_rounds(150));
 }
 
 /* A plan is not slower than any other policy's, nor than thresholds drawn at random. */
@@ -255,7 +255,7 @@ static void test_planned_is_fastest(void **state) {
     (void)state;
     test_random r = {.seed = test_seed("test_planned_is_fastest", 24)};
     static world w;
-    for (int round = 0; round < 60 / SHORTER; round++) {
+    for (int round = 0; round < (int)test_rounds(60); round++) {
         if (round % 3 == 0)
             open_switches(&w, 8, 40e9, 4e9 * (double)test_between(&r, 1, 9), round % 2);
         else if (round % 3 == 1) {
@@ -385,7 +385,7 @@ static void test_whole_rows(void **state) {
     (void)state;
     test_random r = {.seed = test_seed("test_whole_rows", 26)};
     static world w;
-    for (int round = 0; round < 100 / SHORTER; round++) {
+    for (int round = 0; round < (int)test_rounds(100); round++) {
         open_switches(&w, 4, 40e9, 1e9 * (double)test_between(&r, 5, 38), 0);
         draw_levels(&w, &r, 250, .5, 16, 250, 3, 70);
         frugal_place_plan plan = make_plan(&w, FRUGAL_PLACE_PLANNED), tried = plan;

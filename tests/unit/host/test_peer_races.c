@@ -361,7 +361,7 @@ static void one_device_with_keys_and_the_others_without(void **state) {
 static void dims_that_are_not_a_multiple_of_32_or_of_4(void **state) {
     (void)state;
     enum { MOST = 130, GUARD = 32 };
-    for (uint32_t dim = 1; dim <= MOST; dim += SHORTER > 1 ? 3 : 1)
+    for (uint32_t dim = 1; dim <= MOST; dim += test_rounds(1) ? 1 : 3)
         for (int i = 0; i < 4; i++) {
             uint64_t floats = frugal_state_floats(rig_optimizers[i], dim), guards[] = {60 * dim, 60 * floats};
             float *matrices[2] = {malloc(4 * (60 * dim + GUARD)), malloc(4 * (60 * floats + GUARD))};
@@ -455,7 +455,7 @@ static void wait_far_ahead(rig *r, loader *loaders, uint32_t steps) {
 }
 
 static void train_beside_loaders(int flusher, uint32_t devices, uint32_t lookahead, int late) {
-    const uint32_t steps = 300 / SHORTER;
+    const uint32_t steps = (uint32_t)test_rounds(300);
     loader loaders[RIG_DEVICES];
     rig r = {.cache = {.cache_rows = 20}};
     frugal_desc d = peer_desc(flusher);
@@ -522,7 +522,7 @@ static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
         frugal_desc d = peer_desc(k);
         d.dim = 1, d.devices = k == LATE ? 2 : 1, d.lookahead = 0, d.staging = 1;
         d.tables = (frugal_table[]){{.rows = 4, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}}, d.n_tables = 1;
-        train_long(d, 100000 / SHORTER);
+        train_long(d, test_rounds(100000));
     }
 }
 
@@ -531,7 +531,7 @@ static void ten_thousand_steps_with_the_largest_rings(void **state) {
     for (int k = 0; k < FLUSHERS; k++) {
         frugal_desc d = peer_desc(k);
         d.dim = 2, d.lookahead = 15, d.staging = 48;
-        train_long(d, 10000 / SHORTER);
+        train_long(d, test_rounds(10000));
     }
 }
 
@@ -556,8 +556,9 @@ static void run_world(world_desc desc) {
 
 static void a_hundred_thousand_steps_of_the_state_machine_alone(void **state) {
     (void)state;
-    world_desc smallest = {.devices = 1, .rows = 3, .max_rows = 2, .steps = 100000 / SHORTER, .staging = 1, .seed = 1};
-    world_desc largest = {.devices = 1, .rows = 9, .max_rows = 3, .steps = 10000 / SHORTER, .seed = 2};
+    world_desc smallest = {
+        .devices = 1, .rows = 3, .max_rows = 2, .steps = test_rounds(100000), .staging = 1, .seed = 1};
+    world_desc largest = {.devices = 1, .rows = 9, .max_rows = 3, .steps = test_rounds(10000), .seed = 2};
     largest.lookahead = 15, largest.staging = 48;
     for (uint32_t workers = 0; workers <= 1; workers++) {
         smallest.workers = largest.workers = workers;
