@@ -1,5 +1,9 @@
 """The trainer of examples/adopt, without and with Frugal: bench_adopt."""
-from report.page import kept, run, source, table
+from report.page import kept, run, source
+from report.record import Into, noted
+
+RECORD = Into("adopt/trainers", ("words", "threads", 3), {"pairs": "thousand pairs/s", "ratio": "ratio",
+                                                          "processor_seconds": "processor time, s"}, ("adopt",))
 
 
 def measure():
@@ -23,4 +27,4 @@ def write():
             f"vocabulary has too few pairs here to learn from; it is there for the speed. Before the first run, "
             f"{one['load']:.2f} processes per processor were running or waiting to run.\n\n")
     headings = ["words", "table, MB", "threads", "", "thousand pairs/s", "ratio", "processor time, s", "held-out loss"]
-    return page + table(headings, [cells(r) for r in records]) + source("adopt")
+    return page + noted(RECORD, headings, [cells(r) for r in records]) + source("adopt")

@@ -1,11 +1,13 @@
 """Eviction that knows the announced steps: bench_place --what ahead."""
 from report.page import kept, run, source, table
+from report.record import Into, noted
 
 AHEAD = "build/bench_place --json --what ahead --devices 1,2,8 "
 NAMES = ("place-ahead", "place-ahead-planted")
 DEALINGS = {"random": "random", "two-level": "two levels"}
 RULES = ("protect", "admit", "current") # that know L steps
 RATIOS = (0, .1, .25, .5, 1, 2, 4) # rows of the cache over those of L + 1 steps
+BY_RATIO = Into("cache/ahead", (0,), {"cases": "cases", **{rule: rule for rule in RULES}}, NAMES)
 INTRODUCTION = """\
 Announcing tells a device the rows of its next L steps. Would a cache that evicts by them have more hits? Simulated \
 (`bench/place/ahead.h`) with sets, hash and holder rule of the library's caches: places of outdated copies are given \
@@ -71,7 +73,7 @@ def by_ratio(all_cases):
                 gained = [case.gained[rule, known] for case, known in some]
                 row.append(f"{points(sum(gained) / len(gained))} ({points(min(gained))} to {points(max(gained))})")
             rows.append(row)
-    return table(["rows of the cache over those of L + 1 steps", "cases", *RULES], rows)
+    return noted(BY_RATIO, ["rows of the cache over those of L + 1 steps", "cases", *RULES], rows)
 
 
 def write():

@@ -1,8 +1,12 @@
 """Which copies a cache keeps, by policy and by what it knows before; and what counting touches costs."""
-from report.page import kept, run, source, table
+from report.page import kept, run, source
+from report.record import Into, noted
 
 POLICIES = {"lru": "LRU", "counted": "counted", "scan": "static, scan", "sample": "static, sample",
             "earlier": "static, earlier run", "counted-scan": "counted, from the scan on"}
+RECORDS = {"hits-zipf": ("keys", "devices"), "hits-graph": ("devices",), "hits-drift": ("keys", "devices")}
+COUNTING = Into("cache/counting", ("devices", "keys", "rows alone"),
+                {"counting_us": "counting, us", "share": "share of the step without"}, ("counting",))
 WAYS = {"staged": "staged", "place": "in place"}
 
 
@@ -21,7 +25,8 @@ def hits(name):
     skewed = next(iter(found))[0] is not None
     rows = [[*([f"Zipf {zipf:g}"] if skewed else []), devices, *(f"{of[p]:.1%}" for p in policies)]
             for (zipf, devices), of in found.items()]
-    return table([*(["keys"] if skewed else []), "devices", *(POLICIES[p] for p in policies)], rows)
+    into = Into("cache/" + name, RECORDS[name], {p: POLICIES[p] for p in policies}, (name,))
+    return noted(into, [*(["keys"] if skewed else []), "devices", *(POLICIES[p] for p in policies)], rows)
 
 
 def counting():
@@ -35,8 +40,8 @@ def counting():
                          f"{plain['step_us']:.0f} to {r['step_us']:.0f}",
                          f"{r['announce_us'] - plain['announce_us']:.0f}",
                          f"{(r['announce_us'] - plain['announce_us']) / plain['step_us']:.1%}"])
-    return table(["devices", "keys", "rows alone", "announcing, us", "step, us", "counting, us",
-                  "share of the step without"], rows)
+    return noted(COUNTING, ["devices", "keys", "rows alone", "announcing, us", "step, us", "counting, us",
+                            "share of the step without"], rows)
 
 
 def write():

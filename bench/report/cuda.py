@@ -6,7 +6,8 @@ import sys
 import tarfile
 import zlib
 
-from report.page import NotMeasured, keep, kept, run, source, table
+from report.page import ROOT, NotMeasured, keep, kept, run, source, table
+from report.record import Into, note
 
 # The parts of bench/cuda/run and their subjects. bench/cuda/run measures; the archive that it returns is read here.
 PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times them",
@@ -91,6 +92,100 @@ def measure(archives=()):
         run("cuda-registers", "bench/cuda/registers")
 
 
+def cell(value):
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
+
+
+# >>records
+
+SPEED = {"speed": ("keys_per_s", "min", "max")} # in millions
+TIME = {"us": ("us", "min_us", "max_us")}
+
+
+def part_into(path, by, keep, name, only=lambda row: True):
+    return Into(path, by, keep, ("cuda-" + name,), only)
+
+
+RECORDS = {
+    "steps": part_into("cuda/steps", ("system", "gate", "alone", "loader", "devices"),
+                       {**SPEED, "step_ms": "step_ms"}, "steps", lambda row: row[1] == "host"),
+    "steps_threads": part_into("cuda/threads", ("system", "gate", "alone", "loader", "workers"), SPEED,
+                               "steps_threads", lambda row: row[1] == "host"),
+    "dynamicemb": part_into("cuda/dynamicemb", ("devices", "optimizer", "footprint"),
+                            {f: f for f in ("step_ms", "forward_ms", "backward_ms", "announce_ms", "hits")},
+                            "dynamicemb"),
+    "gather": part_into("host_rows/gather", ("rows", "dim", "batch", "how", "threads"), {"us": "us", "ratio": "ratio"},
+                        "gather", lambda row: row[0] > 1000000 and row[1] in (32, 128) and row[4] != 1),
+    "hits": part_into("host_rows/hits", ("what", "dim", "keys", "wanted"), {"us": "us", "link_share": "link_share"},
+                      "hits", lambda row: row[2] in (26624, 1048576)),
+    "serve": part_into("cuda/serving", ("dim", "keys", "hits", "link_blocks"), {"us": "us"}, "serve",
+                       lambda row: row[3] == 0),
+    "bags": part_into("cuda/bags", ("what", "pooling", "keys"), TIME, "bags"),
+    "graph": part_into("cuda/graph", ("how", "gate", "keys"), {"step_us": ("step_us", "min_us", "max_us"),
+                                                             "host_us": "host_us"}, "graph"),
+    "pytorch": part_into("cuda/pytorch", ("where", "optimizer", "zipf"), SPEED, "pytorch"),
+    "lookup_ladder": part_into("cuda/lookup-ladder", ("dim", "zipf", "kernel"), TIME, "lookup_ladder"),
+    "update_ladder": part_into("cuda/update-ladder", ("dim", "zipf", "kernel"), TIME, "update_ladder"),
+    "dmon": part_into("cuda/dmon", ("loader",), SPEED, "dmon"),
+    "timeline": part_into("cuda/timeline", ("lane", "what", "gate"), {"step_us": "step_us", "length_us": "length_us"},
+                          "timeline"),
+}
+PUBLISHED = part_into("cuda/published", ("optimizer", "footprint"), {"fbgemm_ms": 2, "dynamicemb_ms": 3}, "dynamicemb")
+SLOWER = part_into("host_rows/slower", (0,), {"cases": 1, "slower": 2, "slower_8": 3, "ratio": 4}, "gather")
+SERVED = part_into("cuda/serving-slower", (0,), {"cases": 1, "slower": 2}, "serve")
+LITMUS = part_into("cuda/litmus", (0,), {"rows_compared": 1, "wrong": 2}, "litmus")
+
+
+def published():
+    """NVIDIA's own times, from the table of bench_dynamicemb.h."""
+    header = open(os.path.join(ROOT, "bench", "cuda", "bench_dynamicemb.h")).read()
+    found = re.findall(r"\{FRUGAL_(\w+), ([\d.]+), ([\d.]+), ([\d.]+)\}", header)
+    return [(name.lower(), share, *(f"{float(ms):.1f}" for ms in times)) for name, share, *times in found]
+
+
+def slower_in_place(records):
+    """Of each number of rows: the cases; those in which the better gather is faster, or that of most threads; and the
+    better gather over in place."""
+    ratios = {} # of each case, by threads
+    for r in records:
+        if r["how"] == "cpu":
+            ratios.setdefault(r["rows"], {}).setdefault((r["dim"], r["batch"]), {})[r["threads"]] = r["ratio"]
+    found = []
+    for rows, cases in ratios.items():
+        best, most = ([pick(one) for one in cases.values()] for pick in (lambda one: min(one.values()),
+                                                                        lambda one: one[max(one)]))
+        found.append([rows, len(cases), *(sum(ratio < 1 for ratio in each) for each in (best, most)),
+                      f"{min(best)} to {max(best)}"])
+    return found
+
+
+def millions(r, field):
+    return f"{r[field] / 1e6:.1f}" if r.get(field) else ""
+
+
+def note_part(name, records):
+    into = RECORDS.get(name)
+    if into:
+        used = list(dict.fromkeys([*into.by, *(f for each in into.keep.values() for f in
+                                               ((each,) if isinstance(each, str) else each))]))
+        complete = [r for r in records if set(into.by) <= set(r)]
+        if complete:
+            note(into, used, [[millions(r, f) if f in SPEED["speed"] else cell(r.get(f)) for f in used]
+                              for r in complete])
+    if name == "dynamicemb":
+        note(PUBLISHED, ("optimizer", "footprint", "fbgemm", "dynamicemb"), published(),
+             ("H100 80GB; github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark", []))
+    elif name == "gather" and all("ratio" in r for r in records):
+        note(SLOWER, (), slower_in_place(records))
+    elif name == "serve" and all("of_first" in r for r in records):
+        others = [r["of_first"] < 1 for r in records if r["link_blocks"]]
+        note(SERVED, (), [["all", len(others), sum(others)]])
+    elif name == "litmus" and all("rows_compared" in r for r in records):
+        note(LITMUS, (), [["all", *(sum(r[f] for r in records) for f in ("rows_compared", "wrong"))]])
+
+
 # >>writing
 
 
@@ -108,12 +203,6 @@ def write_registers():
                                              for kernel in kernels]) + source("cuda-registers")
 
 
-def cell(value):
-    if isinstance(value, (list, dict)):
-        return json.dumps(value)
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
-
-
 def in_words(record):
     return ", ".join(f"{field} {cell(value)}" for field, value in record.items() if field != "experiment") + "\n\n"
 
@@ -121,6 +210,7 @@ def in_words(record):
 def write_part(name):
     """Where it was measured and how, what it left out, and a table for each set of fields."""
     one = kept("cuda-" + name)
+    note_part(name, one["records"])
     page = f"Measured on {one['machine']}; {one['date']}:\n\n```sh\n{one['command']}\n```\n\n"
     for allows in one["allows"]: # the speeds of link and memory, with which the rest is compared
         page += in_words(allows)
@@ -135,24 +225,19 @@ def write_part(name):
     return page.rstrip("\n") + "\n"
 
 
-def write(there):
-    """A part without kept results stays as it is in this section, because there is not always a GPU when the section
-    is written."""
-    there = re.split(r"^### (.*)\n\n", there, flags=re.M)
-    measured = {heading: text for heading, text in zip(there[1::2], there[2::2]) if text.startswith("Measured on")}
+def write():
+    """A part that has no outputs here keeps its record, because there is not always a GPU."""
     try:
         page = write_registers()
     except NotMeasured:
-        page = there[0].rstrip("\n") or "SKIPPED: `bench/results cuda` counts registers, without a GPU."
-        page += "\n"
+        page = "SKIPPED: `bench/results cuda` counts registers, without a GPU.\n"
     for name, heading in PARTS.items():
         call = next((call for call, parts in CALLS.items() if name in parts), "measurement")
         part = {"lookup_ladder": "ladders", "update_ladder": "ladders"}.get(name, name)
-        skipped = (f"SKIPPED: no GPU was at hand. `bench/cuda/run {call}` measures it, "
-                   f"`bench/cuda/run machine build {part}` measures only this.\n")
         page += f"\n### {heading}\n\n"
         try:
             page += write_part(name)
         except NotMeasured:
-            page += measured.get(heading, skipped).rstrip("\n") + "\n"
+            page += (f"SKIPPED: no GPU was at hand. `bench/cuda/run {call}` measures it, "
+                     f"`bench/cuda/run machine build {part}` measures only this.\n")
     return page

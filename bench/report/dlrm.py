@@ -1,6 +1,17 @@
 """Click logs: bench/step/bench_dlrm."""
-from report.page import kept, plot, run, source, table
+from report.page import kept, plot, run, source
+from report.record import Into, noted
 from report.step import MODES
+
+
+RUNS = ("dlrm",)
+QUALITY = Into("clicks/quality", ("log", "model"), {"auc": "AUC", "best": "best possible", "log_loss": "log loss",
+                                                    "seconds": "seconds"}, RUNS)
+SPEED = Into("clicks/speed", (0, 1), {"samples": "samples/s", "stall_ms": "stall, ms a step",
+                                      "reads": "the loader reads, of the time"}, RUNS)
+READING = Into("clicks/reading", (0,), {"samples": "samples/s", "bytes": "bytes a sample"}, RUNS)
+SCALE = Into("clicks/scale", (0,), {"file_gib": "file, GiB", "disk_gib": "of it on disk", "peak_mib_tenth": 4,
+                                    "peak_mib": 6, "samples": "samples/s"}, RUNS)
 
 
 def measure():
@@ -15,7 +26,7 @@ def predicted(tried):
     page = ("Held-out samples, predicted after one pass over the others, in the order of the log (`--epochs 1 "
             "--shuffle 0`). All other settings are the program's defaults, "
             "except the layers (64, 32) for the generated log (made up). Seconds are of the whole run.\n\n")
-    page += table(["log", "model", "AUC", "best possible", "log loss", "seconds"],
+    page += noted(QUALITY, ["log", "model", "AUC", "best possible", "log loss", "seconds"],
                   [[r["log"], r["what"], f"{r['auc']:.4f}", f"{r['best_auc']:.4f}" if r["best_auc"] else "",
                     f"{r['logloss']:.4f}", f"{r['total_seconds']:.1f}"] for r in tried])
     made_up = [r for r in tried if r["curve"]]
@@ -30,13 +41,14 @@ def trained(speeds):
     rows = []
     for r in speeds:
         ours = "devices" in r
-        rows.append([MODES.get(r["what"], r["what"]), r.get("devices", r.get("threads")), samples(r),
+        rows.append([MODES.get(r["what"], "PyTorch"), r.get("devices", r.get("threads")), samples(r),
                      f"{r['stall_ms_a_step']:.3f}" if ours else "", f"{r['reading_busy']:.1%}" if ours else ""])
     return ("\n### Speed\n\nClick logs that are generated while they are read: 26 features, 13 numbers, 10M rows of 32 "
             "floats, Zipf 0.99, 1024 samples per step over all devices, layers 13-64-32 and 383-512-512-256-1, "
             "Adagrad. Besides the threads that compute, ours has a loader, which reads and announces, and one worker; "
-            "PyTorch finds its samples ready in memory.\n\n" +
-            table(["", "threads that compute", "samples/s", "stall, ms a step", "the loader reads, of the time"], rows))
+            f"{speeds[-1]['what']} finds its samples ready in memory.\n\n" +
+            noted(SPEED, ["", "threads that compute", "samples/s", "stall, ms a step", "the loader reads, of the time"],
+                  rows))
 
 
 def scaled(grown):
@@ -48,7 +60,8 @@ def scaled(grown):
         file = [f"{r['file_gib']:.1f}", f"{r['on_disk_gib']:.1f}"] if "file_gib" in r else ["", ""]
         rows.append([r["what"], *file, r["steps_tenth"], f"{r['peak_rss_mib_tenth']:,.0f}", r["steps_all"],
                      f"{r['peak_rss_mib_all']:,.0f}", f"{1024 * r['steps_all'] / r['seconds_all']:,.0f}"])
-    return page + table(["", "file, GiB", "of it on disk", "steps", "peak MiB", "steps", "peak MiB", "samples/s"], rows)
+    return page + noted(SCALE, ["", "file, GiB", "of it on disk", "steps", "peak MiB", "steps", "peak MiB",
+                                "samples/s"], rows)
 
 
 def write():
@@ -59,6 +72,6 @@ def write():
 
     page = predicted(of("quality")) + trained(of("speed"))
     page += "\nReading a log in Criteo's format, by the loader, which is one thread:\n\n"
-    page += table(["", "samples/s", "bytes a sample"],
+    page += noted(READING, ["", "samples/s", "bytes a sample"],
                   [[r["what"], samples(r), f"{r['bytes_a_sample']:.0f}"] for r in of("read")])
     return page + scaled(of("scale")) + source("dlrm")

@@ -1,5 +1,6 @@
 """Simulated links: bench_sim."""
 from report.page import curves, kept, millions, plot, run, source, table
+from report.record import Into, note, noted
 
 SIM = "build/bench_sim --json"
 SYSTEMS = {"frugal": "Frugal", "sync": "Frugal, write-through", "inplace": "Frugal, written in place",
@@ -11,10 +12,23 @@ AXES = ("gpus", "rows", "link", "shared_root", "keys", "zipf", "cache", "lookahe
 SWEEP = SIM + " --system frugal,sync,inplace,sharded,nocache --gpus 8 --keys 3328"
 COMPONENTS = ("gate", "lookup", "exchange", "dense", "update")
 
+RATIOS = Into("sim/ratios", (0, 1), {"ratio": 2}, ("links",))
+SLOW_LINK = Into("sim/pcie3", (0, 1), {"ratio": 2}, ("links-slow",))
+UNBATCHED = Into("sim/faults-alone", (0,), {"ratio": 1}, ("links-uvm",))
+RECORDED = (1, 5, 6, 7, 9, 10) # the experiments whose runs the record has
+SCALING = Into("sim/scaling", ("workload", "system"), {"times": "throughput, times"}, ("links",))
+PRICES = Into("sim/prices", (0,), {"value": 1}, ("links",))
+CONSTANTS = Into("sim/constants", (0,), {"value": "value"}, ("links",))
+GATHERS = Into("sim/better-gather", (0, 1, 2), {"no_cache": 3, "sharded": 4}, ("links", "links-gather",
+                                                                              "links-gather-copy"))
+ROOTS = Into("sim/links", ("system", "link", "shared_root"), {"step_us": "step, us", "speed": "M keys/s"},
+             ("links-pcie", "links-root"))
+
 
 def measure():
     run("links", SIM)
     run("links-pcie", SWEEP + " --link pcie3,pcie4")
+    run("links-slow", SIM + " --experiment 6 --system frugal,nocache --link pcie3")
     run("links-root", SWEEP + " --link pcie3,pcie4 --shared-root")
     better = SIM + " --experiment 1,7 --system frugal,sharded,nocache --gather-ns 20"
     run("links-gather", better)
@@ -26,7 +40,7 @@ def between(record):
     return f"{record['least']:.2f} to {record['most']:.2f}"
 
 
-def runs_table(runs, axes, parts):
+def runs_table(runs, axes, parts, into=None):
     """A line per run: the settings that differ between runs, and the times."""
     columns = [*axes, "step, us", *(f"{part}, us" for part in parts), "M keys/s"]
     rows = [[SYSTEMS[r["system"]] + (" *" if r["behind"] else ""), *(r[a] for a in axes), f"{r['step_us']:.0f}",
@@ -34,7 +48,7 @@ def runs_table(runs, axes, parts):
     if runs and "keys_per_s_per_dollar" in runs[0]:
         columns.append("keys/s per dollar")
         rows = [[*row, f"{r['keys_per_s_per_dollar']:.0f}"] for row, r in zip(rows, runs)]
-    return table(["system", *columns], rows)
+    return noted(into, ["system", *columns], rows) if into else table(["system", *columns], rows)
 
 
 def differing(runs):
@@ -45,7 +59,11 @@ def panel_page(number, index, runs):
     """The runs of one workload; with a plot if one number differs between them."""
     axes = differing(runs)
     page = f"\n{runs[0]['workload']}; {runs[0]['rows']:,} rows of {runs[0]['dim']} floats:\n\n"
-    page += runs_table(runs, axes, COMPONENTS if number == 5 else ("gate", "lookup") if number == 3 else ("gate",))
+    into = Into(f"sim/exp{number}-{index}", ("system", *axes), {"step_us": "step, us", "gate_us": "gate, us",
+                                                                "speed": "M keys/s"}, ("links",),
+                lambda row: number != 1 or row[1] == 2048)
+    page += runs_table(runs, axes, COMPONENTS if number == 5 else ("gate", "lookup") if number == 3 else ("gate",),
+                       into if number in RECORDED else None)
     if len(axes) != 1 or len({r[axes[0]] for r in runs}) < 3:
         return page
     systems = [s for s in SYSTEMS if any(r["system"] == s for r in runs)]
@@ -61,7 +79,7 @@ def scaling_page(here):
     rows = [r for r in here if "scaling" in r]
     if not rows:
         return ""
-    page = "\n" + table(["workload", "system", "GPUs", "throughput, times", "falls somewhere"],
+    page = "\n" + noted(SCALING, ["workload", "system", "GPUs", "throughput, times", "falls somewhere"],
                         [[r["workload"], SYSTEMS[r["scaling"]], f"{r['from_gpus']} to {r['to_gpus']}",
                           f"{r['times']:.2f}", "yes" if r["falls"] else "no"] for r in rows])
     if any(r["falls"] for r in rows if r["scaling"] == "sharded"):
@@ -83,6 +101,7 @@ def experiment_page(number, here):
                  f"{between(single)}\n")
     for r in here:
         if "price_ratio" in r:
+            note(PRICES, (), [["ratio", r["price_ratio"]], ["break-even", r["break_even"]]])
             page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g} "
                      f"against ${r['gpu_price']:g}). So a GPU here gives as much per dollar if it has "
                      f"{r['break_even']:.0%} of that GPU's throughput.\n")
@@ -115,15 +134,15 @@ def better_gathers():
             "what the authors' micro-benchmark took. Then the gather is about as fast as this library's own ([Row "
             "kernels](#row-kernels)), and in the last lines the copy call is cheaper, too. A ratio below 1 means that "
             "Frugal is slower.\n\n" +
-            table(["gather, ns per row", "copy call, us", "Exp", "no cache's step over Frugal's",
-                   "sharded's step over Frugal's"], rows) + source("links-gather", "links-gather-copy"))
+            noted(GATHERS, ["gather, ns per row", "copy call, us", "Exp", "no cache's step over Frugal's",
+                            "sharded's step over Frugal's"], rows) + source("links-gather", "links-gather-copy"))
 
 
 def links_page():
     runs = [r for name in ("links-pcie", "links-root") for r in kept(name)["records"] if "system" in r]
     return ("\n### Links and shared roots\n\nThis is not an experiment of the paper: the embedding alone, 3328 keys "
             "per GPU, Zipf 0.9.\n\n" +
-            runs_table(runs, differing(runs), ("gate",)) + source("links-pcie", "links-root"))
+            runs_table(runs, differing(runs), ("gate",), ROOTS) + source("links-pcie", "links-root"))
 
 
 def write():
@@ -131,9 +150,13 @@ def write():
     page = ("**Simulated**: none of these GPUs was available. Keys, hits, misses, pending rows and gates come from the "
             "library, which runs on these keys; times are computed. The assumptions:\n\n" +
             "\n".join(r["assumption"] for r in records if "assumption" in r) + "\n\n")
-    page += table(["constant", "value", "unit", "what; source"],
+    page += noted(CONSTANTS, ["constant", "value", "unit", "what; source"],
                   [[f"`{r['constant']}`", r["value"], r["unit"], f"{r['what']}; {r['source']}"]
                    for r in records if "constant" in r])
+    for into in (RATIOS, SLOW_LINK):
+        note(into, (), [[r["experiment"], r["ratio"], between(r)] for r in kept(into.runs[0])["records"]
+                        if "ratio" in r])
+    note(UNBATCHED, (), [[r["ratio"], between(r)] for r in kept("links-uvm")["records"] if "ratio" in r])
     for number in dict.fromkeys(r["experiment"] for r in records if "experiment" in r):
         page += QUEUE if number == 5 else ""
         page += experiment_page(number, [r for r in records if r.get("experiment") == number])

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from report.page import ROOT, NotMeasured, keep, kept, run, source, table
+from report.record import Into, note
 from report.quality import grouped, mean
 
 GRAPHS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR"}
@@ -53,22 +54,36 @@ def decimals(x):
     return f"{x:.3f}".lstrip("0")
 
 
+HEADINGS = ["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "N3", "published MRR, Hits@10", "s to 95%", "training s",
+            "all s"]
+FIGURES = {"mrr": "MRR", "hits1": "Hits@1", "hits3": "Hits@3", "hits10": "Hits@10", "soon_s": "s to 95%",
+           "training_s": "training s", "all_s": "all s"}
+
+
+def keep_figures(tables, runs):
+    """The lines of all graphs, with graph and model before them, and what was published."""
+    note(Into("models/models", (0, 1), FIGURES, runs), ["graph", "model", *HEADINGS],
+         [[graph, model, *row] for graph, rows in tables.items() for model, row in rows.items()])
+    said = [[graph, model, by, mrr, hits] for (graph, model), all_of in PUBLISHED.items() for mrr, hits, by in all_of]
+    note(Into("models/published", (0, 1, 2), {"mrr": 3, "hits10": 4}, ()), (), said,
+         ("LibKGE: README of github.com/uma-pi1/kge; RotatE: Sun et al. 2019, Table 5", []))
+
+
 def chosen(record):
     return f"{record['regularization']:g}" + (f", damped {record['damping']:g}" if record["damping"] else "")
 
 
 def by_graph(records, graph):
-    rows = []
+    rows = {}
     for (model,), runs in grouped([r for r in records if r["graph"] == graph], "model").items():
         low, high = (decimals(f(r["mrr"] for r in runs)) for f in (min, max))
         published = PUBLISHED.get((graph, runs[0]["options"][1]), ())
-        rows.append([f"`{' '.join(runs[0]['options'])}`", f"**{decimals(mean(runs, 'mrr'))}** ({low} to {high})",
-                     *(decimals(mean(runs, field)) for field in ("hits1", "hits3", "hits10")),
-                     "; ".join(sorted({chosen(r) for r in runs if r["regularization"]})),
-                     "; ".join(f"{decimals(mrr)}, {decimals(hits)} ({by})" for mrr, hits, by in published),
-                     *(f"{mean(runs, field):.0f}" for field in ("soon", "seconds", "total_seconds"))])
-    return table(["choice", "MRR", "Hits@1", "Hits@3", "Hits@10", "N3", "published MRR, Hits@10", "s to 95%",
-                  "training s", "all s"], rows)
+        rows[model] = [f"`{' '.join(runs[0]['options'])}`", f"**{decimals(mean(runs, 'mrr'))}** ({low} to {high})",
+                       *(decimals(mean(runs, field)) for field in ("hits1", "hits3", "hits10")),
+                       "; ".join(sorted({chosen(r) for r in runs if r["regularization"]})),
+                       "; ".join(f"{decimals(mrr)}, {decimals(hits)} ({by})" for mrr, hits, by in published),
+                       *(f"{mean(runs, field):.0f}" for field in ("soon", "seconds", "total_seconds"))]
+    return rows
 
 
 def write():
@@ -82,9 +97,10 @@ def write():
             "lowest and the highest in parentheses. N3: what pilots chose. Seconds: of training, pilots "
             "included; to 95%, until the MRR of a sample of the validation triples first was 95% of what it was at the "
             "end; all, with reading and ranking, and with the evaluations in between, which these runs have.\n")
-    for graph, name in GRAPHS.items():
-        if any(r["graph"] == graph for r in records):
-            page += f"\n### {name}\n\n" + by_graph(records, graph)
+    tables = {graph: by_graph(records, graph) for graph in GRAPHS}
+    keep_figures(tables, measured)
+    for graph, rows in tables.items():
+        page += f"\n### {GRAPHS[graph]}\n\n" + table(HEADINGS, rows.values())
     missing = [f"{GRAPHS[graph]} {model}" for graph, model, name in listed if name not in measured]
     if missing:
         page += f"\nNot measured: {', '.join(missing)}.\n"

@@ -1,4 +1,4 @@
-"""How all sections of docs/results.md are made: the output of a run is kept, and becomes tables and plots."""
+"""How reports are made: the output of a run is kept below build/results, and becomes tables and plots."""
 import datetime
 import json
 import os
@@ -69,14 +69,18 @@ def source(*names):
 
 
 def plot(name, title, script, data, labels=("", "")):
-    """Draws docs/plots/NAME.svg: `data` maps a label to rows of columns, `script` is gnuplot's plot command."""
-    if not shutil.which("gnuplot"): # the existing picture stays
-        return f"\n![{title}](plots/{name}.svg)\n\n(not drawn anew: gnuplot is not installed)\n"
-    os.makedirs(PLOTS, exist_ok=True)
+    """Draws NAME.svg: `data` maps a label to rows of columns, `script` is gnuplot's plot command. The pictures in
+    docs/plots are those that pages show; the others lie below build/results."""
+    shown = os.path.exists(os.path.join(PLOTS, name + ".svg"))
+    folder = PLOTS if shown else os.path.join(KEPT, "plots")
+    picture = f"\n![{title}]({os.path.relpath(folder, KEPT)}/{name}.svg)\n"
+    if not shutil.which("gnuplot"): # a picture that is there stays
+        return picture + "\n(not drawn: gnuplot is not installed)\n"
+    os.makedirs(folder, exist_ok=True)
     blocks = "".join(f"${key} << EOD\n" + "\n".join(" ".join(map(str, row)) for row in rows) + "\nEOD\n"
                      for key, rows in data.items())
     head = f"""set terminal svg size 760,400 font 'sans-serif,13' background 'white'
-set output '{os.path.join(PLOTS, name + ".svg")}'
+set output '{os.path.join(folder, name + ".svg")}'
 set title "{title}"
 set xlabel "{labels[0]}"
 set ylabel "{labels[1]}"
@@ -92,7 +96,7 @@ set linetype 5 lc rgb '#6c4f9e' lw 2 pt 13
 set linetype 6 lc rgb '#777777' lw 2 pt 3
 """
     subprocess.run(["gnuplot"], input=head + blocks + script, text=True, check=True)
-    return f"\n![{title}](plots/{name}.svg)\n"
+    return picture
 
 
 def curves(titles, column=2):

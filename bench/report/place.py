@@ -3,6 +3,7 @@ import os
 import re
 
 from report.page import ROOT, curves, kept, plot, run, source, table
+from report.record import Into, noted
 
 PLACE = "build/bench_place --json "
 POLICIES = ",".join(re.findall(r'"([a-z]+)"', re.search(r"bench_policies\[\] = (.*);", open(
@@ -54,6 +55,19 @@ OTHERS = {"het-gmp-1": "HET-GMP, 1 round", "het-gmp-3": "HET-GMP, 3 rounds",
 # HET-GMP's Table 3: remote reads of an epoch saved, against random parts, %, of Company, Criteo and Avazu; and seconds.
 THEIR_TABLE_3 = {"bicut": ("13.5, 16.5, 18.7", "268, 124, 52"), "het-gmp-1": ("37.3, 51.0, 63.1", "358, 202, 115"),
                  "het-gmp-3": ("59.7, 62.6, 67.0", "589, 324, 192"), "het-gmp": ("63.8, 63.5, 67.7", "799, 435, 265")}
+FIGURES = {"random": "random", "bicut": "BiCut", "het_gmp": "HET-GMP, 5 rounds", "two_level": "two levels"}
+LOCAL_RUNS = ("place-partitions", "place-large", "place-metis")
+LOCAL = Into("placement/local", ("trace", "devices"), {**FIGURES, "metis": "METIS"}, LOCAL_RUNS)
+SECONDS = Into("placement/seconds", ("trace",), {**FIGURES, "metis": "METIS"}, LOCAL_RUNS)
+SKEW = Into("placement/skew", ("trace",), {"half": 4, "ninety": 5}, ("place-skew",))
+SAVED = Into("placement/saved", ("method",), {"fb15k-237": 1, "wn18rr": 2, "planted": 3}, ("place-rounds",))
+PAIRS = Into("placement/pairs", (0, 1), {"local": 2, "pair": 3, "halves": 4}, ("place-pairs",))
+COMMUNITIES = Into("placement/communities", (0, 1), FIGURES, tuple(f"place-planted-{name}" for name in PLANTED))
+THREADS = Into("placement/threads", ("trace", "threads"), {"path_s": 3, "ratio": 4}, ("place-refining",
+                                                                                     "place-refining-large"))
+CROSSING = Into("placement/crossing", (0, 1, 2, 3), {"random_place": 4, "random_kept": 5, "placed_place": 6,
+                                                     "placed_kept": 7}, ("place-kept", "place-kept-large"),
+                lambda row: row[1] == 8)
 INTRODUCTION = """\
 Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the \
 papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets \
@@ -90,22 +104,21 @@ def cells(records, wanted, show):
 
 
 def partitions():
-    names = ("place-partitions", "place-large", "place-metis")
-    records = [r for name in names for r in kept(name)["records"]]
+    records = [r for name in LOCAL_RUNS for r in kept(name)["records"]]
     skipped = [r for r in records if r["what"] == "skipped"]
     records = [r for r in records if r["what"] == "partition"]
     page = "### Local touches\n\nThe share of local touches; in parentheses the balance, where it is above 1.06.\n\n"
-    page += table(["trace", "devices", *NAMES.values()],
+    page += noted(LOCAL, ["trace", "devices", *NAMES.values()],
                   [[trace, n, *cells(rs, METHODS, share)]
                    for (trace, n), rs in by(records, "trace", "devices").items()])
     page += "".join(f"\n{r['trace']}, {r['method']}: SKIPPED, {r['reason']}.\n" for r in skipped)
     page += ("\nProcessor seconds of one thread (of METIS: of the program, with 8 devices), medians; in parentheses "
              "wall times of the fastest and the slowest round:\n\n")
-    page += table(["trace", "edges", *NAMES.values()],
+    page += noted(SECONDS, ["trace", "edges", *NAMES.values()],
                   [[trace, f"{rs[0]['touches']:,}",
                     *cells(rs, METHODS, lambda r: f"{r['cpu_seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})")]
                    for (trace, n), rs in by(records, "trace", "devices").items() if n == 8])
-    return page + source(*names) + skews() + rounds() + pairs() + planted() + refining()
+    return page + source(*LOCAL_RUNS) + skews() + rounds() + pairs() + planted() + refining()
 
 
 def skews():
@@ -113,7 +126,7 @@ def skews():
              f"{r['most'] / r['rows']:.2%}"] for r in kept("place-skew")["records"] if r["what"] == "skew"]
     page = ("\n### Skew\n\nThe rows that have half of the touches, and 90% of them, over all rows. In the "
             "frequency-aware cache's Figure 2 these 90% are of 0.14% of the rows (Criteo) and of 0.012% (Avazu).\n\n")
-    page += table(["trace", "rows", "samples", "touched", "half of the touches", "90%"], rows)
+    page += noted(SKEW, ["trace", "rows", "samples", "touched", "half of the touches", "90%"], rows)
     return page + source("place-skew")
 
 
@@ -130,8 +143,8 @@ def rounds():
     page = ("\n### HET-GMP's Table 3\n\nRemote touches of an epoch that a method saves, against samples and rows in "
             "random parts, of which 7 in 8 are remote; and processor seconds. Beside them what the paper has for its "
             "three data sets. 8 devices.\n\n")
-    page += table(["method", *traces, "the paper, % (Company, Criteo, Avazu)", *(f"{t}, s" for t in traces),
-                   "the paper, s"], rows)
+    page += noted(SAVED, ["method", *traces, "the paper, % (Company, Criteo, Avazu)", *(f"{t}, s" for t in traces),
+                          "the paper, s"], rows)
     return page + source("place-rounds")
 
 
@@ -148,7 +161,7 @@ def pairs():
             "touches: local ones; those of the pairs of devices, least and most; and those between devices 0 to 3 and "
             "4 to 7, as if these were two machines. With weighted pairs a touch between the two costs ten times as "
             "much, as in the paper. All pairs: `build/bench_place --what pairs`.\n\n")
-    page += table(["trace", "method", "local", "a pair", "between the halves"], rows)
+    page += noted(PAIRS, ["trace", "method", "local", "a pair", "between the halves"], rows)
     return page + source("place-pairs")
 
 
@@ -162,7 +175,7 @@ def planted():
             "number of communities and the popularity of rows. If all rows of a community are touched equally often, "
             "and rows are many, moves from a random start find nothing to hold "
             "on to; where each community has some hot rows, they find these.\n\n")
-    page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
+    page += noted(COMMUNITIES, ["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
     return page + source(*(f"place-planted-{name}" for name in PLANTED))
 
 
@@ -176,8 +189,8 @@ def refining():
             "if they find other parts. Counting, streaming and packing have one thread. *Longest path*: processor "
             "seconds of the slowest piece of each block, and of moving; so long does refining take if each thread has "
             "a processor to itself. Wall times are those of a machine that others use, too.\n\n")
-    page += table(["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
-                   "all, processor s"], rows)
+    page += noted(THREADS, ["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
+                            "all, processor s"], rows)
     return page + source("place-refining", "place-refining-large")
 
 
@@ -193,7 +206,7 @@ def heading(pair):
     return f"{NAMES[dealing]}, {policy.upper() if len(policy) == 3 else policy}"
 
 
-def reads_table(records, shown, predicted):
+def reads_table(name, records, shown, predicted):
     """A line for each trace, number of devices and cache: a figure of each dealing and policy."""
     pairs = columns(records)
     rows, far = [], 0
@@ -208,7 +221,10 @@ def reads_table(records, shown, predicted):
             far = max(far, abs(closed["predicted"] - closed["share"]) if closed else 0)
         rows.append(row)
     headings = ["trace", "devices", "cache", *(heading(p) for p in pairs)]
-    page = table(headings + (["two levels, touched", "two levels, static, closed form"] if predicted else []), rows)
+    into = Into("placement/" + shown, (0, 1, 2), {f"{d}_{p}".replace("-", "_"): heading((d, p)) for d, p in pairs},
+                (name, name + "-large"), lambda row: row[1] in (1, 8))
+    page = noted(into, headings + (["two levels, touched", "two levels, static, closed form"] if predicted else []),
+                 rows)
     if predicted:
         page += f"\nThe closed form and the count differ by {far:.3f} at most, where samples are placed.\n"
     return page + shortfall(records)
@@ -252,14 +268,15 @@ def reads():
             "form is that of `frugal_place.h`, section 4. *Touched*: the rows that placed samples touch, which is also "
             "what they read without a cache, and how many records and rows in place they write. With one device "
             "there is nothing to deal.\n\n")
-    return page + reads_table(records, "share", True) + reads_plot(records) + source("place-reads", "place-reads-large")
+    page += reads_table("place-reads", records, "share", True) + reads_plot(records)
+    return page + source("place-reads", "place-reads-large")
 
 
 def ratios():
     records = both("place-ratios")
     page = ("\n### Cache ratios of the frequency-aware cache\n\nThe ratios of its section 5: hits, over the rows that "
             "the devices touch in a step.\n\n")
-    return page + reads_table(records, "hits", False) + source("place-ratios", "place-ratios-large")
+    return page + reads_table("place-ratios", records, "hits", False) + source("place-ratios", "place-ratios-large")
 
 
 def crossing():
@@ -278,8 +295,8 @@ def crossing():
             "soon touched by another one. Rows that are still kept when the counting ends are not in the figures: "
             "those of the planted trace, whose runs are short, are therefore too low for LRU caches, which are not "
             "full yet.\n\n")
-    page += table(["trace", "devices", "cache", "policy", "random, in place", "random, kept", "two levels, in place",
-                   "two levels, kept"], rows)
+    page += noted(CROSSING, ["trace", "devices", "cache", "policy", "random, in place", "random, kept",
+                             "two levels, in place", "two levels, kept"], rows)
     return page + source("place-kept", "place-kept-large")
 
 
@@ -297,7 +314,9 @@ def simulated():
             f"{one['workers']} workers, no dense part. Staged, the workers update all rows, and a step takes as long "
             "as they need: what is saved at reading is waited for at the gate. In place, a GPU updates the rows that "
             "it alone touches, which are most rows of placed samples.\n\n")
-    page += table(["GPUs", "cache", "rows alone", *(heading(p) for p in pairs)], rows)
+    into = Into("placement/simulated", (0, 1, 2), {f"{d}_{p}".replace("-", "_"): heading((d, p)) for d, p in pairs},
+                ("place-sim",), lambda row: row[0] != 1)
+    page += noted(into, ["GPUs", "cache", "rows alone", *(heading(p) for p in pairs)], rows)
     return page + source("place-sim")
 
 

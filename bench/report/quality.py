@@ -1,6 +1,12 @@
 """What is learnt from placed samples, and with declared stale copies: bench/place/bench_quality."""
 from report.page import curves, kept, plot, run, source, table
+from report.record import Into, noted
 from report.stale import bound
+
+
+MRR = Into("placement/mrr", ("devices", "dealt", "chunk"), {"difference": 4, "spread": 5, "read": 6}, ("placed-mrr",))
+AUC = Into("placement/auc", ("log",), {"difference": 3, "local": "local share"}, ("placed-auc",))
+BOUNDS = Into("stale/auc", ("log", "bound"), {"auc": 2, "read": 3, "read_stale": 4}, ("stale-auc",))
 
 
 def measure_placed():
@@ -46,8 +52,8 @@ def mrr(records):
         rows.append([devices, dealt, chunk, seeds(each, "mrr"), "" if each is base else difference(each, base, "mrr"),
                      f"{spread(each, 'mrr'):.4f}", f"{mean(each, 'read'):.0f}",
                      f"{mean(each, 'triples_per_s') / 1e3:.0f}"])
-    return table(["devices", "dealt", "chunk", "MRR of three seeds", "mean, less random's", "spread of seeds",
-                  "host rows read", "1,000 triples/s"], rows)
+    return noted(MRR, ["devices", "dealt", "chunk", "MRR of three seeds", "mean, less random's", "spread of seeds",
+                       "host rows read", "1,000 triples/s"], rows)
 
 
 def auc(records):
@@ -58,7 +64,7 @@ def auc(records):
         rows.append([log, seeds(turn, "auc"), seeds(parts, "auc"), difference(parts, turn, "auc"),
                      f"{spread(turn, 'auc'):.4f}, {spread(parts, 'auc'):.4f}", f"{parts[0]['local_share']:.2f}"])
     rows.append(["mean", "", "", f"{sum(differences) / len(differences):+.4f}", "", ""])
-    return table(["log", "in turn", "by parts", "difference of the means", "spread of seeds", "local share"], rows)
+    return noted(AUC, ["log", "in turn", "by parts", "difference of the means", "spread of seeds", "local share"], rows)
 
 
 def write_placed():
@@ -80,7 +86,7 @@ def by_bound(records):
     rows = []
     for (log, s), runs in grouped(records, "log", "stale").items():
         rows.append([log, bound(s), seeds(runs, "auc"), f"{mean(runs, 'read'):.0f}", f"{mean(runs, 'read_stale'):.0f}"])
-    return table(["log", "bound", "AUC of two seeds", "host rows read", "read from stale copies"], rows)
+    return noted(BOUNDS, ["log", "bound", "AUC of two seeds", "host rows read", "read from stale copies"], rows)
 
 
 def over_time(records):

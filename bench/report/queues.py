@@ -1,5 +1,6 @@
 """The queue: bench/queues."""
-from report.page import kept, plot, run, source, table
+from report.page import kept, plot, run, source
+from report.record import Into, note, noted
 
 NAMES = {"frugal": "frugal_pq.h", "mutex": "binary heap, one mutex, for 64 operations",
          "mutex-batch": "... for a whole batch", "treeheap": "TreeHeap, a lock a node",
@@ -9,6 +10,17 @@ PAGES = {"frugal": 62, "frugal-30": 30, "frugal-126": 126, "frugal-254": 254} # 
 
 INSIDE = ("--json --rows 1000000 --dim 32,400 --keys 2048,26624 --zipf 0.9 --optimizer adagrad --mode p2f --workers 1 "
           "--rounds 5 --threads 2")
+
+
+MIX = Into("queue/mix", ("ids", "threads", "queue"),
+           {"mops": "M ops/s", "take_ns": "ns take", "stall_ms": "gate's stall, ms a step", "ratio": "ratio"},
+           ("queue", "queue-large"))
+BY_PAGE = Into("queue/pages", ("ids a page", "threads"), {"mops": "M ops/s"}, ("queue-pages",))
+SCAN = Into("queue/scan", (0,), {"ns": "ns", "disturbed_ns": "ns, disturbed"}, ("queue-scan",))
+BOTH = ("queue-inside", "queue-inside-treeheap")
+IN_STEP = Into("queue/inside", ("floats a row", "keys a device", "queue"),
+               {"entries_ms": "g-entries, ms a step", "stall_ms": "stall, ms a step", "speed": "M keys/s"}, BOTH)
+OVER = Into("queue/inside-ratios", (0,), {"times": 1}, BOTH)
 
 
 def measure():
@@ -39,8 +51,8 @@ def compared():
                 "plot $D using 0:2:xtic(1) with boxes lt 1, "
                 "'' using 0:2:(sprintf('%.1f', $2)) with labels offset 0,.6",
                 {"D": bars}, ("", "million operations a second"))
-    return page + "\n" + table(["ids", "threads", "queue", "M ops/s", "ns enqueue", "ns adjust", "ns take",
-                                "gate's stall, ms a step", "ratio"], rows)
+    return page + "\n" + noted(MIX, ["ids", "threads", "queue", "M ops/s", "ns enqueue", "ns adjust", "ns take",
+                                     "gate's stall, ms a step", "ratio"], rows)
 
 
 def scanned():
@@ -51,7 +63,7 @@ def scanned():
             "number of slots that it looks at, in a quiet queue and in one that another thread changes. A take "
             f"returns up to 62 ids: if pages are full, the slowest search that finds a slot costs {worst / 62:.1f} ns "
             "per id. So `frugal_pq.h` keeps no bounds.\n\n")
-    return page + table(["slots looked at", "ns", "ns, disturbed"],
+    return page + noted(SCAN, ["slots looked at", "ns", "ns, disturbed"],
                         [["all 64, none occupied" if r["distance"] == 64 else r["distance"] + 1,
                           f"{r['ns']:.1f}", f"{r['disturbed_ns']:.1f}"] for r in records])
 
@@ -62,7 +74,7 @@ def write():
             "operation. Ratio: operations per second of `frugal_pq.h`, divided by those of the queue in the "
             "line.\n\n")
     page += compared() + source("queue", "queue-large") + "\nPage size, in ids (62 fill four cache lines):\n\n"
-    page += table(["ids a page", "threads", "M ops/s", "spread"],
+    page += noted(BY_PAGE, ["ids a page", "threads", "M ops/s", "spread"],
                   [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
                    for r in kept("queue-pages")["records"] if r["op"] == "all"])
     return page + scanned() + source("queue-pages", "queue-scan")
@@ -84,11 +96,12 @@ def write_inside():
         ratios["stall"].append(tree["stall_ms"] / ours["stall_ms"])
         ratios["throughput"].append(ours["keys_per_s"] / tree["keys_per_s"])
     said = {name: f"{min(all):.1f} to {max(all):.1f}" for name, all in ratios.items()}
+    note(OVER, ("what", "times"), said.items())
     page = ("The paper's Exp #4 on host cores: the same runtime, once with `frugal_pq.h` and once with TreeHeap "
             "([`bench/step/flush_treeheap.c`](../bench/step/flush_treeheap.c)). 1M rows, 2 devices, 1 worker, Zipf "
             "0.9. The time to update a batch's g-entries is the time to announce, plan and close a step. With TreeHeap "
             f"it is {said['updating']} times as long (the paper: 1.2 to 1.4), the stall is {said['stall']} times as "
             f"long (the paper: 74.0 to 106.8), and our throughput is {said['throughput']} times TreeHeap's (the paper: "
             "2.1 to 3.3).\n\n")
-    return page + table(["floats a row", "keys a device", "queue", "g-entries, ms a step", "stall, ms a step",
-                         "M keys/s"], rows) + source("queue-inside", "queue-inside-treeheap")
+    return page + noted(IN_STEP, ["floats a row", "keys a device", "queue", "g-entries, ms a step", "stall, ms a step",
+                                  "M keys/s"], rows) + source("queue-inside", "queue-inside-treeheap")

@@ -1,8 +1,13 @@
 """Saving and restoring: bench_save, and what marking changed rows costs a step."""
-from report.page import kept, run, skew, source, speed, table
+from report.page import kept, run, skew, source, speed
+from report.record import Into, noted
 
 STEP = ("build/bench_step --json --workers 0,1 --mode p2f --optimizer sgd,rowwise-adagrad --rounds 11 "
         "--increments 0,1")
+
+
+FIGURES = {"seconds": "seconds", "gbs": "GB/s", "bound": "of the bound"}
+MARKS = Into("save/marking", ("optimizer", "keys", "workers"), {"ratio": "ratio"}, ("save-step",))
 
 
 def measure():
@@ -16,9 +21,9 @@ def spread(r):
     return f"{r['seconds']:.3g} ({r['min']:.3g} to {r['max']:.3g})"
 
 
-def saved(records):
+def saved(name):
     rows = []
-    for r in records:
+    for r in kept(name)["records"]:
         made, over = r["file_bytes"], r["file_bytes"] / r["bytes"]
         part = f"{r['changed']:.1%}" if r["what"] in ("increment", "resume") else ""
         bound = r["what"] in ("save", "restore", "restore, in memory", "increment", "resume")
@@ -26,7 +31,7 @@ def saved(records):
         rows.append([r["optimizer"], r["what"], part, spread(r), f"{r['gb_per_s']:.2f}",
                      f"{r['share']:.2f}" if bound else "", *file])
     headings = ["optimizer", "", "rows changed", "seconds", "GB/s", "of the bound", "file, MB", "over its rows"]
-    return table(headings, rows)
+    return noted(Into("save/" + name, (0, 1, 2), FIGURES, (name,), lambda row: row[0] == "sgd"), headings, rows)
 
 
 def marked(records):
@@ -36,7 +41,7 @@ def marked(records):
     rows = [[optimizer, skew(pair[0]), workers, speed(pair[0]), speed(pair[1]),
              f"{pair[1]['keys_per_s'] / pair[0]['keys_per_s']:.2f}"]
             for (optimizer, _, workers), pair in found.items()]
-    return table(["optimizer", "keys", "workers", "M keys/s", "with increments", "ratio"], rows)
+    return noted(MARKS, ["optimizer", "keys", "workers", "M keys/s", "with increments", "ratio"], rows)
 
 
 def size_of(records):
@@ -54,7 +59,7 @@ def write():
             "resume is to open an instance with the base and one increment, from the disk. Opening an instance takes "
             "new memory, which the system has to clear; plain reading uses the same memory again.\n\n"
             f"{size_of(large)}:\n\n")
-    page += saved(large) + f"\n{size_of(small)}:\n\n" + saved(small)
+    page += saved("save") + f"\n{size_of(small)}:\n\n" + saved("save-small")
     page += ("\nThe cost of marking the rows that change, which `frugal_desc.increments` asks for; runs with and "
              "without it take turns:\n\n" + marked(kept("save-step")["records"]))
     return page + source("save", "save-small", "save-step")

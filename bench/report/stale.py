@@ -1,5 +1,6 @@
 """Declared stale copies: what they save, what they cost, and whom HET-GMP's bound between rows would stop."""
-from report.page import kept, run, source, table
+from report.page import kept, run, source
+from report.record import Into, noted
 
 DEALINGS = {"random": "random", "two-level": "two levels"}
 
@@ -8,6 +9,12 @@ NONE = 4294967295
 BOUNDS = f"0 2 5 10 100 {NONE}"
 KGE = (f"build/kge --data {DATA} --model distmult --sampled-softmax plain --regularization 0.03 --lr 0.2 --dim 64 "
        "--devices 8 --batch 256 --steps 400 --secondaries 100 --stale $s --seed $seed --eval test --json /dev/stdout")
+
+
+READS = {"read": 1, "read_stale": 2, "pairs_fail": 3, "pairs_fail_copies": 4, "again": 5}
+QUALITY = Into("stale/quality", ("bound",), {"mrr": 1, "hits10": 2, "read": 3, "read_stale": 4}, ("stale-quality",))
+SIMULATED = Into("stale/simulated", ("dealing", "listed", "bound"), {"read": 3, "staged_us": 6, "in_place_us": 7},
+                 ("stale-sim",))
 
 
 def measure():
@@ -26,13 +33,14 @@ def bound(s):
     return "none" if s == NONE else s
 
 
-def reads(records):
+def reads(name):
     rows = [[bound(r["stale"]), f"{r['read']:.0f}", f"{r['stale_share']:.1%}", f"{r['fresh_fail']:.1%}",
              f"{r['copies_fail']:.1%}", f"{r['again']:.0f}", f"{r['clock_fail']:.1%}"]
-            for r in records if r["stale"] != NONE]
-    return table(["bound", "host rows read", "rows read stale", "pairs that fail, nothing stale",
-                  "pairs that fail, with the copies", "rows that it would fetch again",
-                  "pairs that fail, clocks as frequencies"], rows)
+            for r in kept(name)["records"] if r["stale"] != NONE]
+    headings = ["bound", "host rows read", "rows read stale", "pairs that fail, nothing stale",
+                "pairs that fail, with the copies", "rows that it would fetch again",
+                "pairs that fail, clocks as frequencies"]
+    return noted(Into("stale/" + name, (0,), READS, (name,)), headings, rows)
 
 
 def quality(records):
@@ -46,21 +54,20 @@ def quality(records):
         rows.append([bound(s), ", ".join(f"{r['mrr']:.4f}" for r in runs),
                      ", ".join(f"{r['hits10']:.4f}" for r in runs), f"{runs[0]['rows_read'] / each:.0f}",
                      f"{runs[0]['stale_hits'] / each:.0f}"])
-    return table(["bound", "MRR", "Hits@10", "host rows read", "read from stale copies"], rows)
+    return noted(QUALITY, ["bound", "MRR", "Hits@10", "host rows read", "read from stale copies"], rows)
 
 
 def write():
-    all_rows, hot, trained = (kept(name)["records"] for name in ("stale-reads", "stale-reads-10", "stale-quality"))
     page = ("`frugal_secondaries` lists rows of which a device may read copies that lack updates. Training is not "
             "exact then. [placement.md](placement.md#declared-stale-copies) says what is counted here.\n\n"
             "FB15k-237, 8 devices, samples dealt at random, no cache beside the copies. DistMult trained by `kge`, all "
             "rows listed, which is the worst case: MRR and Hits@10 of the test triples, filtered, for two seeds. Rows "
             "are of a device in a step, of the first seed. Bound 0 is exact training:\n\n")
-    page += quality(trained)
+    page += quality(kept("stale-quality")["records"])
     page += ("\nBatches of 128 triples and 64 negatives for each 32, no training; rows of a device in a step. "
              "HET-GMP's bound between rows is tried on head and tail of each triple, with the frequencies of the data "
-             "set. All entities listed:\n\n" + reads(all_rows))
-    page += "\nThe most frequent 10% of the entities listed:\n\n" + reads(hot)
+             "set. All entities listed:\n\n" + reads("stale-reads"))
+    page += "\nThe most frequent 10% of the entities listed:\n\n" + reads("stale-reads-10")
     return page + source("stale-quality", "stale-reads", "stale-reads-10")
 
 
@@ -84,6 +91,6 @@ def write_simulated():
             "read are those that the library counts, over the unique rows of a step; records are written as "
             "without copies. Staged, workers update all "
             "rows; in place, a GPU updates those that it alone touches. With bound 0 training is exact.\n\n")
-    page += table(["dealing", "listed", "bound", "rows read", "MB read by a GPU", "reading rows, us", "step staged, us",
-                   "step in place, us"], rows)
+    page += noted(SIMULATED, ["dealing", "listed", "bound", "rows read", "MB read by a GPU", "reading rows, us",
+                              "step staged, us", "step in place, us"], rows)
     return page + source("stale-sim")

@@ -3,12 +3,37 @@ import os
 import re
 
 from report.page import KEPT, curves, kept, millions, plot, run, skew, source, speed, table
+from report.record import Into, noted
 
 STEP = "build/bench_step --json "
 SGD = "--workers 0 --mode p2f --optimizer sgd "
 ONE = {"devices": "1", "workers": "1", "optimizer": "sgd", "mode": "p2f,sync", "rounds": "5"}
 WAYS = {"staged": "staged", "place": "in place"}
 MODES = {"p2f": "P2F", "sync": "write-through"}
+
+
+TIMES = ("announce", "gate", "lookup", "update", "plan", "close")
+RATE, SHARE = {"speed": "M keys/s"}, {"share": "share"}
+SPEED = Into("step/speed", (0, 1, 2, 3), {"staged": 4, "place": 5, "ratio": 6, "pytorch": 8}, ("step", "pytorch"),
+             lambda row: row[2] == "by position")
+PARTS = Into("step/parts", (0, 1, 2, 3), {**SHARE, **{time: time for time in TIMES}}, ("step",),
+             lambda row: row[0] == "sgd")
+LOOPS = Into("step/loops", (0, 1, 2), {"lookup_share": 7, "update_share": 8}, ("step",))
+BATCHES = Into("step/batches", (0, 1), {**RATE, **SHARE}, ("step-skew", "step-batch"))
+HOST = Into("step/host", (0, 1), {**{kind: kind + ", us" for kind in ("announce", "plan", "close", "apply", "all")},
+                                  "over_staged": "over staged"}, ("host",))
+STALL = {**RATE, "stall_ms": "stall, ms a step"}
+WORKERS = Into("step/workers", (0, 1, 2), {**RATE, "stall_ms": "stall"}, ("step-worker",))
+LOOKAHEAD = Into("lookahead/lookahead", (0, 1, 2, 3), STALL, ("lookahead",),
+                 lambda row: row[1] == "no")
+STAGING = Into("lookahead/staging", (0, 1, 2), STALL, ("staging",))
+PROCESSOR = Into("step/processor", (0, 1, 2), {**RATE, "announce": 4, "lookup": 5, "update": 6, "workers": 7},
+                 ("processor",))
+CACHE = Into("cache/host-devices", (0, 1, 2), {**RATE, "hits": "hits"}, ("cache",), lambda row: row[1] == "Zipf 0.9")
+MOVED = Into("cache/moved", (0, 1, 2), {"holder": 3, "owners": 4, "no_cache": 5}, ("cache-moved",),
+             lambda row: row[1] == "Zipf 0.9")
+DEVICES = Into("step/devices", (0, 1), {**RATE, "step_ms": "step, ms", "plan_ms": "plan, ms", "close_ms": "close, ms"},
+               ("devices",))
 
 
 def one(options):
@@ -69,12 +94,11 @@ def parts_plot(name, title, records, label):
 def by_optimizer():
     records = kept("step")["records"]
     torch = {(r["optimizer"], r["zipf"]): r for r in kept("pytorch")["records"]}
-    times = ["announce", "gate", "lookup", "update", "plan", "close"]
     rows = []
     for r in records:
         if r["gradients"] == "position":
             rows.append([r["optimizer"], skew(r), r["devices"], WAYS[r["alone"]], speed(r), share(r),
-                         f"{r['words_share']:.2f}", *(f"{r[time + '_ms']:.2f}" for time in times)])
+                         f"{r['words_share']:.2f}", *(f"{r[time + '_ms']:.2f}" for time in TIMES)])
     page = parts_plot("step", "A step of a device, by its parts",
                       [r for r in records if r["gradients"] == "position" and r["devices"] == 2],
                       lambda r: f"{r['optimizer']}, {skew(r)}, {WAYS[r['alone']]}")
@@ -82,7 +106,7 @@ def by_optimizer():
     if not torch:
         page += "\nPyTorch: SKIPPED, not installed.\n"
     page += source("step", "pytorch") + "\nThe parts of the step, with gradients by position:\n\n"
-    page += table(["optimizer", "keys", "devices", "rows alone", "M keys/s", "share", "words", *times], rows)
+    page += noted(PARTS, ["optimizer", "keys", "devices", "rows alone", "M keys/s", "share", "words", *TIMES], rows)
     return page + "\n" + by_loop(records) + source("step")
 
 
@@ -97,8 +121,8 @@ def by_way(records, torch):
         rows.append([optimizer, skew(place), "in the block" if gradients == "place" else "by position", devices,
                      speed(staged), speed(place), f"{place['keys_per_s'] / staged['keys_per_s']:.2f}",
                      f"{place['in_place_rows'] / place['updated_rows']:.0%}", speed(other) if other else ""])
-    return table(["optimizer", "keys", "gradients", "devices", "staged, M keys/s", "in place, M keys/s", "ratio",
-                  "rows in place", "PyTorch, M keys/s"], rows)
+    return noted(SPEED, ["optimizer", "keys", "gradients", "devices", "staged, M keys/s", "in place, M keys/s", "ratio",
+                         "rows in place", "PyTorch, M keys/s"], rows)
 
 
 def by_loop(records):
@@ -118,8 +142,8 @@ def by_loop(records):
             "to its state. The loops have the same table, the same keys and as many threads. Before each of their "
             "turns, other memory is read until the caches hold nothing of table and gradients, as after a model's own "
             "work. Ours sums the gradients of equal keys in blocks, and takes the optimizer's step.\n\n")
-    return page + table(["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
-                         "share, lookup", "share, update"], rows)
+    return page + noted(LOOPS, ["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
+                                "share, lookup", "share, update"], rows)
 
 
 def by_host():
@@ -128,8 +152,8 @@ def by_host():
     rows = [[skew(r), WAYS[r["alone"]], f"{r['shared']:.1%}", *(f"{r[kind + '_us']:.0f}" for kind in kinds),
              f"{r['all_us']:.0f} ({r['least_us']:.0f} to {r['most_us']:.0f})", f"{r['of_staged']:.2f}"]
             for r in kept("host")["records"]]
-    return table(["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
-                  "over staged"], rows) + source("host")
+    return noted(HOST, ["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
+                        "over staged"], rows) + source("host")
 
 
 def by_binding():
@@ -144,7 +168,7 @@ def by_binding():
 
 def write_step():
     page = STEP_INTRODUCTION + by_optimizer() + "\nOther skews and batches, SGD:\n\n"
-    page += table(["keys a device", "skew", "M keys/s", "share", "words"],
+    page += noted(BATCHES, ["keys a device", "skew", "M keys/s", "share", "words"],
                   [[r["keys"], skew(r), speed(r), share(r), f"{r['words_share']:.2f}"]
                    for name in ("step-skew", "step-batch") for r in kept(name)["records"]])
     page += source("step-skew", "step-batch")
@@ -158,7 +182,7 @@ def write_step():
     page += by_host()
     page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
              "device; gate, stall, close and flush in ms per step.\n\n")
-    page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
+    page += noted(WORKERS, ["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
                   [[r["workers"], MODES[r["mode"]], skew(r), speed(r), share(r),
                     *(f"{r[time + '_ms']:.3f}" for time in ("gate", "stall", "close", "flush"))]
                    for r in kept("step-worker")["records"]])
@@ -168,7 +192,8 @@ def write_step():
 # >>sweeps: one device, one worker, by one setting
 
 
-def sweep_page(name, key, heading, introduction, logscale=False):
+def sweep_page(into, heading, introduction, logscale=False):
+    name = key = into.runs[0]
     records = kept(name)["records"]
     lines = {}
     for r in records:
@@ -182,8 +207,8 @@ def sweep_page(name, key, heading, introduction, logscale=False):
         page += plot(f"{name}-{suffix}", f"{heading}: {what}", axes + curves(lines, column), data,
                      (heading.lower(), what))
     loaders = len({r["loader"] for r in records}) > 1
-    page += "\n" + table([heading.lower(), *(["loader's thread"] if loaders else []), "mode", "keys", "M keys/s",
-                          "share", "stall, ms a step", "stall, % of it"],
+    page += "\n" + noted(into, [heading.lower(), *(["loader's thread"] if loaders else []), "mode", "keys", "M keys/s",
+                                "share", "stall, ms a step", "stall, % of it"],
                          [[r[key], *([("no", "yes")[r["loader"]]] if loaders else []), MODES[r["mode"]], skew(r),
                            speed(r), share(r), f"{r['stall_ms']:.3f}", f"{100 * r['stall_ms'] / r['step_ms']:.1f}"]
                           for r in records])
@@ -195,7 +220,7 @@ def measure_lookahead():
 
 
 def write_lookahead():
-    return sweep_page("lookahead", "lookahead", "Lookahead",
+    return sweep_page(LOOKAHEAD, "Lookahead",
                       "One device, one worker. With L = 0 a batch is announced just before it is read, so the updates "
                       "of its rows are flushed on demand. Either the trainer announces (plots), or a loader's thread "
                       "does. The loader saves the trainer this work, but needs a processor: here three threads then "
@@ -207,7 +232,7 @@ def measure_staging():
 
 
 def write_staging():
-    return sweep_page("staging", "staging", "Staging depth",
+    return sweep_page(STAGING, "Staging depth",
                       "One device, one worker, lookahead 10. A deeper ring lets updates wait longer, but its records "
                       "pass through more memory.", True)
 
@@ -219,8 +244,8 @@ def measure_processor():
 def write_processor():
     return ("Processor time per step in ms, one device: of each call, and of the workers. A thread that waits in a "
             "call helps with planning, closing and flushing.\n\n" +
-            table(["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
-                   "workers"],
+            noted(PROCESSOR, ["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
+                              "workers"],
                   [[skew(r), r["workers"], "yes" if r["loader"] else "no", speed(r),
                     *(f"{r['cpu_' + who + '_ms']:.2f}" for who in ("loader", "lookup", "update", "workers"))]
                    for r in kept("processor")["records"]]) + source("processor"))
@@ -243,7 +268,7 @@ def bytes_moved():
         if "system" in r:
             moved[r["gpus"], r["zipf"], r["cache"], r["system"]] = (r["read_bytes"] + r["written_bytes"]) / 1e6
     places = sorted({key[:3] for key in moved})
-    page = table(["GPUs", "skew", "cache", "holder rule, MB", "owners' caches, MB", "no cache, MB"],
+    page = noted(MOVED, ["GPUs", "skew", "cache", "holder rule, MB", "owners' caches, MB", "no cache, MB"],
                  [[g, f"Zipf {z:g}", f"{c:.0%}", *(f"{moved[g, z, c, s]:.2f}" for s in systems.values())]
                   for g, z, c in places])
     data = {f"D{i}": [[g, moved[g, 0.9, 0.05, s]] for g in (1, 2, 4, 8)] for i, s in enumerate(systems.values())}
@@ -254,7 +279,7 @@ def bytes_moved():
 def write_cache():
     page = ("A host device's cache lies in the same memory as the table, so here it only costs time; it exists so that "
             "caches can be tested. On a GPU, a cache saves traffic over the link. Caches are counted ones.\n\n")
-    page += table(["devices", "keys", "cache", "M keys/s", "hits"],
+    page += noted(CACHE, ["devices", "keys", "cache", "M keys/s", "hits"],
                   [[r["devices"], skew(r), f"{r['cache']:.0%}", speed(r), f"{r['hits']:.1%}"]
                    for r in kept("cache")["records"]]) + source("cache")
     page += ("\nBytes over each GPU's link per step, in both directions, counted while the library ran (not timed): "
@@ -270,7 +295,7 @@ def measure_devices():
 def write_devices():
     return ("Each device looks up 26,624 keys per step; no workers. If there are more devices than processors, devices "
             "share a processor.\n\n" +
-            table(["devices", "keys", "M keys/s", "share", "step, ms", "plan, ms", "close, ms"],
+            noted(DEVICES, ["devices", "keys", "M keys/s", "share", "step, ms", "plan, ms", "close, ms"],
                   [[r["devices"], skew(r), speed(r), share(r), f"{r['step_ms']:.2f}", f"{r['plan_ms']:.2f}",
                     f"{r['close_ms']:.2f}"] for r in kept("devices")["records"]]) + source("devices"))
 
@@ -292,7 +317,8 @@ def write_rows():
         ns = 1e9 / r["keys_per_s"]
         rows.append([f"{r['rows'] / 1e6:g}M", f"{r['rows'] * 64 / 1e9:.1f}", speed(r), f"{ns:.1f}",
                      f"{ns * r['roofline_share']:.1f}", share(r)])
-    page += table(["rows", "table, GB", "M keys/s", "ns a key", "at the roofline", "share"], rows)
+    into = Into("step/rows", (0,), {**RATE, "ns": "ns a key", **SHARE}, tuple(names))
+    page += noted(into, ["rows", "table, GB", "M keys/s", "ns a key", "at the roofline", "share"], rows)
     return page + source(*names)
 
 
@@ -321,8 +347,10 @@ def write_stalls():
             rows.append([what, MODES[r["mode"]], millions(r["keys_per_s"]), f"{r['stall_ms']:.3f}",
                          f"{100 * r['stall_ms'] / r['step_ms']:.1f}", f"{r['lookup_ms']:.3f}", f"{r['close_ms']:.3f}",
                          f"{r['flush_ms']:.3f}"])
+    into = Into("lookahead/stalls", (0, 1), {**STALL, "stall_percent": 4, "lookup_ms": 5}, tuple(
+        name for name, _, _ in STALLS))
     return ("The gate always waits for closing. It also waits for rows that are read now and were not flushed in time. "
             "If the table lies on a disk, lookups are slow, because they read it in place; flushing then finds the "
             "rows in memory.\n\n" +
-            table(["", "mode", "M keys/s", "stall, ms a step", "stall, % of it", "lookup, ms", "close, ms",
-                   "flush, ms"], rows) + source(*(name for name, _, _ in STALLS)))
+            noted(into, ["", "mode", "M keys/s", "stall, ms a step", "stall, % of it", "lookup, ms", "close, ms",
+                         "flush, ms"], rows) + source(*(name for name, _, _ in STALLS)))

@@ -1,0 +1,68 @@
+"""docs/results.md, made of answers.md: that page, with a field where a figure of bench/records stands.
+
+    {SUBJECT/TABLE.ROW.FIGURE}        the figure
+    {PATH:FORM}                       with a form of Python, such as .2f; or
+                                      spread   median (lowest to highest)      a form may follow: spread,
+                                      ends     lowest to highest
+                                      mrr      three digits after the point, and none before it
+    {1 - PATH / PATH:.0%}             arithmetic
+    {@PATH}                           nothing; paths that begin with a point go on from there
+    {SUBJECT/TABLE:made}              the machine, and the date
+"""
+import os
+import re
+import textwrap
+
+from report.record import FOLDER, flat, load
+
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "answers.md")
+SUBJECTS = sorted(name.removesuffix(".json") for name in os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
+PATH = r"(?:[a-z_]+/|\.(?=[a-z0-9]))[^\s:]+"
+
+
+def made(path):
+    subject, table = path.split("/")
+    one = next(made for made, tables in load(subject)["measured"].items() if table in tables)
+    date, machine = one.split("; ", 1)
+    return f"{re.sub(', gcc.*', '', machine)}; {date}"
+
+
+class Filled:
+    """The template with its fields filled in."""
+
+    def __init__(self):
+        self.figures = {f"{subject}/{path}": value for subject in SUBJECTS for path, value in flat(subject).items()}
+        self.begin = ""
+
+    def whole(self, path):
+        return self.begin + path if path.startswith(".") else path
+
+    def shown(self, path, form):
+        value = self.figures[self.whole(path)]
+        return f"{value:.3f}".lstrip("0") if form == "mrr" else f"{value:{form}}"
+
+    def field(self, found):
+        text, _, form = found[1].partition(":")
+        if text.startswith("@"):
+            self.begin = text[1:]
+            return ""
+        if form == "made":
+            return made(text)
+        word = re.match("spread|ends", form)
+        if word:
+            form = form.removeprefix(word[0])
+            ends = " to ".join(self.shown(f"{text}.{end}", form) for end in ("lowest", "highest"))
+            return ends if word[0] == "ends" else f"{self.shown(text, form)} ({ends})"
+        if re.fullmatch(PATH, text):
+            return self.shown(text, form)
+        value = re.sub(PATH, lambda path: repr(self.figures[self.whole(path[0])]), text)
+        return f"{eval(value, {'__builtins__': {}}):{form}}" # of our own template
+
+
+def page():
+    template = re.sub(r"(\{@[^}]*\})\n", r"\1", open(TEMPLATE).read())
+    text = re.sub(r"\{([^{}]+)\}", Filled().field, template)
+    blocks = [block if re.match(r"[#|!]", block) else
+              textwrap.fill(block.strip(), 120, break_long_words=False, break_on_hyphens=False)
+              for block in text.rstrip("\n").split("\n\n")]
+    return "\n\n".join(blocks) + "\n"
