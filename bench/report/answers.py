@@ -11,6 +11,7 @@
 """
 import os
 import re
+import sys
 import textwrap
 
 from report.record import FOLDER, flat, load
@@ -37,8 +38,13 @@ class Filled:
     def whole(self, path):
         return self.begin + path if path.startswith(".") else path
 
+    def at(self, path):
+        if self.whole(path) not in self.figures:
+            sys.exit(f"results: bench/records lacks {self.whole(path)}, which bench/report/answers.md shows")
+        return self.figures[self.whole(path)]
+
     def shown(self, path, form):
-        value = self.figures[self.whole(path)]
+        value = self.at(path)
         return f"{value:.3f}".lstrip("0") if form == "mrr" else f"{value:{form}}"
 
     def field(self, found):
@@ -55,7 +61,7 @@ class Filled:
             return ends if word[0] == "ends" else f"{self.shown(text, form)} ({ends})"
         if re.fullmatch(PATH, text):
             return self.shown(text, form)
-        value = re.sub(PATH, lambda path: repr(self.figures[self.whole(path[0])]), text)
+        value = re.sub(PATH, lambda path: repr(self.at(path[0])), text)
         return f"{eval(value, {'__builtins__': {}}):{form}}" # of our own template
 
 

@@ -109,10 +109,10 @@ def part_into(path, by, keep, name, only=lambda row: True):
 
 
 RECORDS = {
-    "steps": part_into("cuda/steps", ("system", "gate", "alone", "loader", "devices"),
-                       {**SPEED, "step_ms": "step_ms"}, "steps", lambda row: row[1] == "host"),
-    "steps_threads": part_into("cuda/threads", ("system", "gate", "alone", "loader", "workers"), SPEED,
-                               "steps_threads", lambda row: row[1] == "host"),
+    "steps": part_into("cuda/steps", ("system", "gate", "alone", "loader", "devices"), SPEED, "steps",
+                       lambda row: row[1] == "host"),
+    "steps_threads": part_into("cuda/threads", ("system", "gate", "alone", "loader", "workers"), SPEED, "steps_threads",
+                               lambda row: row[1] == "host"),
     "dynamicemb": part_into("cuda/dynamicemb", ("devices", "optimizer", "footprint"),
                             {f: f for f in ("step_ms", "forward_ms", "backward_ms", "announce_ms", "hits")},
                             "dynamicemb"),

@@ -60,7 +60,8 @@ LOCAL_RUNS = ("place-partitions", "place-large", "place-metis")
 LOCAL = Into("placement/local", ("trace", "devices"), {**FIGURES, "metis": "METIS"}, LOCAL_RUNS)
 SECONDS = Into("placement/seconds", ("trace",), {**FIGURES, "metis": "METIS"}, LOCAL_RUNS)
 SKEW = Into("placement/skew", ("trace",), {"half": 4, "ninety": 5}, ("place-skew",))
-SAVED = Into("placement/saved", ("method",), {"fb15k-237": 1, "wn18rr": 2, "planted": 3}, ("place-rounds",))
+SAVED = Into("placement/saved", ("method",), {trace: trace for trace in ("fb15k-237", "wn18rr", "planted")},
+             ("place-rounds",))
 PAIRS = Into("placement/pairs", (0, 1), {"local": 2, "pair": 3, "halves": 4}, ("place-pairs",))
 COMMUNITIES = Into("placement/communities", (0, 1), FIGURES, tuple(f"place-planted-{name}" for name in PLANTED))
 THREADS = Into("placement/threads", ("trace", "threads"), {"path_s": 3, "ratio": 4}, ("place-refining",
@@ -222,7 +223,7 @@ def reads_table(name, records, shown, predicted):
         rows.append(row)
     headings = ["trace", "devices", "cache", *(heading(p) for p in pairs)]
     into = Into("placement/" + shown, (0, 1, 2), {f"{d}_{p}".replace("-", "_"): heading((d, p)) for d, p in pairs},
-                (name, name + "-large"), lambda row: row[1] in (1, 8))
+                (name, name + "-large"), lambda row: row[1] == 8 or predicted and row[1] == 1)
     page = noted(into, headings + (["two levels, touched", "two levels, static, closed form"] if predicted else []),
                  rows)
     if predicted:

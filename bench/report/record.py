@@ -90,7 +90,7 @@ def load(subject):
 
 
 def lines_of(items):
-    return ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in items.items())
+    return ",\n".join(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in items.items())
 
 
 def save():
