@@ -15,9 +15,10 @@ COMPONENTS = ("gate", "lookup", "exchange", "dense", "update")
 RATIOS = Into("sim/ratios", (0, 1), {"ratio": 2}, ("links",))
 SLOW_LINK = Into("sim/pcie3", (0, 1), {"ratio": 2}, ("links-slow",))
 UNBATCHED = Into("sim/faults-alone", (0,), {"ratio": 1}, ("links-uvm",))
-RECORDED = (7, 9, 10) # the experiments whose runs the record has
+RECORDED = (5, 7, 9, 10) # the experiments whose runs the record has
 SCALING = Into("sim/scaling", ("workload", "system"), {"times": "throughput, times"}, ("links",))
 PRICES = Into("sim/prices", (0,), {"value": 1}, ("links",))
+CONSTANTS = Into("sim/constants", (0,), {"value": "value"}, ("links",))
 GATHERS = Into("sim/better-gather", (0, 1, 2), {"no_cache": 3, "sharded": 4}, ("links", "links-gather",
                                                                               "links-gather-copy"))
 ROOTS = Into("sim/links", ("system", "link", "shared_root"), {"step_us": "step, us", "speed": "M keys/s"},
@@ -148,7 +149,7 @@ def write():
     page = ("**Simulated**: none of these GPUs was available. Keys, hits, misses, pending rows and gates come from the "
             "library, which runs on these keys; times are computed. The assumptions:\n\n" +
             "\n".join(r["assumption"] for r in records if "assumption" in r) + "\n\n")
-    page += table(["constant", "value", "unit", "what; source"],
+    page += noted(CONSTANTS, ["constant", "value", "unit", "what; source"],
                   [[f"`{r['constant']}`", r["value"], r["unit"], f"{r['what']}; {r['source']}"]
                    for r in records if "constant" in r])
     for into in (RATIOS, SLOW_LINK):

@@ -223,7 +223,7 @@ def reads_table(name, records, shown, predicted):
         rows.append(row)
     headings = ["trace", "devices", "cache", *(heading(p) for p in pairs)]
     into = Into("placement/" + shown, (0, 1, 2), {f"{d}_{p}".replace("-", "_"): heading((d, p)) for d, p in pairs},
-                (name, name + "-large"), lambda row: row[1] == 8 or predicted and row[1] == 1)
+                (name, name + "-large"), lambda row: row[1] in (1, 8))
     page = noted(into, headings + (["two levels, touched", "two levels, static, closed form"] if predicted else []),
                  rows)
     if predicted:
