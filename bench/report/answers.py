@@ -8,6 +8,7 @@
     {1 - PATH / PATH:.0%}             arithmetic
     {@PATH}                           nothing; paths that begin with a point go on from there
     {SUBJECT/TABLE:made}              the machine, and the date
+    {for A/B; C/D}LINE                the line for each of these, with $1 and $2 for their parts
 """
 import os
 import re
@@ -25,7 +26,7 @@ def made(path):
     subject, table = path.split("/")
     one = next(made for made, tables in load(subject)["measured"].items() if table in tables)
     date, machine = one.split("; ", 1)
-    return f"{re.sub(', gcc.*', '', machine)}; {date}"
+    return f"{re.sub(', (gcc|driver).*', '', machine)}; {date}"
 
 
 class Filled:
@@ -65,8 +66,17 @@ class Filled:
         return f"{eval(value, {'__builtins__': {}}):{form}}" # of our own template
 
 
+def repeated(found):
+    lines = []
+    for item in found[1].split("; "):
+        parts = item.split("/")
+        lines.append(re.sub(r"\$(\d)", lambda which: parts[int(which[1]) - 1], found[2]))
+    return "\n".join(lines)
+
+
 def page():
     template = re.sub(r"(\{@[^}]*\})\n", r"\1", open(TEMPLATE).read())
+    template = re.sub(r"^\{for ([^}]*)\}(.*)$", repeated, template, flags=re.M)
     text = re.sub(r"\{([^{}]+)\}", Filled().field, template)
     blocks = [block if re.match(r"[#|!]", block) else
               textwrap.fill(block.strip(), 120, break_long_words=False, break_on_hyphens=False)
