@@ -100,7 +100,8 @@ def experiment_page(number, here):
                  f"{between(single)}\n")
     for r in here:
         if "price_ratio" in r:
-            note(PRICES, (), [["ratio", r["price_ratio"]], ["break-even", r["break_even"]]])
+            note(PRICES, (), [[name, f"{r[field]:.2f}"] for name, field in (("ratio", "price_ratio"),
+                                                                           ("break-even", "break_even"))])
             page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g} "
                      f"against ${r['gpu_price']:g}). So a GPU here gives as much per dollar if it has "
                      f"{r['break_even']:.0%} of that GPU's throughput.\n")
