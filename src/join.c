@@ -366,7 +366,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: a name of 1 to %u bytes is wanted", MOST_NAME);
     if (!(seconds >= 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: `seconds` must be 0 or more; it is %g", seconds);
-    if (!self_test()) return fail_self_test();
+    if (check_arithmetic() != FRUGAL_OK) return FRUGAL_ERR_ARITHMETIC;
     frugal *f = allocate_memory(&(frugal_desc){0}, sizeof *f, CACHE_LINE);
     controller *c = f ? calloc(1, sizeof *c) : NULL;
     if (!c) {

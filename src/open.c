@@ -304,7 +304,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
     frugal_status status = check_desc(desc);
     if (status != FRUGAL_OK) return status;
-    if (!self_test()) return fail_self_test();
+    if (check_arithmetic() != FRUGAL_OK) return FRUGAL_ERR_ARITHMETIC;
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;

@@ -1,4 +1,5 @@
-/* self_test.c - do the row functions compute the right bits? Each frugal_open runs this test, in some 0.5 ms.
+/* self_test.c - do the row functions compute the right bits? The first frugal_open of a process runs this test, in some
+ * 0.5 ms.
  *
  * Flags may let a compiler reassociate sums, multiply by reciprocals, split a fused operation or flush small numbers to
  * zero; a thread may round in another mode. So the row functions, of the set that this processor uses, compute small
@@ -318,6 +319,7 @@ static int test_bags(test_batch *b) {
     return right;
 }
 
+/* Of the program and the processor, whatever the calling thread's mode is. */
 static int self_test(void) {
     float_mode saved = float_mode_enter();
     test_batch batch;
@@ -326,7 +328,15 @@ static int self_test(void) {
     return right;
 }
 
-static frugal_status fail_self_test(void) {
+/* A result that is right holds for the process. relaxed: a thread that misses it runs the test, too. */
+static FRUGAL_ATOMIC(uint32_t) arithmetic_is_right;
+
+static frugal_status check_arithmetic(void) {
+    if (frugal_load_relaxed(&arithmetic_is_right)) return FRUGAL_OK;
+    if (self_test()) {
+        frugal_store_relaxed(&arithmetic_is_right, 1);
+        return FRUGAL_OK;
+    }
     return frugal_fail(FRUGAL_ERR_ARITHMETIC,
                        "the arithmetic must be IEEE's, operation by operation, and the self-test found another result; "
                        "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");

@@ -49,7 +49,7 @@ frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal_server **o
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_open: `out` is NULL");
     *out = NULL;
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_serve_open: `desc` is NULL");
-    if (!self_test()) return fail_self_test();
+    if (check_arithmetic() != FRUGAL_OK) return FRUGAL_ERR_ARITHMETIC;
     frugal_server *s = allocate_memory(&(frugal_desc){0}, sizeof *s, CACHE_LINE);
     if (!s) return fail_memory("the server", sizeof *s);
     s->threads = serving_threads(desc->threads), s->process = (uint32_t)getpid();

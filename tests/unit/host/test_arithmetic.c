@@ -39,6 +39,7 @@ static frugal_status open_with(int kind) {
     frugal_table table = {.rows = 4};
     frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 3, .max_keys = 2};
     frugal *f;
+    frugal_store_relaxed(&arithmetic_is_right, 0); /* as if no instance had been opened yet */
     defect = kind;
     frugal_status status = frugal_open(&desc, &f);
     frugal_close(f);
@@ -49,6 +50,7 @@ static frugal_status open_with(int kind) {
 /* Nobody has the name: right arithmetic comes that far. */
 static frugal_status join_with(int kind) {
     frugal *f;
+    frugal_store_relaxed(&arithmetic_is_right, 0);
     defect = kind;
     frugal_status status = frugal_join("test_arithmetic", 0, &f);
     frugal_close(f);
@@ -60,6 +62,19 @@ static void test_right_arithmetic_is_accepted(void **state) {
     (void)state;
     assert_int_equal(FRUGAL_OK, open_with(RIGHT));
     assert_int_equal(FRUGAL_ERR_PROCESS, join_with(RIGHT));
+}
+
+/* A process has one arithmetic: that which was found right is not computed again. */
+static void test_right_arithmetic_is_kept(void **state) {
+    (void)state;
+    frugal_table table = {.rows = 4};
+    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 3, .max_keys = 2};
+    frugal *f;
+    assert_int_equal(FRUGAL_OK, open_with(RIGHT));
+    defect = TRUNCATED_ROOT;
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
+    defect = RIGHT;
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
 static void test_wrong_arithmetic_is_refused(void **state) {
@@ -80,6 +95,7 @@ static void test_wrong_arithmetic_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_right_arithmetic_is_accepted),
+        cmocka_unit_test(test_right_arithmetic_is_kept),
         {"test_wrong_arithmetic_is_refused: multiply-add not fused", test_wrong_arithmetic_is_refused, NULL, NULL,
          (void *)NOT_FUSED},
         {"test_wrong_arithmetic_is_refused: subnormals flushed", test_wrong_arithmetic_is_refused, NULL, NULL,
