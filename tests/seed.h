@@ -29,12 +29,16 @@ static inline uint64_t test_seed_from_clock(const char *name) {
 #define SHORTER 1
 #endif
 
-/* The rounds of a test that is in both tiers: all of them in the long one (FRUGAL_TIER, tests/tap.sh), a quarter in the
- * short one, a tenth under sanitizers. */
-static inline uint64_t test_rounds(uint64_t all) {
+/* Is this the short tier of the tests (FRUGAL_TIER, tests/tap.sh), or slow because of a sanitizer? */
+static inline int test_is_short(void) {
     const char *tier = getenv("FRUGAL_TIER");
-    int is_short = !tier || !strcmp(tier, "short");
-    return all / (SHORTER > 1 ? SHORTER : is_short ? 4 : 1);
+    return SHORTER > 1 || !tier || !strcmp(tier, "short");
+}
+
+/* The rounds of a test that is in both tiers: all of them in the long one, a quarter in the short one, a tenth under
+ * sanitizers. */
+static inline uint64_t test_rounds(uint64_t all) {
+    return all / (SHORTER > 1 ? SHORTER : test_is_short() ? 4 : 1);
 }
 
 #endif /* SEED_H */

@@ -1,7 +1,8 @@
 /* explore_main.c - the command line of an exploration program.
  *
  *   explore_X                                     each scenario is a test case: FRUGAL_EXPLORE_SCHEDULES random ones
- *                                                 (2000), then those with few preemptions, at most the same number
+ *                                                 (500; 2000 in the long tests), then those with few preemptions,
+ *                                                 at most the same number
  *   explore_X SCENARIO                            this one only
  *   explore_X SCENARIO SEED                       one random schedule again, each operation printed
  *   explore_X SCENARIO WORLD PREEMPTIONS NUMBER   one schedule of an enumeration again
@@ -84,7 +85,8 @@ static int replay(const explore_scenario *s, int n, const uint64_t *number) {
 
 static int usage(FILE *to, const char *program, const explore_scenario *scenarios, int n) {
     fprintf(to, "usage: %s [SCENARIO [SEED | WORLD PREEMPTIONS NUMBER]]\n", program);
-    fprintf(to, "FRUGAL_EXPLORE_SCHEDULES: how many a scenario (2000); FRUGAL_SEED: the first seed (1)\nscenarios:\n");
+    fprintf(to, "FRUGAL_EXPLORE_SCHEDULES: how many a scenario (500; in the long tests 2000)\n");
+    fprintf(to, "FRUGAL_SEED: the first seed (1)\nscenarios:\n");
     for (int i = 0; i < n; i++) fprintf(to, "  %-24s %s\n", scenarios[i].name, scenarios[i].claim);
     return to == stdout ? 0 : 2;
 }
@@ -92,7 +94,7 @@ static int usage(FILE *to, const char *program, const explore_scenario *scenario
 int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n) {
     const explore_scenario *only = NULL;
     const char *given = getenv("FRUGAL_EXPLORE_SCHEDULES");
-    uint64_t numbers[3] = {0}, schedules = 2000;
+    uint64_t numbers[3] = {0}, schedules = test_rounds(2000);
     if (argc == 2 && !strcmp(argv[1], "--help")) return usage(stdout, argv[0], scenarios, n);
     for (int i = 0; i < n && argc > 1; i++)
         if (!strcmp(argv[1], scenarios[i].name)) only = &scenarios[i];

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     char corpus[512];
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     const char *given = getenv("FRUGAL_FUZZ_INPUTS");
-    uint64_t count = given && *given ? strtoull(given, NULL, 0) : fuzz_inputs / SHORTER;
+    uint64_t count = given && *given ? strtoull(given, NULL, 0) : test_rounds(fuzz_inputs);
     for (int i = 1; i < argc && n_inputs < MOST_FILES; i++) inputs[n_inputs++] = read_input(argv[i]);
     snprintf(corpus, sizeof corpus, "tests/fuzz/corpus/%s", !strncmp(name, "fuzz_", 5) ? name + 5 : name);
     if (argc == 1) read_corpus(corpus);

@@ -27,7 +27,7 @@ static void check_dims(frugal_optimizer_kind kind) {
             w.places[0].cache_rows = 16, w.places[1].cache_rows = i % 3 ? 8 : 0;
             w.places[0].unaligned = unaligned, w.places[1].unaligned = i % 4 == 1 ? 1 : 0;
             open_world(&w);
-            finish(&w, SHORTER > 1 ? 2 : 4);
+            finish(&w, test_is_short() ? 2 : 4);
         }
 }
 static void test_dims_sgd(void **state) {
@@ -71,7 +71,7 @@ static void test_duplicates(void **state) {
         w.desc.optimizer.kind = (frugal_optimizer_kind)((i + i / 4) % 4);
         w.places[0].cache_rows = i % 3 ? 40 : 0;
         open_world(&w);
-        finish(&w, SHORTER > 1 ? 3 : 10);
+        finish(&w, test_is_short() ? 3 : 10);
     }
     for (int i = 0; i < 32; i++) { /* one device: the copies that it has updated are what it looks up next */
         world w = world_of(1);
@@ -80,7 +80,7 @@ static void test_duplicates(void **state) {
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i % 4);
         w.places[0].cache_rows = 80;
         open_world(&w);
-        finish(&w, SHORTER > 1 ? 3 : 5);
+        finish(&w, test_is_short() ? 3 : 5);
     }
 }
 

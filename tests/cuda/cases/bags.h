@@ -129,7 +129,7 @@ static void test_bags_of_one_device(void **state) {
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 2 % 4);
         w.places[0].cache_rows = 80;
         open_world(&w);
-        for (int k = 0; k < (SHORTER > 1 ? 6 : 12); k++) bag_step(&w, k % 4 == 3);
+        for (int k = 0; k < (test_is_short() ? 6 : 12); k++) bag_step(&w, k % 4 == 3);
         finish(&w, 2);
     }
 }

@@ -152,7 +152,7 @@ static void write_some(world *w) {
 /* Everything that happens to a cache between steps. */
 static void test_caches(void **state) {
     (void)state;
-    for (int i = 0; i < 24 / (SHORTER > 1 ? 3 : 1); i++) {
+    for (int i = 0; i < 24 / (test_is_short() ? 3 : 1); i++) {
         world w = world_of((uint32_t)(1 + i % 3));
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 6 % 4);
         w.desc.workers = (uint32_t)(i / 3 % 3);

@@ -128,7 +128,7 @@ static frugal_status attach_failing(world *w, uint32_t d, uint64_t n, int error,
 
 /* Each call of the runtime that attaching makes fails once. */
 static void check_attach_failures(frugal_desc desc, place where, int error) {
-    for (uint64_t n = 1;; n++) {
+    for (uint64_t n = 1;; n += test_is_short() ? 3 : 1) {
         world w = world_of(2);
         w.desc.file = desc.file, w.desc.optimizer = desc.optimizer, w.n_tables = desc.n_tables;
         w.desc.alone = desc.alone;
@@ -393,7 +393,7 @@ static void test_failures_in_training(void **state) {
     (void)state;
     static const frugal_alone ways[] = {FRUGAL_ALONE_PLACE, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_KEPT};
     for (int i = 0, kind; kind = i % 4, i < 12; i++)
-        for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
+        for (int64_t n = 1;; n += test_is_short() ? 5 : 1) {
             world w = world_of(2);
             w.desc.alone = ways[i / 4];                                  /* applied once, in place too */
             w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL; /* several kernels a lookup */

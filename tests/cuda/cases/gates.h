@@ -92,7 +92,7 @@ static void *free_main(void *ends) {
 
 static void test_freed_at_a_gate(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (test_is_short() ? 1 : 4); i++) {
         world w = gated(2);
         pthread_t thread;
         int ends = 0;

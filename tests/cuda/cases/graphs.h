@@ -52,10 +52,10 @@ static void check_graph(int gate_on_stream, uint32_t devices, int mixed, uint32_
             if (w.gpus[d]) gpu_capture(w.gpus[d], record_step, &c);
         }
         run(&w, 3);
-        for (int k = 0; k < 30; k++) replay_step(&w, k % 5 == 3 ? k % 4 : 0);
+        for (int k = 0; k < (test_is_short() ? 10 : 30); k++) replay_step(&w, k % 5 == 3 ? k % 4 : 0);
         check(&w);
         cancel_all(&w);
-        for (int k = 0; k < 80 / SHORTER; k++) { /* more than there are descriptors */
+        for (int k = 0; k < (int)test_rounds(80); k++) { /* more than there are descriptors */
             replay_step(&w, 0);
             if (k % 50 == 49) judge(&w);
         }

@@ -146,7 +146,7 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
 }
 
 static void check_losses(int gate_on_stream, uint32_t devices, int on_host) {
-    for (uint64_t n = 1; n <= 24; n += SHORTER > 1 ? 4 : 1) {
+    for (uint64_t n = 1; n <= 24; n += test_is_short() ? 4 : 1) {
         check_loss(gate_on_stream, devices, on_host, n, FRUGAL_ALONE_PLACE);
         check_loss(gate_on_stream, devices, on_host, n, n % 2 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_DEFAULT);
         check_loss(gate_on_stream, devices, on_host, n, FRUGAL_ALONE_KEPT);

@@ -62,7 +62,7 @@ static void check_optimizer(frugal_optimizer_kind kind) {
         w.n_tables = i == 3 || i == 4 ? MOST_TABLES : 0;
         w.places[0].cache_rows = i % 3 == 0 ? 0 : i % 3 == 1 ? 8 : 128; /* none, smaller than a batch, of all rows */
         w.places[0].unaligned = i == 3;
-        check_steps(w, SHORTER > 1 ? 4 : 10);
+        check_steps(w, test_is_short() ? 4 : 10);
     }
 }
 
@@ -107,7 +107,7 @@ static void test_place_gates(void **state) {
         w.make = own_and_shared, w.desc.max_keys = 70, w.n_tables = i == 6 ? 3 : 0;
         if (i >= 4 && w.desc.devices > 1) w.places[w.desc.devices - 1] = (place){.ordinal = NOBODY, .cache_rows = 16};
         open_world(&w);
-        run(&w, SHORTER > 1 ? 10 : 40);
+        run(&w, test_is_short() ? 10 : 40);
         check(&w);
         cancel_all(&w);
         finish(&w, 10);
@@ -180,7 +180,7 @@ static void test_place_bags(void **state) {
         w.make = own_and_shared, w.desc.max_keys = 70, w.n_tables = i == 3 ? MOST_TABLES : 0;
         w.places[1].cache_rows = i % 3 ? 64 : 0;
         open_world(&w);
-        for (int k = 0; k < (SHORTER > 1 ? 4 : 9); k++) bag_step(&w, k % 4 == 3);
+        for (int k = 0; k < (test_is_short() ? 4 : 9); k++) bag_step(&w, k % 4 == 3);
         finish(&w, 2);
     }
 }

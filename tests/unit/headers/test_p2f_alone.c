@@ -188,8 +188,8 @@ static void bits_of_3_devices_equal_brute_force(void **state) {
 }
 static void bits_of_254_devices_equal_brute_force(void **state) {
     (void)state;
-    bits_equal_brute_force(254, 3000, 200, SHORTER > 1 ? 20 : 60);
-    bits_equal_brute_force(254, 70, 70, SHORTER > 1 ? 20 : 60);
+    bits_equal_brute_force(254, 3000, 200, test_is_short() ? 20 : 60);
+    bits_equal_brute_force(254, 70, 70, test_is_short() ? 20 : 60);
 }
 
 /* Each bit, of batches of all lengths about those of words and pieces: its row alone is shared, or it alone is not. */
