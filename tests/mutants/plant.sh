@@ -5,7 +5,7 @@
 # scenario, and `most_seconds` how long an exploration program may run.
 cc=${CC:-gcc}
 product="frugal_pq.h frugal_p2f.h frugal.h frugal_save.h frugal_serve.h frugal_cuda.h frugal_flush.c src"
-flags=(-std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -fno-math-errno -w)
+flags=(-std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -fno-math-errno -w -DFRUGAL_ROWS_BASELINE)
 # Most mutants are caught after a few schedules, so the compiler is what takes time.
 instrumented=(-O0 -fsanitize=thread -Dmemcpy=explore_copy -Dmemcmp=explore_compare)
 
