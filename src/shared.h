@@ -2,9 +2,11 @@
  * where it has room. It begins with the header below. Offsets take the place of pointers.
  *
  * Private, like host.h. The memory is made in region.c. What each side writes: post.c (a process that has joined),
- * remote.c (the process that opened). docs/processes.md says why it is made so. A process that has joined maps
- * read-only what it only reads: the header, the state machine, the batches, the lists, the counts of other devices; and
- * table and state, where rows are staged. It maps no mailbox except those of its own devices.
+ * remote.c (the process that opened). One process alone runs the state machine, although this needs no locks and no
+ * pointers: a process that is killed in the middle of an announcement would leave rows in the queue that nobody finds
+ * (docs/processes.md). A process that has joined maps read-only what it only reads: the header, the state machine, the
+ * batches, the lists, the counts of other devices; and table and state, where rows are staged. It maps no mailbox
+ * except those of its own devices.
  */
 #ifndef FRUGAL_SHARED_H
 #define FRUGAL_SHARED_H

@@ -17,8 +17,7 @@
  * the same device. A device that touches a row whose copy is not current reads this bit. If it is set, another device
  * touches the row again and again, and soon takes its currency back: a copy here is worth PASSING levels less, a
  * sixteenth. If it is not set, the row goes to and fro, or is back where it was: RETURNING levels less, three quarters.
- * Of the values that were tried, these had the most hits on placed samples that cost few on random ones
- * (docs/results.md, "Placement").
+ * Of the values that were tried, these had the most hits on placed samples that cost few on random ones.
  *
  * Loaders count at the same time. A batch with gradients loads and stores: where several devices touch a row in a step,
  * one of these touches may be lost; such rows count little in any case. A read-only batch compares and swaps, because
