@@ -24,8 +24,8 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
-# short, long: whether a check belongs to this run. `ninja test` runs what is short; what is long is left to
-# `ninja test-all`, which runs both (FRUGAL_TIER=all), or alone after it (long).
+# short, long: whether a check belongs to this run. `ninja test` runs what is short; `ninja test-long` sets
+# FRUGAL_TIER=long, and runs what is left; `ninja test-all` runs the two. A script run with FRUGAL_TIER=all does all.
 short() {
     [ "${FRUGAL_TIER:-short}" != long ]
 }
