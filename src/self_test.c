@@ -1,5 +1,5 @@
-/* self_test.c - do the row functions compute the right bits? The first frugal_open of a process runs this test, in some
- * 0.5 ms.
+/* self_test.c - do the row functions compute the right bits? The first frugal_open, frugal_join or frugal_serve_open of
+ * a process runs this test, in some 0.5 ms.
  *
  * Flags may let a compiler reassociate sums, multiply by reciprocals, split a fused operation or flush small numbers to
  * zero; a thread may round in another mode. So the row functions, of the set that this processor uses, compute small
