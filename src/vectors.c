@@ -20,8 +20,8 @@
  * as loops. */
 #define CHUNK_FLOATS 512u
 
-/* Inlined into each clone, so that it is compiled for the instructions of the clone. Without optimization each function
- * exists only once, so that coverage counts a branch once. */
+/* Inlined into the functions of each instruction set (rows.c), so that it is compiled for these instructions. Without
+ * optimization each function exists only once, so that coverage counts a branch once. */
 #if defined(__OPTIMIZE__)
 #define INLINED __attribute__((always_inline)) static inline
 #else
