@@ -20,7 +20,7 @@ PAGES = ("*.md", "docs/*.md", "docs/papers/*.md", "python/*.md", "examples/*/*.m
 COMMENT = re.compile(r"<!--\s*from:\s*(.*?)-->", re.S)
 WRITTEN = re.compile(r"(?<![\w.])[-+\u2212]?((?:\d[\d,]*)?\.?\d+)(?:\s*(million|thousand|M\b|K\b|%))?")
 UNITS = {"million": 1e6, "M": 1e6, "thousand": 1e3, "K": 1e3, "%": .01}
-MOST_BYTES = 80000 # of all records
+MOST_BYTES = 64000 # of all records
 
 
 def numbers(text):

@@ -101,7 +101,6 @@ def cell(value):
 # >>records
 
 SPEED = {"speed": ("keys_per_s", "min", "max")} # in millions
-TIME = {"us": ("us", "min_us", "max_us")}
 
 
 def part_into(path, by, keep, name, only=lambda row: True):
@@ -120,15 +119,7 @@ RECORDS = {
                         "gather", lambda row: row[0] > 1000000 and row[1] in (32, 128) and row[4] != 1),
     "hits": part_into("host_rows/hits", ("what", "dim", "keys", "wanted"), {"us": "us", "link_share": "link_share"},
                       "hits", lambda row: row[2] in (26624, 1048576)),
-    "serve": part_into("cuda/serving", ("dim", "keys", "hits", "link_blocks"), {"us": "us"}, "serve",
-                       lambda row: row[3] == 0),
-    "bags": part_into("cuda/bags", ("what", "pooling", "keys"), TIME, "bags"),
-    "graph": part_into("cuda/graph", ("how", "gate", "keys"), {"step_us": ("step_us", "min_us", "max_us"),
-                                                             "host_us": "host_us"}, "graph"),
     "pytorch": part_into("cuda/pytorch", ("where", "optimizer", "zipf"), SPEED, "pytorch"),
-    "lookup_ladder": part_into("cuda/lookup-ladder", ("dim", "zipf", "kernel"), TIME, "lookup_ladder"),
-    "update_ladder": part_into("cuda/update-ladder", ("dim", "zipf", "kernel"), TIME, "update_ladder"),
-    "dmon": part_into("cuda/dmon", ("loader",), SPEED, "dmon"),
     "timeline": part_into("cuda/timeline", ("lane", "what", "gate"), {"step_us": "step_us", "length_us": "length_us"},
                           "timeline"),
 }

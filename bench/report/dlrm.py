@@ -1,5 +1,5 @@
 """Click logs: bench/step/bench_dlrm."""
-from report.page import kept, plot, run, source
+from report.page import kept, plot, run, source, table
 from report.record import Into, noted
 from report.step import MODES
 
@@ -9,7 +9,6 @@ QUALITY = Into("clicks/quality", ("log", "model"), {"auc": "AUC", "best": "best 
                                                     "seconds": "seconds"}, RUNS)
 SPEED = Into("clicks/speed", (0, 1), {"samples": "samples/s", "stall_ms": "stall, ms a step",
                                       "reads": "the loader reads, of the time"}, RUNS)
-READING = Into("clicks/reading", (0,), {"samples": "samples/s", "bytes": "bytes a sample"}, RUNS)
 SCALE = Into("clicks/scale", (0,), {"file_gib": "file, GiB", "disk_gib": "of it on disk", "peak_mib_tenth": 4,
                                     "peak_mib": 6, "samples": "samples/s"}, RUNS)
 
@@ -72,6 +71,6 @@ def write():
 
     page = predicted(of("quality")) + trained(of("speed"))
     page += "\nReading a log in Criteo's format, by the loader, which is one thread:\n\n"
-    page += noted(READING, ["", "samples/s", "bytes a sample"],
+    page += table(["", "samples/s", "bytes a sample"],
                   [[r["what"], samples(r), f"{r['bytes_a_sample']:.0f}"] for r in of("read")])
     return page + scaled(of("scale")) + source("dlrm")

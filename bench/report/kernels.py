@@ -1,10 +1,5 @@
 """Row kernels: bench_rows."""
-from report.page import curves, kept, plot, run, skew, source
-from report.record import Into, noted
-
-
-MOVES = Into("kernels/moves", ("dim",), {"sum_ns": 1, "sum_zipf_ns": 2, "gather_ns": 3, "gather_zipf_ns": 4},
-             ("kernels",))
+from report.page import curves, kept, plot, run, skew, source, table
 
 
 def measure():
@@ -32,12 +27,8 @@ def updating(found, optimizers, dims, sets):
             for i, optimizer in enumerate(optimizers)}
     page += plot("kernels", f"Rows in a cache, {sets[-1]}",
                  "set logscale x 2; set yrange [0:*]; " + curves(optimizers), data, ("dim", "GB/s"))
-    best = 1 + len(sets)
-    into = Into("kernels/updates", (0, 1), {"cached_ns": best, "cached_saxpy_ns": best + 1, "memory_ns": 2 * best,
-                                            "memory_saxpy_ns": 2 * best + 1, "share": "share"}, ("kernels",),
-                lambda row: row[1] in (32, 128, 512))
-    return page + "\n" + noted(into, ["optimizer", "dim", *(f"cached: {which}" for which in sets), "saxpy",
-                                      *(f"memory: {which}" for which in sets), "saxpy", "share"], rows)
+    return page + "\n" + table(["optimizer", "dim", *(f"cached: {which}" for which in sets), "saxpy",
+                                *(f"memory: {which}" for which in sets), "saxpy", "share"], rows)
 
 
 def moving(found, dims, widest):
@@ -48,7 +39,7 @@ def moving(found, dims, widest):
         rows.append([dim, *(f"{r['ns']:.0f} ({r['stream_share']:.2f})" for r in moved)])
     return ("\nNanoseconds per key to sum the gradients of equal keys and to gather rows, with the share of a stream "
             f"in parentheses. Keys are uniform, or Zipf 0.99, where rows repeat; sums are with {widest}.\n\n" +
-            noted(MOVES, ["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf, _ in columns)], rows))
+            table(["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf, _ in columns)], rows))
 
 
 def write():

@@ -15,14 +15,11 @@ COMPONENTS = ("gate", "lookup", "exchange", "dense", "update")
 RATIOS = Into("sim/ratios", (0, 1), {"ratio": 2}, ("links",))
 SLOW_LINK = Into("sim/pcie3", (0, 1), {"ratio": 2}, ("links-slow",))
 UNBATCHED = Into("sim/faults-alone", (0,), {"ratio": 1}, ("links-uvm",))
-RECORDED = (5, 7, 9, 10) # the experiments whose runs the record has
+RECORDED = (5, 10) # the experiments whose runs the record has
 SCALING = Into("sim/scaling", ("workload", "system"), {"times": "throughput, times"}, ("links",))
-PRICES = Into("sim/prices", (0,), {"value": 1}, ("links",))
 CONSTANTS = Into("sim/constants", (0,), {"value": "value"}, ("links",))
 GATHERS = Into("sim/better-gather", (0, 1, 2), {"no_cache": 3, "sharded": 4}, ("links", "links-gather",
                                                                               "links-gather-copy"))
-ROOTS = Into("sim/links", ("system", "link", "shared_root"), {"step_us": "step, us", "speed": "M keys/s"},
-             ("links-pcie", "links-root"))
 
 
 def measure():
@@ -100,8 +97,6 @@ def experiment_page(number, here):
                  f"{between(single)}\n")
     for r in here:
         if "price_ratio" in r:
-            note(PRICES, (), [[name, f"{r[field]:.2f}"] for name, field in (("ratio", "price_ratio"),
-                                                                           ("break-even", "break_even"))])
             page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g} "
                      f"against ${r['gpu_price']:g}). So a GPU here gives as much per dollar if it has "
                      f"{r['break_even']:.0%} of that GPU's throughput.\n")
@@ -142,7 +137,7 @@ def links_page():
     runs = [r for name in ("links-pcie", "links-root") for r in kept(name)["records"] if "system" in r]
     return ("\n### Links and shared roots\n\nThis is not an experiment of the paper: the embedding alone, 3328 keys "
             "per GPU, Zipf 0.9.\n\n" +
-            runs_table(runs, differing(runs), ("gate",), ROOTS) + source("links-pcie", "links-root"))
+            runs_table(runs, differing(runs), ("gate",)) + source("links-pcie", "links-root"))
 
 
 def write():

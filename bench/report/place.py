@@ -64,8 +64,6 @@ SAVED = Into("placement/saved", ("method",), {trace: trace for trace in ("fb15k-
              ("place-rounds",))
 PAIRS = Into("placement/pairs", (0, 1), {"local": 2, "pair": 3, "halves": 4}, ("place-pairs",))
 COMMUNITIES = Into("placement/communities", (0, 1), FIGURES, tuple(f"place-planted-{name}" for name in PLANTED))
-THREADS = Into("placement/threads", ("trace", "threads"), {"path_s": 3, "ratio": 4}, ("place-refining",
-                                                                                     "place-refining-large"))
 CROSSING = Into("placement/crossing", (0, 1, 2, 3), {"random_place": 4, "random_kept": 5, "placed_place": 6,
                                                      "placed_kept": 7}, ("place-kept", "place-kept-large"),
                 lambda row: row[1] == 8)
@@ -190,8 +188,8 @@ def refining():
             "if they find other parts. Counting, streaming and packing have one thread. *Longest path*: processor "
             "seconds of the slowest piece of each block, and of moving; so long does refining take if each thread has "
             "a processor to itself. Wall times are those of a machine that others use, too.\n\n")
-    page += noted(THREADS, ["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
-                            "all, processor s"], rows)
+    page += table(["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
+                   "all, processor s"], rows)
     return page + source("place-refining", "place-refining-large")
 
 

@@ -1,5 +1,5 @@
 """The queue: bench/queues."""
-from report.page import kept, plot, run, source
+from report.page import kept, plot, run, source, table
 from report.record import Into, note, noted
 
 NAMES = {"frugal": "frugal_pq.h", "mutex": "binary heap, one mutex, for 64 operations",
@@ -15,11 +15,7 @@ INSIDE = ("--json --rows 1000000 --dim 32,400 --keys 2048,26624 --zipf 0.9 --opt
 MIX = Into("queue/mix", ("ids", "threads", "queue"),
            {"mops": "M ops/s", "take_ns": "ns take", "stall_ms": "gate's stall, ms a step", "ratio": "ratio"},
            ("queue", "queue-large"))
-BY_PAGE = Into("queue/pages", ("ids a page", "threads"), {"mops": "M ops/s"}, ("queue-pages",))
-SCAN = Into("queue/scan", (0,), {"ns": "ns", "disturbed_ns": "ns, disturbed"}, ("queue-scan",))
 BOTH = ("queue-inside", "queue-inside-treeheap")
-IN_STEP = Into("queue/inside", ("floats a row", "keys a device", "queue"),
-               {"entries_ms": "g-entries, ms a step", "stall_ms": "stall, ms a step", "speed": "M keys/s"}, BOTH)
 OVER = Into("queue/inside-ratios", (0,), {"times": 1}, BOTH)
 
 
@@ -63,7 +59,7 @@ def scanned():
             "number of slots that it looks at, in a quiet queue and in one that another thread changes. A take "
             f"returns up to 62 ids: if pages are full, the slowest search that finds a slot costs {worst / 62:.1f} ns "
             "per id. So `frugal_pq.h` keeps no bounds.\n\n")
-    return page + noted(SCAN, ["slots looked at", "ns", "ns, disturbed"],
+    return page + table(["slots looked at", "ns", "ns, disturbed"],
                         [["all 64, none occupied" if r["distance"] == 64 else r["distance"] + 1,
                           f"{r['ns']:.1f}", f"{r['disturbed_ns']:.1f}"] for r in records])
 
@@ -74,7 +70,7 @@ def write():
             "operation. Ratio: operations per second of `frugal_pq.h`, divided by those of the queue in the "
             "line.\n\n")
     page += compared() + source("queue", "queue-large") + "\nPage size, in ids (62 fill four cache lines):\n\n"
-    page += noted(BY_PAGE, ["ids a page", "threads", "M ops/s", "spread"],
+    page += table(["ids a page", "threads", "M ops/s", "spread"],
                   [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
                    for r in kept("queue-pages")["records"] if r["op"] == "all"])
     return page + scanned() + source("queue-pages", "queue-scan")
@@ -103,5 +99,5 @@ def write_inside():
             f"it is {said['updating']} times as long (the paper: 1.2 to 1.4), the stall is {said['stall']} times as "
             f"long (the paper: 74.0 to 106.8), and our throughput is {said['throughput']} times TreeHeap's (the paper: "
             "2.1 to 3.3).\n\n")
-    return page + noted(IN_STEP, ["floats a row", "keys a device", "queue", "g-entries, ms a step", "stall, ms a step",
-                                  "M keys/s"], rows) + source("queue-inside", "queue-inside-treeheap")
+    return page + table(["floats a row", "keys a device", "queue", "g-entries, ms a step", "stall, ms a step",
+                         "M keys/s"], rows) + source("queue-inside", "queue-inside-treeheap")

@@ -1,5 +1,5 @@
 """Declared stale copies: what they save, what they cost, and whom HET-GMP's bound between rows would stop."""
-from report.page import kept, run, source
+from report.page import kept, run, source, table
 from report.record import Into, noted
 
 DEALINGS = {"random": "random", "two-level": "two levels"}
@@ -13,8 +13,6 @@ KGE = (f"build/kge --data {DATA} --model distmult --sampled-softmax plain --regu
 
 READS = {"read": 1, "read_stale": 2, "pairs_fail": 3, "pairs_fail_copies": 4, "again": 5}
 QUALITY = Into("stale/quality", ("bound",), {"mrr": 1, "hits10": 2, "read": 3, "read_stale": 4}, ("stale-quality",))
-SIMULATED = Into("stale/simulated", ("dealing", "listed", "bound"), {"read": 3, "staged_us": 6, "in_place_us": 7},
-                 ("stale-sim",))
 
 
 def measure():
@@ -91,6 +89,6 @@ def write_simulated():
             "read are those that the library counts, over the unique rows of a step; records are written as "
             "without copies. Staged, workers update all "
             "rows; in place, a GPU updates those that it alone touches. With bound 0 training is exact.\n\n")
-    page += noted(SIMULATED, ["dealing", "listed", "bound", "rows read", "MB read by a GPU", "reading rows, us",
-                              "step staged, us", "step in place, us"], rows)
+    page += table(["dealing", "listed", "bound", "rows read", "MB read by a GPU", "reading rows, us",
+                   "step staged, us", "step in place, us"], rows)
     return page + source("stale-sim")

@@ -18,17 +18,11 @@ SPEED = Into("step/speed", (0, 1, 2, 3), {"staged": 4, "place": 5, "ratio": 6, "
              lambda row: row[2] == "by position")
 PARTS = Into("step/parts", (0, 1, 2, 3), {**SHARE, **{time: time for time in TIMES}}, ("step",),
              lambda row: row[0] == "sgd")
-LOOPS = Into("step/loops", (0, 1, 2), {"lookup_share": 7, "update_share": 8}, ("step",))
-BATCHES = Into("step/batches", (0, 1), {**RATE, **SHARE}, ("step-skew", "step-batch"))
-HOST = Into("step/host", (0, 1), {**{kind: kind + ", us" for kind in ("announce", "plan", "close", "apply", "all")},
-                                  "over_staged": "over staged"}, ("host",))
 STALL = {**RATE, "stall_ms": "stall, ms a step"}
 WORKERS = Into("step/workers", (0, 1, 2), {**RATE, "stall_ms": "stall"}, ("step-worker",))
 LOOKAHEAD = Into("lookahead/lookahead", (0, 1, 2, 3), STALL, ("lookahead",),
                  lambda row: row[1] == "no")
 STAGING = Into("lookahead/staging", (0, 1, 2), STALL, ("staging",))
-PROCESSOR = Into("step/processor", (0, 1, 2), {**RATE, "announce": 4, "lookup": 5, "update": 6, "workers": 7},
-                 ("processor",))
 CACHE = Into("cache/host-devices", (0, 1, 2), {**RATE, "hits": "hits"}, ("cache",), lambda row: row[1] == "Zipf 0.9")
 MOVED = Into("cache/moved", (0, 1, 2), {"holder": 3, "owners": 4, "no_cache": 5}, ("cache-moved",),
              lambda row: row[1] == "Zipf 0.9")
@@ -142,8 +136,8 @@ def by_loop(records):
             "to its state. The loops have the same table, the same keys and as many threads. Before each of their "
             "turns, other memory is read until the caches hold nothing of table and gradients, as after a model's own "
             "work. Ours sums the gradients of equal keys in blocks, and takes the optimizer's step.\n\n")
-    return page + noted(LOOPS, ["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
-                                "share, lookup", "share, update"], rows)
+    return page + table(["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
+                         "share, lookup", "share, update"], rows)
 
 
 def by_host():
@@ -152,8 +146,8 @@ def by_host():
     rows = [[skew(r), WAYS[r["alone"]], f"{r['shared']:.1%}", *(f"{r[kind + '_us']:.0f}" for kind in kinds),
              f"{r['all_us']:.0f} ({r['least_us']:.0f} to {r['most_us']:.0f})", f"{r['of_staged']:.2f}"]
             for r in kept("host")["records"]]
-    return noted(HOST, ["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
-                        "over staged"], rows) + source("host")
+    return table(["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
+                  "over staged"], rows) + source("host")
 
 
 def by_binding():
@@ -168,7 +162,7 @@ def by_binding():
 
 def write_step():
     page = STEP_INTRODUCTION + by_optimizer() + "\nOther skews and batches, SGD:\n\n"
-    page += noted(BATCHES, ["keys a device", "skew", "M keys/s", "share", "words"],
+    page += table(["keys a device", "skew", "M keys/s", "share", "words"],
                   [[r["keys"], skew(r), speed(r), share(r), f"{r['words_share']:.2f}"]
                    for name in ("step-skew", "step-batch") for r in kept(name)["records"]])
     page += source("step-skew", "step-batch")
@@ -244,8 +238,8 @@ def measure_processor():
 def write_processor():
     return ("Processor time per step in ms, one device: of each call, and of the workers. A thread that waits in a "
             "call helps with planning, closing and flushing.\n\n" +
-            noted(PROCESSOR, ["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
-                              "workers"],
+            table(["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
+                   "workers"],
                   [[skew(r), r["workers"], "yes" if r["loader"] else "no", speed(r),
                     *(f"{r['cpu_' + who + '_ms']:.2f}" for who in ("loader", "lookup", "update", "workers"))]
                    for r in kept("processor")["records"]]) + source("processor"))
@@ -317,8 +311,7 @@ def write_rows():
         ns = 1e9 / r["keys_per_s"]
         rows.append([f"{r['rows'] / 1e6:g}M", f"{r['rows'] * 64 / 1e9:.1f}", speed(r), f"{ns:.1f}",
                      f"{ns * r['roofline_share']:.1f}", share(r)])
-    into = Into("step/rows", (0,), {**RATE, "ns": "ns a key", **SHARE}, tuple(names))
-    page += noted(into, ["rows", "table, GB", "M keys/s", "ns a key", "at the roofline", "share"], rows)
+    page += table(["rows", "table, GB", "M keys/s", "ns a key", "at the roofline", "share"], rows)
     return page + source(*names)
 
 

@@ -1,6 +1,5 @@
 """Rows that one GPU touches, treated in three ways on simulated GPUs: bench_sim."""
 from report.page import kept, run, source, table
-from report.record import Into, note, noted
 
 SIM = "build/bench_sim --json --dim 128 --system frugal,inplace,kept "
 FB15K = "--data ../shared/data/fb15k-237 --keys 768 "
@@ -8,10 +7,6 @@ PLANTED = "--communities samples=200000,rows=200000 --keys 2560 "
 PLAN = "plan-" # before the name of a trace
 TRACES = {"ways-planted": "planted", "ways-fb15k-237": "FB15k-237"}
 DEALINGS = {"random": "random", "two-level": "two levels"}
-KEPT = Into("sim/kept", (0, 1, 2), {"step": 3, "without_overlap": 4, "written": 5}, tuple(TRACES))
-ROOT = Into("sim/one-root", ("dealing", "link"), {"staged_us": 2, "in_place_us": 3, "kept_us": 4}, ("ways-root",))
-PLANS = Into("sim/plans", ("trace", "GPUs"), {"staged_us": 4, "in_place_us": 5, "kept_us": 6, "kept_shortens": 7},
-             tuple(PLAN + name for name in TRACES))
 SYSTEMS = {"frugal": "staged", "inplace": "in place", "kept": "kept"}
 POLICIES = {"counted": "counted", "lru": "LRU", "static": "static"}
 
@@ -65,7 +60,7 @@ def steps(name):
 
 def summary():
     """What keeping does to the step, and to what is written, by dealing and number of GPUs."""
-    lines, rows = "", []
+    lines = ""
     for name, trace in TRACES.items():
         found = {}
         for (gpus, dealing, *_), ways in by_way(name).items():
@@ -76,14 +71,11 @@ def summary():
                      keeping["written_bytes"] / place["written_bytes"]))
         for (dealing, gpus), ratios in found.items():
             time, serial, written = zip(*ratios)
-            rows.append([trace, gpus, dealing if gpus > 1 else "", *(f"{min(each):.2f} to {max(each):.2f}"
-                                                                     for each in (time, serial, written))])
             dealt = f", dealt by {DEALINGS[dealing]}" if gpus > 1 and dealing != "random" else \
                 ", dealt at random" if gpus > 1 else ""
             lines += (f"- {trace}, {gpus} GPU{'s' if gpus > 1 else ''}{dealt}: the step is {min(time):.2f} to "
                       f"{max(time):.2f} of that in place, without overlap at most {min(serial):.2f} to "
                       f"{max(serial):.2f}; {min(written):.2f} to {max(written):.2f} of the bytes are written.\n")
-    note(KEPT, (), rows)
     return lines
 
 
@@ -92,8 +84,8 @@ def roots():
             for (_, dealing, _, _, link, _), ways in by_way("ways-root").items()]
     rows = [[DEALINGS[r[0]], *r[1:]] for r in rows]
     return ("\nThe same with 8 GPUs behind one x16 link to the host, a counted cache of 10%:\n\n" +
-            noted(ROOT, ["dealing", "link", "staged, us", "in place, us", "kept, us", "MB written, staged", "in place",
-                         "kept"], rows) + source("ways-root"))
+            table(["dealing", "link", "staged, us", "in place, us", "kept, us", "MB written, staged", "in place",
+                   "kept"], rows) + source("ways-root"))
 
 
 def cell(r, system):
@@ -117,8 +109,8 @@ def plans():
             "longer. In place must be more than 1% shorter than staged, and kept more than 1% shorter than the one "
             "taken before, because a lost GPU then costs more. Beside it the best of each way, with its workers in "
             "parentheses, and the plan of the longest step.\n\n" +
-            noted(PLANS, ["trace", "GPUs", "taken", "step, us", "staged, us (workers)", "in place", "kept",
-                          "kept shortens by", "pays", "longest, us"], rows) + source(*(PLAN + name for name in TRACES)))
+            table(["trace", "GPUs", "taken", "step, us", "staged, us (workers)", "in place", "kept", "kept shortens by",
+                   "pays", "longest, us"], rows) + source(*(PLAN + name for name in TRACES)))
 
 
 def write():
