@@ -4,9 +4,31 @@ cases=0 failed=0 skipped=0
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
+# short, long: whether this run has checks of that tier. `ninja test` runs what is short; `ninja test-long` sets
+# FRUGAL_TIER=long, and runs what is left; `ninja test-all` runs the two. A script run with FRUGAL_TIER=all does all.
+short() {
+    [ "${FRUGAL_TIER:-short}" != long ]
+}
+long() {
+    [ "${FRUGAL_TIER:-short}" != short ]
+}
+# in_tier short|long|both: the tier of the checks that follow. ok and skip pass over those that are not of this run.
+checks_of=both
+in_tier() {
+    checks_of=$1
+}
+passed_over() {
+    case $checks_of in
+    short) ! short ;;
+    long) ! long ;;
+    *) false ;;
+    esac
+}
+
 # ok NAME COMMAND...: passes if the command succeeds; shows what it said if it does not.
 ok() {
     local name=$1
+    passed_over && return
     shift
     cases=$((cases + 1))
     if "$@" >"$scratch/output" 2>&1; then
@@ -20,17 +42,9 @@ ok() {
 
 # skip NAME REASON
 skip() {
+    passed_over && return
     cases=$((cases + 1)) skipped=$((skipped + 1))
     echo "ok $cases - $1 # SKIP $2"
-}
-
-# short, long: whether a check belongs to this run. `ninja test` runs what is short; `ninja test-long` sets
-# FRUGAL_TIER=long, and runs what is left; `ninja test-all` runs the two. A script run with FRUGAL_TIER=all does all.
-short() {
-    [ "${FRUGAL_TIER:-short}" != long ]
-}
-long() {
-    [ "${FRUGAL_TIER:-short}" != short ]
 }
 
 # once COMMAND OPTION...: runs it with the last of each option alone, because programs refuse what is given twice: so
