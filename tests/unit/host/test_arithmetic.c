@@ -26,10 +26,6 @@ static float test_sqrt(float x) {
 
 #define fmaf(a, b, c) test_fma(a, b, c)
 #define sqrtf(x)      test_sqrt(x)
-#undef FRUGAL_ROWS_APART
-#ifndef FRUGAL_ROWS_BASELINE
-#define FRUGAL_ROWS_BASELINE
-#endif
 #include "frugal_flush.c"
 
 #include <setjmp.h>

@@ -21,10 +21,6 @@ enum { ADD, MUL, DIV, SQRT, FMA, OPERATIONS };
 #define frugal_sgd(w, g, lr)  test_operation(FMA, (frugal_sgd)(w, g, lr), (w) - (lr) * (g))
 #define frugal_decay(g, w, d) test_operation(FMA, (frugal_decay)(g, w, d), (d) != 0 ? (d) * (w) + (g) : (g))
 
-#undef FRUGAL_ROWS_APART
-#ifndef FRUGAL_ROWS_BASELINE
-#define FRUGAL_ROWS_BASELINE
-#endif
 #include "frugal_flush.c"
 
 #include <setjmp.h>
