@@ -2,7 +2,8 @@
  * the host reads the table.
  *
  * It runs while no lookup and no update of the device does: the step before is done, and the gate of the next one waits
- * for it, or the host has waited for the caller's stream. All these kernels are on one stream. */
+ * for it, or the host has waited for the caller's stream. If a stop forces that gate open, they do run, but change and
+ * report nothing of what is kept. All these kernels are on one stream. */
 #ifndef FRUGAL_CUDA_WRITE_BACK_CUH
 #define FRUGAL_CUDA_WRITE_BACK_CUH
 
