@@ -389,7 +389,7 @@ __device__ static inline void complete_update(const gpu_view &g, const gpu_step 
     blocks.store(0, cuda::memory_order_relaxed);
     g.control->hits[step.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
-    /* If the gate was forced open, lookup and update have kept nothing, and a kernel that writes back may be counting. */
+    /* If the gate was forced open, the step has kept nothing, and a kernel that writes back may be counting. */
     if (g.keeps && !(step.waits && g.counters->forced)) report_kept(g);
     __threadfence_system();
     system_atomic<uint64_t>(g.control->done)
