@@ -320,6 +320,10 @@ FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* with COUNTED, 1 byte a row of the tables is allocated, once for all devices */
+    /* Threads that sort, look up and update a batch in pieces, those that call among them; the others sleep between
+     * batches, start with the first large one, and end with frugal_close. Bits are the same. 0: the processors that
+     * the attaching thread may use, over the devices; 1: none but those that call; at most 64. */
+    uint32_t threads;
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
 FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);

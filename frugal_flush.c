@@ -35,6 +35,7 @@
  *   place.c         a device's update of its batch: rows that it alone touches, in place
  *   rows.c          these functions, once for each instruction set; macros that make compiling shorter
  *   processors.c    which of them this processor runs; rounding
+ *   team.c          threads that help a device's loader and trainer, in pieces
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
  *   init.c          the first values of rows
@@ -143,6 +144,8 @@
  *  |[F48] | a version is taken over     | release | [F47]      | as [F47]                                 |
  *  |[F49] | the lookup ends             | release | [F50]      | rows are freed while they are read       |
  *  |[F50] | have all lookups ended?     | acquire | [F49]      | as [F49]                                 |
+ *  |[F51] | is the phase before done?   | acquire | [F52]      | what its pieces wrote is not there yet   |
+ *  |[F52] | a piece is done             | release | [F51]      | as [F51]                                 |
  */
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"
@@ -178,6 +181,7 @@
 #include "src/place.c"
 #include "src/rows.c"
 #include "src/processors.c"
+#include "src/team.c"
 #include "src/settings.c"
 #include "src/self_test.c"
 

@@ -4,6 +4,7 @@
 static void close_own(frugal *f, host_device *device) {
     frugal_free(f, device->batches, (f->desc.lookahead + 1) * sizeof(host_batch));
     frugal_free(f, device->sorted, f->scratch_bytes);
+    free_team(f, device->team);
     pthread_mutex_destroy(&device->keep_lock);
     pthread_mutex_destroy(&device->waits.lock);
 }

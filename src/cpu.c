@@ -4,7 +4,7 @@
  * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
  * with their optimizer state. Dropping a copy loses nothing. Of the host store it uses only what device.h declares.
  *
- * Contents: >>traffic >>cache >>lookup >>update >>operations >>attach
+ * Contents: >>traffic >>cache >>pieces >>lookup >>update >>operations >>attach
  *
  * The cache. A row can be in one set of WAYS places, chosen by a hash of its number. Beside each place are the row's
  * number and its use: the time of the last touch (LRU), what the row is worth and the step of the last touch (counted),
@@ -50,6 +50,13 @@ enum {
 }; /* a use, under the policy "counted": worth << 24 | low bits of the step */
 #define NO_ROW UINT32_MAX
 
+/* Where the copy of a unique row is, as the directory was when a lookup came to it. */
+typedef struct found_copy {
+    int64_t place : 62; /* -1: there is none */
+    uint64_t valid : 1; /* it is read; else it is refreshed */
+    uint64_t late : 1;  /* another row of the batch had the place before, and is read first */
+} found_copy;
+
 typedef struct cpu_device {
     frugal *f;
     const frugal_store *store;
@@ -64,7 +71,8 @@ typedef struct cpu_device {
     uint8_t *dirty;            /* [sets][WAYS], 1: the host row lacks updates; NULL: the device does not keep any */
     uint64_t *placed;          /* bits [max_keys], and `dirty` behind it: scratch of an update */
     uint64_t n_dirty, written; /* copies that are; and how many were written back in the operation under way */
-    size_t rows_bytes, copies_bytes, dirty_bytes;
+    found_copy *found;         /* [max_keys]: of a lookup; NULL: without copies */
+    size_t rows_bytes, copies_bytes, dirty_bytes, found_bytes;
     float *secondaries;     /* [n_kept][stride], and `kept` behind them */
     uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
     uint32_t *bag_of;       /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
@@ -162,10 +170,17 @@ static uint32_t stay_of(const cpu_device *c, uint64_t place, const touch *now) {
     return (use | STEP_BITS) - ((now->step - use) & STEP_BITS);
 }
 
+/* Was the place touched since the clock was `before`, or in the step? */
+static int was_touched(const cpu_device *c, int64_t place, const touch *now, uint32_t before) {
+    if (c->policy == FRUGAL_CACHE_LRU) return (int32_t)(c->uses[place] - before) > 0;
+    return (c->uses[place] & STEP_BITS) == now->step;
+}
+
 /* Finds a place for a row that has none: a free one, else that of the row in its set that is worth least, or was
  * touched longest ago. Returns -1 if the policy is static and the row is not preloaded, if preloading finds no free
- * place, or if counts do not say that the row is worth more than the victim, by the margin. */
-static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
+ * place, or if counts do not say that the row is worth more than the victim, by the margin. *late: the victim was
+ * touched in this lookup, which began when the clock was `before`. */
+static int64_t insert_copy(cpu_device *c, const touch *now, int preloading, uint32_t before, int *late) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
     uint64_t base = set_of(c, now->row) * WAYS, victim = base;
     uint32_t least = UINT32_MAX;
@@ -179,20 +194,23 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
     if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
         now->worth <= (c->uses[victim] >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
         return -1;
+    *late = !is_free && was_touched(c, (int64_t)victim, now, before);
     clean_copy(c, victim);
     c->rows[victim] = now->row;
     touch_copy(c, (int64_t)victim, now);
     return (int64_t)victim;
 }
 
-/* The secondaries of a step, as its unique rows are visited in order. */
+/* The secondaries of a step, as its unique rows are visited in order, from row `from` on. */
 typedef struct secondary_cursor {
     const frugal_secondary *at;
     uint32_t left;
 } secondary_cursor;
 
-static secondary_cursor first_secondary(const frugal_step *step) {
-    return (secondary_cursor){step->secondaries, step->n_secondaries};
+static secondary_cursor first_secondary(const frugal_step *step, uint32_t from) {
+    secondary_cursor cursor = {step->secondaries, step->n_secondaries};
+    while (cursor.left > 0 && cursor.at->record < from) cursor.at++, cursor.left--;
+    return cursor;
 }
 
 /* Unique row `u` if it is a secondary, or NULL. */
@@ -223,6 +241,49 @@ static void refresh_copy(const cpu_device *c, int64_t place, uint32_t row) {
     memcpy(copy, host_row(c, row), c->store->dim * sizeof(float));
     if (c->store->state_floats)
         memcpy(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float));
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>pieces - unique rows that one thread takes, so that a row's sum and update are one thread's
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_job { /* a lookup or an update */
+    cpu_device *c;
+    const frugal_step *step;
+    float *out;         /* of a lookup; NULL: the block */
+    const float *grads; /* of an update */
+    uint32_t pieces;
+    FRUGAL_ATOMIC(uint64_t) kept, dirtied, in_place; /* rows; relaxed: read when all pieces have returned */
+} cpu_job;
+
+/* The first unique row of a piece. Pieces have about as many rows and positions each, and begin with a word of bits. */
+static uint32_t piece_start(const frugal_records *r, uint32_t piece, uint32_t pieces) {
+    uint64_t before = ((uint64_t)r->n + r->n_unique) * piece / pieces;
+    uint32_t low = 0;
+    if (piece == pieces) return r->n_unique;
+    for (uint32_t n = r->n_unique; n > 0;) { /* it is one of the n from `low` on, or the one behind them */
+        uint32_t half = n / 2;
+        if ((uint64_t)r->start[low + half] + low + half < before)
+            low += half + 1, n -= half + 1;
+        else
+            n = half;
+    }
+    return low / 64 * 64;
+}
+
+/* The batch's unique rows from `from` to `end`, as a batch that has the same positions. */
+static frugal_records part_of(const frugal_records *r, uint32_t from, uint32_t end) {
+    frugal_records part = *r;
+    part.block += from * r->stride, part.start += from, part.rows += from;
+    part.n_unique = end - from;
+    return part;
+}
+
+static void run_job(cpu_job *job, uint32_t phases, void (*work)(void *job, uint32_t phase, uint32_t piece)) {
+    const frugal_records *r = &job->step->records;
+    uint64_t bytes = ((uint64_t)r->n + r->n_unique) * job->c->store->dim * sizeof(float);
+    job->pieces = frugal_pieces(job->c->f, job->c->d, bytes);
+    frugal_run_pieces(job->c->f, job->c->d, phases, job->pieces, work, job);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -269,10 +330,21 @@ static uint32_t table_end(const cpu_device *c, const frugal_records *r, uint32_t
     return low;
 }
 
+static void gather_piece(void *argument, uint32_t phase, uint32_t piece) {
+    const cpu_job *job = argument;
+    const frugal_records *r = &job->step->records;
+    uint32_t from = piece_start(r, piece, job->pieces), end = piece_start(r, piece + 1, job->pieces);
+    frugal_records part = part_of(r, from, end);
+    frugal_gather(job->c->store, &part, job->out, job->step->stride);
+    (void)phase;
+}
+
 /* Without a cache. */
-static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
+static frugal_status gather_rows(cpu_job *job) {
+    cpu_device *c = job->c;
+    const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
-    frugal_gather(c->store, r, out, step->stride);
+    run_job(job, 1, gather_piece);
     if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
     table_cursor at = {0};
     for (uint32_t u = 0; u < r->n_unique; u = table_end(c, r, u)) count_table(c, step, &at, u, 0);
@@ -294,35 +366,68 @@ static void drop_lost(cpu_device *c, const frugal_step *step) {
     }
 }
 
-static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
+/* Finds or makes room for the copies of the batch's rows, in rising order. Returns the number that are to be refreshed.
+ * Nothing is copied but what is dirty and loses its place. */
+static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hits) {
     const frugal_records *r = &step->records;
-    uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
-    secondary_cursor cursor = first_secondary(step);
+    secondary_cursor cursor = first_secondary(step, 0);
     table_cursor at = {0};
-    if (!has_copies(c)) return gather_rows(c, step, out);
-    drop_lost(c, step);
+    uint64_t refreshed = 0;
+    uint32_t before = c->clock;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
-        if (row >= at.end) count_table(c, step, &at, u, hits);
-        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        if (row >= at.end) count_table(c, step, &at, u, *hits);
+        if (c->sets && u + GATHER_AHEAD < r->n_unique)
+            __builtin_prefetch(&c->rows[set_of(c, r->rows[u + GATHER_AHEAD]) * WAYS], 1, 3);
         touch now = touch_of(step, u);
         const frugal_secondary *kept = take_secondary(&cursor, u);
         int64_t place = kept ? secondary_place(c, kept) : find_copy(c, row);
-        int valid = kept ? (int)kept->valid : place >= 0 && frugal_copy_is_current(step->valid, u);
+        int valid = kept ? kept->valid != 0 : place >= 0 && frugal_copy_is_current(step->valid, u), late = 0;
         if (place < 0)
-            place = insert_copy(c, &now, 0);
+            place = insert_copy(c, &now, 0, before, &late);
         else if (!kept)
             touch_copy(c, place, &now);
-        if (place >= 0 && !valid) refresh_copy(c, place, row);
+        c->found[u] = (found_copy){.place = place, .valid = valid & 1, .late = late & 1};
         refreshed += place >= 0 && !valid;
-        hits += (uint64_t)valid;
-        const float *from = valid ? copy_at(c, place) : host_row(c, row);
-        if (!out) memcpy(r->block + u * r->stride, from, bytes);
-        for (uint32_t k = r->start[u]; out && k < r->start[u + 1]; k++)
-            memcpy(out + r->order[k] * step->stride, from, bytes);
+        *hits += (uint64_t)valid;
     }
+    count_table(c, step, &at, r->n_unique, *hits);
+    return refreshed;
+}
+
+/* Reads the rows of a piece. In the second phase copies are refreshed whose places other rows of the batch had. The
+ * last of them has the place. */
+static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
+    const cpu_job *job = argument;
+    const cpu_device *c = job->c;
+    const frugal_records *r = &job->step->records;
+    uint64_t bytes = c->store->dim * sizeof(float);
+    uint32_t end = piece_start(r, piece + 1, job->pieces);
+    for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
+        const found_copy *found = &c->found[u];
+        uint32_t row = r->rows[u];
+        if (phase == 1) {
+            if (found->late && c->rows[found->place] == row) refresh_copy(c, found->place, row);
+            continue;
+        }
+        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        if (found->place >= 0 && !found->valid && !found->late) refresh_copy(c, found->place, row);
+        const float *from = found->valid ? copy_at(c, found->place) : host_row(c, row);
+        if (!job->out) memcpy(r->block + u * r->stride, from, bytes);
+        for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
+            memcpy(job->out + r->order[k] * job->step->stride, from, bytes);
+    }
+}
+
+static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
+    const frugal_records *r = &step->records;
+    cpu_job job = {.c = c, .step = step, .out = out};
+    uint64_t hits = 0;
+    if (!has_copies(c)) return gather_rows(&job);
+    drop_lost(c, step);
+    uint64_t refreshed = find_copies(c, step, &hits);
+    run_job(&job, 2, read_piece);
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
-    count_table(c, step, &at, r->n_unique, hits);
     count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
     count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;
@@ -343,24 +448,36 @@ static frugal_status check_offsets(const frugal_bags *bags, uint32_t n) {
     return FRUGAL_OK;
 }
 
-static frugal_status place_bags(cpu_device *c, const frugal_bags *bags) {
+static frugal_status allocate_bag_of(cpu_device *c) {
     size_t bytes = frugal_settings(c->f)->max_keys * sizeof *c->bag_of;
     if (!c->bag_of) c->bag_of = frugal_allocate(c->f, bytes, 64);
     if (!c->bag_of)
         return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not available", c->d, bytes);
-    for (uint32_t b = 0; b < bags->n_bags; b++)
-        for (uint32_t p = bags->offsets[b]; p < bags->offsets[b + 1]; p++) c->bag_of[p] = b;
     return FRUGAL_OK;
+}
+
+/* Pools a part of the bags. */
+static void pool_piece(void *argument, uint32_t phase, uint32_t piece) {
+    const cpu_job *job = argument;
+    frugal_bags part = *job->step->bags;
+    uint64_t from = (uint64_t)part.n_bags * piece / job->pieces,
+             end = (uint64_t)part.n_bags * (piece + 1) / job->pieces;
+    for (uint64_t b = from; b < end; b++)
+        for (uint32_t p = part.offsets[b]; p < part.offsets[b + 1]; p++) job->c->bag_of[p] = (uint32_t)b;
+    part.offsets += from, part.n_bags = (uint32_t)(end - from);
+    frugal_pool(&job->step->records, &part, job->c->store->dim, job->out + from * job->step->stride, job->step->stride);
+    (void)phase;
 }
 
 /* To pool bags, each unique row is first read once into the staging block; the bags are summed from there. */
 static frugal_status cpu_lookup(void *device, const frugal_step *step, float *out) {
     cpu_device *c = device;
+    cpu_job job = {.c = c, .step = step, .out = out};
     if (!step->bags) return read_rows(c, step, out);
     frugal_status status = check_offsets(step->bags, step->records.n);
-    if (status == FRUGAL_OK) status = place_bags(c, step->bags);
+    if (status == FRUGAL_OK) status = allocate_bag_of(c);
     if (status == FRUGAL_OK) status = read_rows(c, step, NULL);
-    if (status == FRUGAL_OK) frugal_pool(&step->records, step->bags, c->store->dim, out, step->stride);
+    if (status == FRUGAL_OK) run_job(&job, 1, pool_piece);
     return status;
 }
 
@@ -377,98 +494,116 @@ static void update_copy(cpu_device *c, const frugal_step *step, int64_t place, u
     frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
-/* As cpu_update, for a device that updates rows in place. A cached copy of such a row is current since lookup, so it is
- * copied from the host row, which is in the processor's cache still. A secondary may lack contributions, so it takes
- * the step itself. */
-static void update_in_place(cpu_device *c, const frugal_step *step, const float *grads) {
+/* The update of the rows from `from` to `end`, of a device that updates rows in place. A cached copy of such a row is
+ * current since lookup, so it is copied from the host row, which is in the processor's cache still. A secondary may
+ * lack contributions, so it takes the step itself. */
+static void update_in_place(cpu_job *job, uint32_t from, uint32_t end) {
+    cpu_device *c = job->c;
+    const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
     uint64_t alone = 0;
-    for (uint32_t i = 0; i < (r->n_unique + 63) / 64; i++) alone += (uint64_t)__builtin_popcountll(step->alone[i]);
-    secondary_cursor cursor = first_secondary(step);
-    count_crossing(c, step->step, 1, r->n_unique, alone);
-    if (!has_copies(c)) {
-        frugal_update_rows(c->store, step, c->bag_of, grads, 0, r->n_unique);
-        return;
-    }
-    for (uint32_t at = 0, end; at < r->n_unique; at = end) {
-        end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
-        frugal_update_rows(c->store, step, c->bag_of, grads, at, end);
-        for (uint32_t u = at; u < end; u++) {
+    for (uint32_t u = from; u < end; u += 64) alone += (uint64_t)__builtin_popcountll(step->alone[u / 64]);
+    frugal_add_relaxed(&job->in_place, alone);
+    secondary_cursor cursor = first_secondary(step, from);
+    for (uint32_t at = from, to; at < end; at = to) {
+        to = !has_copies(c) || end - at < PLACED ? end : at + PLACED;
+        frugal_update_rows(c->store, step, c->bag_of, job->grads, at, to);
+        for (uint32_t u = at; has_copies(c) && u < to; u++) {
             const frugal_secondary *kept = take_secondary(&cursor, u);
             int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
             if (kept || !frugal_is_alone(step->alone, u))
-                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, grads, u));
+                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, job->grads, u));
             else if (place >= 0)
                 refresh_copy(c, place, r->rows[u]);
         }
     }
 }
 
-/* Where the copies of unique rows are, in places[end - at], from row `at` on, which is a multiple of 64; and which
- * of the rows that the device alone touches it updates in place, in c->placed: those without a copy in the cache.
- * Rows of frozen tables are among these, because nobody writes them. */
-static void sort_out(cpu_device *c, const frugal_step *step, secondary_cursor *cursor, uint32_t at, uint32_t end,
-                     int64_t *places) {
+/* Of a device that keeps updates, before any piece of the update: where the copies of the piece's rows are, in
+ * c->found; and which of the rows that the device alone touches it updates in place, in c->placed: those without a copy
+ * in the cache. Rows of frozen tables are among these, because nobody writes them. */
+static void sort_out(cpu_job *job, uint32_t from, uint32_t end) {
+    cpu_device *c = job->c;
     const frugal_store *s = c->store;
-    for (uint32_t u = at; u < end; u++) {
-        uint32_t row = step->records.rows[u];
-        const frugal_secondary *secondary = take_secondary(cursor, u);
-        places[u - at] = secondary ? secondary_place(c, secondary) : find_copy(c, row);
-        uint64_t is_placed = (uint64_t)frugal_is_alone(step->alone, u);
-        if (!secondary && places[u - at] >= 0)
+    secondary_cursor cursor = first_secondary(job->step, from);
+    for (uint32_t u = from; u < end; u++) {
+        uint32_t row = job->step->records.rows[u];
+        const frugal_secondary *secondary = take_secondary(&cursor, u);
+        int64_t place = secondary ? secondary_place(c, secondary) : find_copy(c, row);
+        uint64_t is_placed = (uint64_t)frugal_is_alone(job->step->alone, u);
+        if (!secondary && place >= 0)
             is_placed &= (uint64_t)s->groups[frugal_group_of(s->groups, s->n_groups, row)].optimizer.frozen;
+        c->found[u] = (found_copy){.place = place};
         c->placed[u / 64] = (u % 64 ? c->placed[u / 64] : 0) | is_placed << u % 64;
     }
 }
 
-/* As cpu_update, for a device that keeps updates. A copy of a row that it alone touches takes the step instead of the
- * host row; it is current since lookup. */
-static void update_kept(cpu_device *c, const frugal_step *step, const float *grads) {
+/* The same for a device that keeps updates. A copy of a row that it alone touches takes the step instead of the host
+ * row; it is current since lookup. */
+static void update_kept(cpu_job *job, uint32_t from, uint32_t end) {
+    cpu_device *c = job->c;
+    const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
-    uint64_t kept = 0, in_place = 0;
-    int64_t places[PLACED];
-    secondary_cursor cursor = first_secondary(step);
+    uint64_t kept = 0, dirtied = 0, in_place = 0;
     frugal_step placed = *step;
     placed.alone = c->placed;
-    for (uint32_t at = 0, end; at < r->n_unique; at = end) {
-        end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
-        sort_out(c, step, &cursor, at, end, places);
-        frugal_update_rows(c->store, &placed, c->bag_of, grads, at, end);
-        for (uint32_t u = at; u < end; u++) {
+    for (uint32_t at = from, to; at < end; at = to) {
+        to = end - at < PLACED ? end : at + PLACED;
+        frugal_update_rows(c->store, &placed, c->bag_of, job->grads, at, to);
+        for (uint32_t u = at; u < to; u++) {
             int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
-            int64_t place = places[u - at];
+            int64_t place = c->found[u].place;
             in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
-            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, grads, u));
+            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, job->grads, u));
             if (!is_kept || c->dirty[place]) continue;
             c->dirty[place] = 1;
-            c->n_dirty++;
+            dirtied++;
         }
     }
-    count_crossing(c, step->step, 1, r->n_unique - kept, in_place);
-    report_kept(c, kept);
+    frugal_add_relaxed(&job->kept, kept), frugal_add_relaxed(&job->dirtied, dirtied);
+    frugal_add_relaxed(&job->in_place, in_place);
 }
 
-static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
-    cpu_device *c = device;
+/* The same for a device that stages its updates. */
+static void update_staged(cpu_job *job, uint32_t from, uint32_t end) {
+    cpu_device *c = job->c;
+    const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
-    if (step->alone) {
-        if (c->dirty)
-            update_kept(c, step, grads);
-        else
-            update_in_place(c, step, grads);
-        return FRUGAL_OK;
-    }
-    if (grads && step->bags)
-        frugal_sum_bags(r, step->bags, c->bag_of, grads, step->stride, c->store->dim);
-    else if (grads)
-        frugal_sum_gradients(r, grads, step->stride, c->store->dim);
-    count_crossing(c, step->step, 1, r->n_unique, 0);
-    secondary_cursor cursor = first_secondary(step);
-    for (uint32_t u = 0; has_copies(c) && u < r->n_unique; u++) {
+    frugal_records part = part_of(r, from, end);
+    if (job->grads && step->bags)
+        frugal_sum_bags(&part, step->bags, c->bag_of, job->grads, step->stride, c->store->dim);
+    else if (job->grads)
+        frugal_sum_gradients(&part, job->grads, step->stride, c->store->dim);
+    secondary_cursor cursor = first_secondary(step, from);
+    for (uint32_t u = from; has_copies(c) && u < end; u++) {
         const frugal_secondary *kept = take_secondary(&cursor, u);
         int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
         update_copy(c, step, place, r->rows[u], r->block + u * r->stride);
     }
+}
+
+static void update_piece(void *argument, uint32_t phase, uint32_t piece) {
+    cpu_job *job = argument;
+    const frugal_records *r = &job->step->records;
+    uint32_t from = piece_start(r, piece, job->pieces), end = piece_start(r, piece + 1, job->pieces);
+    if (!job->step->alone)
+        update_staged(job, from, end);
+    else if (!job->c->dirty)
+        update_in_place(job, from, end);
+    else if (phase == 0)
+        sort_out(job, from, end);
+    else
+        update_kept(job, from, end);
+}
+
+static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
+    cpu_device *c = device;
+    cpu_job job = {.c = c, .step = step, .grads = grads};
+    run_job(&job, step->alone && c->dirty ? 2 : 1, update_piece);
+    uint64_t kept = frugal_load_relaxed(&job.kept), in_place = frugal_load_relaxed(&job.in_place);
+    count_crossing(c, step->step, 1, step->records.n_unique - kept, in_place);
+    c->n_dirty += frugal_load_relaxed(&job.dirtied);
+    if (step->alone) report_kept(c, kept);
     return FRUGAL_OK;
 }
 
@@ -484,10 +619,11 @@ static frugal_status cpu_squares(void *device, const frugal_step *step, const fl
 
 static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
+    int late;
     for (uint32_t i = 0; i < n; i++) {
         touch now = {rows[i], frugal_worth(c->f, rows[i]), 0};
         int64_t place = find_copy(c, rows[i]);
-        if (place < 0) place = insert_copy(c, &now, 1);
+        if (place < 0) place = insert_copy(c, &now, 1, c->clock, &late);
         if (place >= 0) refresh_copy(c, place, rows[i]); /* if the set is full, the row is read from the host */
     }
     return FRUGAL_OK;
@@ -520,10 +656,21 @@ static size_t secondaries_bytes(const cpu_device *c, uint32_t n) {
     return (size_t)n * (c->stride * sizeof(float) + sizeof *c->kept);
 }
 
+/* Allocates what lookups of a device with copies need. */
+static frugal_status allocate_found(cpu_device *c) {
+    c->found_bytes = frugal_settings(c->f)->max_keys * sizeof *c->found;
+    if (!c->found) c->found = frugal_allocate(c->f, c->found_bytes, 64);
+    if (c->found) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes to find copies are not available", c->d,
+                       c->found_bytes);
+}
+
 static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
     size_t bytes = secondaries_bytes(c, n);
-    float *memory = n ? frugal_allocate(c->f, bytes, 64) : NULL;
+    frugal_status status = n ? allocate_found(c) : FRUGAL_OK;
+    float *memory = n && status == FRUGAL_OK ? frugal_allocate(c->f, bytes, 64) : NULL;
+    if (status != FRUGAL_OK) return status;
     if (n && !memory)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes for copies of %u rows are not available", c->d,
                            bytes, n);
@@ -566,6 +713,7 @@ static void cpu_close(void *device) {
     frugal_free(c->f, c->rows, c->rows_bytes);
     frugal_free(c->f, c->copies, c->copies_bytes);
     frugal_free(c->f, c->placed, c->dirty_bytes);
+    frugal_free(c->f, c->found, c->found_bytes);
     frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
     frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
@@ -608,7 +756,7 @@ static frugal_status cpu_open(cpu_device *c) {
     }
     c->uses = c->rows + places;
     cpu_empty(c);
-    return FRUGAL_OK;
+    return allocate_found(c);
 }
 
 frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *desc) {
@@ -631,6 +779,7 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
     status = cpu_open(c);
     if (status == FRUGAL_OK && c->sets && c->policy == FRUGAL_CACHE_COUNTED) status = frugal_begin_counting(f);
+    if (status == FRUGAL_OK) status = frugal_use_threads(f, d, desc->threads);
     if (status == FRUGAL_OK) status = frugal_attach(f, d, &cpu_operations, c);
     if (status != FRUGAL_OK) cpu_close(c);
     return status;

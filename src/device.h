@@ -6,6 +6,7 @@
  *      >>step         a device's announced batch
  *      >>operations   what the host store calls
  *      >>attach       attaching; which copies are current
+ *      >>pieces       work that several threads do
  *      >>gates        for devices whose own work waits for the gate
  *      >>memory       what a device must reach; the instance's allocator; messages
  *      >>rows         arithmetic of whole rows, on the host
@@ -281,6 +282,19 @@ FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uin
 FRUGAL_API frugal_status frugal_begin_counting(frugal *f);
 /* What a copy of the row is worth now; 0 also if nothing is counted, without an open instance, or such a row in it. */
 FRUGAL_API uint8_t frugal_worth(frugal *f, uint32_t row);
+
+/* >>pieces - work of a device that several threads do */
+
+/* Pieces of the device's work are done by `threads` threads, the calling one among them; 0: as many as there are
+ * processors that the attaching thread may use, divided among the devices. An attach call asks for them, before
+ * frugal_attach. They are threads of our own, and end with frugal_close. Errors: LIMIT, MEMORY. */
+FRUGAL_API frugal_status frugal_use_threads(frugal *f, uint32_t device, uint32_t threads);
+/* In how many pieces work that moves so many bytes is worth cutting: 1 if the other threads would come too late. */
+FRUGAL_API uint32_t frugal_pieces(const frugal *f, uint32_t device, uint64_t bytes);
+/* Calls work(argument, phase, piece) for each piece of each phase, on the calling thread and on the device's other
+ * threads. All pieces of a phase have returned before one of the next begins, and all of them when this returns. */
+FRUGAL_API void frugal_run_pieces(frugal *f, uint32_t device, uint32_t phases, uint32_t pieces,
+                                  void (*work)(void *argument, uint32_t phase, uint32_t piece), void *argument);
 
 /* >>gates */
 

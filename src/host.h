@@ -123,6 +123,7 @@ typedef struct host_device {
     host_batch *batches;               /* ring [L + 1], by announced step */
     void *batch_memory;                /* their arrays */
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
+    struct team *team;                 /* threads that help its loader and its trainer (team.c); NULL: none */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
     FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */

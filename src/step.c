@@ -112,7 +112,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
     if (!batch->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     if (f->joined) {
-        const uint64_t *keys = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
+        const uint64_t *keys = sort_by_row(f, d, n);
         return post_batch(f, d, step, keys, n, batch->read_only != 0, wait);
     }
     condition legal = {announce_ready, announce_explain, d, step, "announce", 1};
@@ -121,7 +121,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
         return FRUGAL_AGAIN;
     }
-    uint64_t *sorted = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
+    uint64_t *sorted = sort_by_row(f, d, n);
     if (!announce_ready(f, &legal)) {
         double since = clock_now();
         status = wait_to_announce(f, &legal);

@@ -144,7 +144,7 @@ static inline int open_instance(run *r, uint64_t first_step) {
         if (on_gpu < 0) run_fail(r, "cuda_attach(device %u): %s", d, frugal_message());
         if (on_gpu < 0) return 0;
         r->on_gpus |= on_gpu;
-        const frugal_cpu_desc *cache = t->caches[d].cache_rows ? &t->caches[d] : NULL;
+        const frugal_cpu_desc *cache = &t->caches[d];
         if (!on_gpu && !run_expect(r, frugal_cpu_attach(r->f, d, cache), FRUGAL_OK, "attach", d, 0)) return 0;
     }
     return 1;

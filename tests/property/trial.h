@@ -169,6 +169,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
         uint64_t sizes[] = {0, 1, t->rows / 10 + 1, t->rows / 2 + 1, t->rows, 4 * t->rows};
         t->caches[d].cache_rows = sizes[test_between(r, least, 5)];
         t->caches[d].policy = (frugal_cache_policy)test_below(r, 3);
+        t->caches[d].threads = (uint32_t)(trial_bits(t, 90, d, 0) % 4); /* not drawn: no other choice moves */
     }
     t->preload = test_chance(r, 60);
     t->defer = test_chance(r, 50);

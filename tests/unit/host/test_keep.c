@@ -197,7 +197,8 @@ static void test_recalled_from_one_that_keeps_none(void **state) {
     d.optimizer.kind = FRUGAL_SGD;
     r.f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_attach(r.f, 0, &ops, r.f));
-    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(r.f, 1, &(frugal_cpu_desc){64, FRUGAL_CACHE_LRU}));
+    assert_int_equal(FRUGAL_OK,
+                     frugal_cpu_attach(r.f, 1, &(frugal_cpu_desc){.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}));
     step_small(&r, 0, (small_batch[]){both, none}, &first);
     assert_int_equal(0, stats_of(&r).kept);
     step_small(&r, 1, (small_batch[]){none, one}, &now);

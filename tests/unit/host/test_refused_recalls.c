@@ -30,7 +30,7 @@ static const small_batch none = {{0}, 0, 0}, both = {{3, 7}, 2, 0}, one = {{3}, 
 static void open_keeper(rig *r, float first[4 * 5]) {
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.optimizer.kind = FRUGAL_SGD;
-    r->cache = (frugal_cpu_desc){64, FRUGAL_CACHE_LRU};
+    r->cache = (frugal_cpu_desc){.cache_rows = 64, .policy = FRUGAL_CACHE_LRU};
     rig_open(r, &d);
     r->f->devices[0].ops.write_back = refuse_to_write;
     refusals.f = r->f, refusals.many = 0;

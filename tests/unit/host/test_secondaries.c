@@ -70,7 +70,8 @@ static stale_desc random_trial(uint64_t seed, uint32_t bound) {
     s.desc.lookahead = (uint32_t)test_below(&r, 6);
     s.desc.mode = test_chance(&r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     s.desc.first_step = test_chance(&r, 30) ? 1000 : 0;
-    s.cache = (frugal_cpu_desc){test_below(&r, 3) * 16, (frugal_cache_policy)test_below(&r, 3)};
+    s.cache = (frugal_cpu_desc){.cache_rows = test_below(&r, 3) * 16},
+    s.cache.policy = (frugal_cache_policy)test_below(&r, 3);
     s.share = (unsigned[]){20, 60, 100}[test_below(&r, 3)];
     s.read_only = (unsigned[]){0, 20, 50}[test_below(&r, 3)];
     s.cancels = (unsigned[]){0, 20, 60}[test_below(&r, 3)];
@@ -125,7 +126,7 @@ static void test_bits_depend_on_nothing_else(void **state) {
             if (other == 0) o.desc.alone = FRUGAL_ALONE_PLACE;
             if (other == 1) o.desc.workers = 2, o.desc.lookahead = 5;
             if (other == 2) o.desc.lookahead = 0;
-            if (other == 3) o.cache = (frugal_cpu_desc){16, FRUGAL_CACHE_COUNTED};
+            if (other == 3) o.cache = (frugal_cpu_desc){.cache_rows = 16};
             if (other == 4) o.cancels = 70;
             if (other == 5) o.desc.mode = FRUGAL_SYNC, o.desc.workers = 1;
             trained t = train(&o);
