@@ -39,7 +39,7 @@ struct team {
     cpu_set_t processors; /* of the attaching thread: a trainer may be bound to one */
 #endif
     pthread_t threads[MOST_TEAM];
-    uint32_t digits[SORT_PIECES][SORT_DIGITS]; /* of a sort in pieces, which is the loader's (batch.c) */
+    uint32_t digits[][SORT_DIGITS]; /* of a sort in pieces, one a thread, which is the loader's (batch.c) */
 };
 
 /* Does pieces of a job until all are taken. A piece of a phase begins when the phase before is done: whoever took its
@@ -95,6 +95,11 @@ static void team_start(struct team *c) {
     }
 }
 
+static size_t team_bytes(uint32_t threads) {
+    struct team *c;
+    return sizeof *c + LEAST(threads, SORT_PIECES) * sizeof *c->digits;
+}
+
 /* Ends the threads. No job is under way. */
 static void free_team(frugal *f, struct team *c) {
     if (!c) return;
@@ -106,7 +111,7 @@ static void free_team(frugal *f, struct team *c) {
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->given);
     pthread_cond_destroy(&c->left);
-    frugal_free(f, c, sizeof *c);
+    frugal_free(f, c, team_bytes(c->n + 1));
 }
 
 frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
@@ -122,8 +127,8 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
     free_team(f, f->devices[d].team); /* of an attach call that failed */
     f->devices[d].team = NULL;
     if (threads <= 1) return FRUGAL_OK;
-    struct team *c = frugal_allocate(f, sizeof *c, CACHE_LINE);
-    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, sizeof *c);
+    struct team *c = frugal_allocate(f, team_bytes(threads), CACHE_LINE);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, team_bytes(threads));
     c->n = threads - 1;
 #if defined(__linux__)
     c->processors = allowed;

@@ -20,7 +20,8 @@ static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, key
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                     cache = {{0}, 1}, policy = {{FRUGAL_CACHE_COUNTED}, 1}, in = {{0}, 1}, loader = {{0}, 1},
-                    bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1}, trace = {{0}, 1};
+                    bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1}, trace = {{0}, 1},
+                    device_threads = {{1}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file, *trace_file;
 static int sparse;
@@ -44,6 +45,7 @@ static const options_entry options[] = {
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
     {"policy", OPTIONS_CHOICES, &policy, 0, 0, bench_policies, "of the cache"},
     {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
+    {"device-threads", OPTIONS_WHOLES, &device_threads, 1, 64, NULL, "threads of a device, its own among them"},
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
     {"bind", OPTIONS_WHOLES, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
     {"increments", OPTIONS_WHOLES, &increments, 0, 1, NULL, "1: rows that change are marked, for saves of them alone"},
@@ -68,9 +70,9 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
-static options_list *const sweeps[] = {&rows, &dim,     &optimizer, &devices,    &keys,    &zipf,
-                                       &in,   &cache,   &policy,    &lookahead,  &staging, &loader,
-                                       &bind, &workers, &mode,      &increments, &alone,   &trace};
+static options_list *const sweeps[] = {&rows,  &dim,        &optimizer, &devices, &keys,          &zipf, &in,
+                                       &cache, &policy,     &lookahead, &staging, &loader,        &bind, &workers,
+                                       &mode,  &increments, &alone,     &trace,   &device_threads};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
@@ -96,6 +98,7 @@ static step_config config_at(const uint32_t *position) {
                          .mode = (frugal_mode)at(position, &mode),
                          .alone = (frugal_alone)(FRUGAL_ALONE_STAGED + (int)at(position, &alone)),
                          .policy = (frugal_cache_policy)at(position, &policy),
+                         .device_threads = (uint32_t)at(position, &device_threads),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
                          .bind = (int)at(position, &bind),
@@ -130,10 +133,10 @@ static void print_json(const step_config *c, const step_result *r) {
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
            "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, \"file\": %d, "
            "\"cold\": %d, "
-           "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           "\"device_threads\": %u, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
            gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
-           c->cold, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           c->cold, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),

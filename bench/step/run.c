@@ -282,7 +282,8 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
     frugal *f;
     check(frugal_open(&desc, &f));
     for (uint32_t d = 0; d < c->devices; d++) {
-        frugal_cpu_desc device = {.cache_rows = (uint64_t)(c->cache * (double)c->rows), .policy = c->policy};
+        frugal_cpu_desc device = {
+            .cache_rows = (uint64_t)(c->cache * (double)c->rows), .policy = c->policy, .threads = c->device_threads};
         check(frugal_cpu_attach(f, d, &device));
         if (c->policy == FRUGAL_CACHE_STATIC && device.cache_rows) preload(f, c, d, device.cache_rows);
     }

@@ -12,8 +12,9 @@
 typedef struct step_config {
     uint64_t rows, keys, steps; /* keys: looked up by a device in a step; steps: of a round */
     uint32_t dim, devices, workers, lookahead, staging, rounds;
-    uint32_t threads;   /* threads of the roofline; 0: as many as this run has, at most one per processor */
-    double zipf, cache; /* cache: rows in each device's cache, as a share of all rows */
+    uint32_t device_threads; /* frugal_cpu_desc.threads; processor time is that of the calling ones */
+    uint32_t threads;        /* threads of the roofline; 0: as many as this run has, at most one per processor */
+    double zipf, cache;      /* cache: rows in each device's cache, as a share of all rows */
     frugal_optimizer_kind optimizer;
     frugal_mode mode;
     frugal_alone alone;

@@ -262,7 +262,8 @@ class Frugal:
 
     def attach_cpu(self, device: int = 0, cache_rows: int = 0, policy: str = "counted", threads: int = 0) -> None:
         """Attaches `device` as one on host cores, before its first announcement. `cache_rows`: rows of its cache; 0:
-        none. `policy`: which rows it keeps: "counted", "lru" or "static"."""
+        none. `policy`: which rows it keeps: "counted", "lru" or "static". `threads`: that share its work; 0: the
+        processors, divided among the devices."""
         desc = struct_of(c.frugal_cpu_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
                          threads=threads)
         d = self._device(device)

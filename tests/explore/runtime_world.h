@@ -326,12 +326,14 @@ static void run_stream(int d) {
 #include "tests/explore/joining.h"
 
 static void attach(uint32_t d, const frugal_cpu_desc *cache) {
+    frugal_cpu_desc cpu = cache ? *cache : (frugal_cpu_desc){0};
+    cpu.threads = 1; /* those of an exploration are coroutines; tests/unit/host/test_team.c has real ones */
     if (d == JOINED && w.joins) {
-        join_within(cache);
+        join_within(&cpu);
         return;
     }
     frugal_status status =
-        w.kinds[d] == HOST ? frugal_cpu_attach(instance_of(d), number_of(d), cache) : attach_stream(d);
+        w.kinds[d] == HOST ? frugal_cpu_attach(instance_of(d), number_of(d), &cpu) : attach_stream(d);
     if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
 }
 

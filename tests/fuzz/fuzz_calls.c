@@ -410,10 +410,12 @@ static void call_preload(calls *c) {
 /* >>attach, open */
 
 static void attach(calls *c, uint32_t device, uint32_t digit) {
-    frugal_cpu_desc cache = {.cache_rows = digit % 4 * 8, .policy = (frugal_cache_policy)(digit / 4 % 3)};
+    frugal_cpu_desc cache = {
+        .cache_rows = digit % 4 * 8, .policy = (frugal_cache_policy)(digit / 4 % 3), .threads = digit % 3};
     uint32_t errors = device >= c->desc.devices || c->attached[device] ? set_of(FRUGAL_ERR_DEVICE) : 0;
     if (digit == 13) cache.policy = (frugal_cache_policy)3, errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (digit == 14) cache.cache_rows = UINT64_C(1) << 32, errors |= set_of(FRUGAL_ERR_LIMIT);
+    if (digit == 15) cache.threads = 65, errors |= set_of(FRUGAL_ERR_LIMIT);
     begin_call(c);
     frugal_status status = frugal_cpu_attach(c->f, device, digit == 12 ? NULL : &cache);
     if (judge(c, "cpu_attach", status, errors ? errors : set_of(FRUGAL_OK))) c->attached[device] = 1;
