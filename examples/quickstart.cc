@@ -64,7 +64,9 @@ static int run() {
     desc.lookahead = LOOKAHEAD, desc.workers = 1, desc.optimizer.kind = FRUGAL_ADAGRAD;
     desc.notice = print_notice;
     frugal_cpp::instance f(desc);
-    for (uint32_t d = 0; d < DEVICES; d++) f.attach_cpu(d, {1500, FRUGAL_CACHE_COUNTED});
+    frugal_cpu_desc cache = {};
+    cache.cache_rows = 1500;
+    for (uint32_t d = 0; d < DEVICES; d++) f.attach_cpu(d, cache);
 
     uint64_t announced = 0;
     double first = 0, last = 0;
