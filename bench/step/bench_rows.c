@@ -151,7 +151,7 @@ static double sample(bench *b, uint32_t variant) {
         else if (b->op == SUM)
             sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim}, b->dim);
         else
-            gather_rows(b->f->devices[0].state, step, b->grads);
+            read_rows(b->f->devices[0].state, step, b->grads);
     }
     return (bench_now() - since) * 1e9 / ((double)b->n * times);
 }
@@ -186,7 +186,7 @@ static void prepare(bench *b) {
     frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = b->dim, .max_keys = 1};
     desc.optimizer = (frugal_optimizer){.kind = b->kind, .weight_decay = (float)b->decay};
     check(frugal_open(&desc, &b->f));
-    check(frugal_cpu_attach(b->f, 0, NULL));
+    check(frugal_cpu_attach(b->f, 0, &(frugal_cpu_desc){.threads = 1}));
     b->store = frugal_get_store(b->f);
     b->n = b->op != APPLY ? KEYS : b->place == CACHE ? LIST : IN_MEMORY;
     uint64_t floats = (uint64_t)b->n * b->dim;
