@@ -145,16 +145,27 @@ static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
     uint32_t unique = 0;
     uint32_t previous = UINT32_MAX; /* no row has this number */
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t row = (uint32_t)(sorted[i] >> 32), position = (uint32_t)sorted[i];
+        uint32_t row = (uint32_t)(sorted[i] >> 32);
         /* Always written, and kept only if the row is new: a branch would cost more, because it cannot be predicted. */
         b->rows[unique] = row;
         b->start[unique] = i;
         unique += row != previous;
         previous = row;
-        b->order[i] = position;
-        b->record_of[position] = unique - 1;
+        b->order[i] = (uint32_t)sorted[i];
     }
     b->n = n;
     b->n_unique = unique;
     b->start[unique] = n;
+    b->has_record_of = 0;
+}
+
+/* The loader may call it while it announces, which lookup waits for, and the trainer later. */
+const uint32_t *frugal_record_of(frugal *f, uint32_t d, uint64_t step) {
+    if (!f || !f->opened || d >= f->desc.devices) return NULL;
+    host_batch *b = batch_at(f, d, step);
+    if (b->has_record_of) return b->record_of;
+    for (uint32_t u = 0; u < b->n_unique; u++)
+        for (uint32_t i = b->start[u]; i < b->start[u + 1]; i++) b->record_of[b->order[i]] = u;
+    b->has_record_of = 1;
+    return b->record_of;
 }

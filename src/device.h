@@ -127,8 +127,8 @@ enum { FRUGAL_WORTH_MARGIN = 2 };
 
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
-    frugal_records records;
-    const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
+    frugal_records records; /* record_of: NULL if nobody has asked for it yet, and the lookup is not by bag */
+    const uint64_t *valid;  /* a bit for each unique row: a cached copy, if there is one, is current */
     /* A number below 128 for each unique row, as of the announcement: a copy with a larger one will have more hits, by
      * what was counted (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
@@ -211,8 +211,8 @@ typedef struct frugal_device_ops {
      * device it is called until the updates in place are done. NULL: a step is done when update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
     /* The loader's thread calls it once the batch is announced; the device may copy the batch now. It stays where it is
-     * until its step is closed. rows, start, order and record_of lie in this order, equally far apart. Lookup is called
-     * after this has returned. */
+     * until its step is closed. rows, start, order and record_of (see frugal_record_of) lie in this order, equally far
+     * apart. Lookup is called after this has returned. */
     void (*announced)(void *device, const frugal_step *step);
     /* Announced batches are cancelled: no copy of them may be under way when it returns, nor a recall that reads the
      * rows that it was given. Between steps. */
@@ -265,6 +265,10 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no op
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* `verify` compares this row now: its weights are looked at on the way, whether they are finite. */
 FRUGAL_API void frugal_verified(frugal *f, uint32_t row);
+/* Where records.record_of of the device's batch lies. The first call for a batch writes it: to do so for each batch
+ * while announcing costs a write at random per key, and only bags and frugal_get_records read it. Within `announced`,
+ * or by the device's trainer between lookup and update, or within these. NULL: no such device, or no open instance. */
+FRUGAL_API const uint32_t *frugal_record_of(frugal *f, uint32_t device, uint64_t step);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 /* Says how many of these lie in one table; called once for each table of the step that the batch has rows of. A device

@@ -191,8 +191,9 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
     host_batch *b = batch_at(f, d, step);
     b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_lost = known->n_lost;
     b->read_only = known->read_only, b->counted = known->counted;
-    uint64_t open = frugal_load_relaxed(f->gates);                /* relaxed: proved by the compare-and-swap */
-    while (open < step + 1)                                       /* gates that a stop forces stay so */
+    b->has_record_of = 1;                          /* by the process that opened: this one only reads batches */
+    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
+    while (open < step + 1)                        /* gates that a stop forces stay so */
         if (frugal_cas_release(f->gates, &open, step + 1)) break; /* [F8]: the device's stream finds the gate open */
     return FRUGAL_OK;
 }

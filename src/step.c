@@ -38,8 +38,9 @@ static frugal_status wait_to_announce(frugal *f, const condition *legal) {
 /* What a device sees of its batch. */
 static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const host_batch *b = batch_at(f, d, step);
-    frugal_records records = {block_at(f, d, step), f->record_stride, b->n,     b->n_unique,
-                              b->record_of,         b->order,         b->start, b->rows};
+    const uint32_t *record_of = b->has_record_of ? b->record_of : NULL;
+    frugal_records records = {
+        block_at(f, d, step), f->record_stride, b->n, b->n_unique, record_of, b->order, b->start, b->rows};
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
     frugal_step view = {.step = step,
                         .records = records,
@@ -175,6 +176,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
+    if (to.bags) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to.bags;
@@ -252,6 +254,7 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
+    frugal_record_of(f, d, step);
     *out = step_view(f, d, step).records;
     return FRUGAL_OK;
 }

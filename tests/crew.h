@@ -124,6 +124,9 @@ static inline frugal_status crew_train(const crew *c, frugal *f, uint32_t d, ref
         crew_batch_of(c, ref, d, *step, &b);
         for (uint32_t i = 0; i < b.n && !*wrong; i++)
             *wrong = memcmp(rows + i * CREW_DIM, ref->weights + b.rows[i] * CREW_DIM, sizeof(float) * CREW_DIM) != 0;
+        frugal_records r;
+        if (frugal_get_records(f, d, *step, &r) == FRUGAL_OK) /* else the update fails, too */
+            for (uint32_t i = 0; i < b.n && !*wrong; i++) *wrong = r.rows[r.record_of[i]] != b.rows[i];
         if (*wrong) return FRUGAL_OK;
         frugal_gradients g = {.grads = b.n ? b.grads : NULL, .lr = crew_lr(*step)};
         status = c->kinds[d] ? c->kinds[d]->update(f, d, *step, &g) : frugal_update(f, d, *step, &g);

@@ -174,6 +174,9 @@ static inline void stream_put(stream *s, const job *j) {
 }
 
 static inline frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
+    const stream *s = device;
+    if (step->records.record_of != frugal_record_of(s->f, s->device, step->step))
+        abort(); /* it was told of the batch */
     stream_put(device, &(job){.kind = LOOKUP, .step = *step, .rows = rows});
     return FRUGAL_OK;
 }
@@ -233,13 +236,14 @@ static inline int stream_recalled(void *device, uint64_t step) {
 
 static inline void stream_announced(void *device, const frugal_step *step) {
     stream *s = device;
+    const uint32_t *record_of = frugal_record_of(s->f, s->device, step->step);
     uint64_t slot = step->step % RING;
     if (s->announced > step->step + 1) s->announced = step->step; /* cancelled */
     if (s->announced != step->step) s->wrong = 1;
     s->announced = step->step + 1;
     if (s->linger) nap(100);
     s->n[slot] = step->records.n;
-    for (uint32_t i = 0; i < step->records.n; i++) s->rows[slot][i] = step->records.rows[step->records.record_of[i]];
+    for (uint32_t i = 0; i < step->records.n; i++) s->rows[slot][i] = step->records.rows[record_of[i]];
 }
 
 static inline void stream_cancelled(void *device) {

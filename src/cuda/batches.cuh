@@ -82,6 +82,7 @@ static void device_announced(void *device, const frugal_step *step) {
     a->failed = 1;
     if (is_context_gone(on.result)) return; /* with `tail_sent`; lookup says so */
     a->whole = pools_bags(c);
+    if (a->whole) frugal_record_of(c->f, c->device, step->step);
     write_tail(c, a, step);
     cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);

@@ -170,6 +170,13 @@ static void make_reference(test_random *random, const frugal_desc *desc,
 
 /* >>streams: devices that work on when a call has returned, as a GPU does */
 
+/* The step with record_of, which streams read for every batch. */
+static frugal_step whole_step(const stream *s, const frugal_step *step) {
+    frugal_step whole = *step;
+    whole.records.record_of = frugal_record_of(instance_of(s->device), number_of(s->device), step->step);
+    return whole;
+}
+
 static void hand_over(stream *s, int kind, const frugal_step *step) {
     uint32_t n = frugal_load_relaxed(&s->handed);
     EXPLORE_EXPECT(n < JOBS);
@@ -187,14 +194,15 @@ static int refuses(stream *s) {
 
 static frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
     stream *s = device;
+    const frugal_step whole = whole_step(s, step);
     (void)rows; /* the stream compares */
     if (refuses(s)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
     if (w.copies) {
         EXPLORE_EXPECT(s->n[step->step] == step->records.n);
         for (uint32_t i = 0; i < step->records.n; i++)
-            EXPLORE_EXPECT(s->rows[step->step][i] == step->records.rows[step->records.record_of[i]]);
+            EXPLORE_EXPECT(s->rows[step->step][i] == whole.records.rows[whole.records.record_of[i]]);
     }
-    hand_over(s, LOOKUP, step);
+    hand_over(s, LOOKUP, &whole);
     return FRUGAL_OK;
 }
 
@@ -217,9 +225,9 @@ static frugal_status stream_poll(void *device, uint64_t *steps) {
 
 static void stream_announced(void *device, const frugal_step *step) {
     stream *s = device;
-    s->n[step->step] = step->records.n;
-    for (uint32_t i = 0; i < step->records.n; i++)
-        s->rows[step->step][i] = step->records.rows[step->records.record_of[i]];
+    const frugal_records r = whole_step(s, step).records;
+    s->n[step->step] = r.n;
+    for (uint32_t i = 0; i < r.n; i++) s->rows[step->step][i] = r.rows[r.record_of[i]];
 }
 
 static void stream_cancelled(void *device) {

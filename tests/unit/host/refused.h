@@ -53,6 +53,7 @@ static inline void check_refused_by_all(frugal *f) {
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_age_counts(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, &key, NULL));
     assert_int_equal(0, frugal_worth(f, 0));
+    assert_null(frugal_record_of(f, 0, 0));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cpu_attach(f, 0, NULL));
     assert_int_equal(0, frugal_help(f));

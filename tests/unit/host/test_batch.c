@@ -149,6 +149,64 @@ static void test_scale(void **state) {
     rig_finish(&r, 3);
 }
 
+typedef struct asker { /* a device that notes what it is shown of record_of */
+    frugal *f;
+    const uint32_t *shown, *asked; /* in the last lookup; the answer to `announced`, if it asks */
+    int asks;
+} asker;
+
+static void asker_announced(void *device, const frugal_step *step) {
+    asker *a = device;
+    assert_null(step->records.record_of);
+    a->asked = a->asks ? frugal_record_of(a->f, 0, step->step) : NULL;
+}
+static frugal_status asker_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)rows;
+    ((asker *)device)->shown = step->records.record_of;
+    return FRUGAL_OK;
+}
+static frugal_status asker_update(void *device, const frugal_step *step, const float *grads) {
+    (void)device, (void)step, (void)grads;
+    return FRUGAL_OK;
+}
+static void asker_close(void *device) {
+    (void)device;
+}
+
+/* record_of is written for the first that asks for it, of each batch anew. */
+static void test_record_of(void **state) {
+    (void)state;
+    asker a = {0};
+    frugal_desc d = rig_desc();
+    const frugal_device_ops ops = {
+        .lookup = asker_lookup, .update = asker_update, .announced = asker_announced, .close = asker_close};
+    float rows[4 * 5];
+    uint32_t offsets[] = {0, 4};
+    const frugal_bags bags = {.n_bags = 1, .offsets = offsets};
+    frugal_records r;
+    d.devices = 1;
+    frugal *f = a.f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &a));
+    for (uint64_t s = 0; s < 12; s++) {
+        uint64_t keys[] = {7 + s, 3, 7 + s, 1};
+        frugal_keys segment = {.table = 0, .keys = keys, .n = 4};
+        a.asks = s % 2 == 1;
+        assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, s, &(frugal_batch){&segment, 1, 0}));
+        assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, s, rows));
+        assert_ptr_equal(a.asked, a.shown);
+        if (s % 3 == 0) {
+            assert_int_equal(FRUGAL_OK, frugal_lookup_bags(f, 0, s, &bags, rows));
+            assert_non_null(a.shown);
+        }
+        assert_int_equal(FRUGAL_OK, frugal_get_records(f, 0, s, &r));
+        assert_ptr_equal(r.record_of, frugal_record_of(f, 0, s));
+        for (uint32_t i = 0; i < 4; i++) assert_int_equal(keys[i], r.rows[r.record_of[i]]);
+        assert_int_equal(FRUGAL_OK, frugal_update(f, 0, s, NULL));
+    }
+    assert_null(frugal_record_of(f, 1, 0));
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+}
+
 static void test_null_buffers(void **state) {
     (void)state;
     rig r = {0};
@@ -221,6 +279,7 @@ int main(void) {
         cmocka_unit_test(test_keys_of_32_bits),
         cmocka_unit_test(test_gradients_that_do_not_fit),
         cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_record_of),
         cmocka_unit_test(test_null_buffers),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_gradients_on_a_read_only_batch),

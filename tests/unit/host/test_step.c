@@ -6,6 +6,12 @@
 #include "tests/case.h"
 #include "tests/rig.h"
 
+/* Every position has its record. */
+static void assert_record_of(const frugal_records *r) {
+    for (uint32_t u = 0, p = 0; u < r->n_unique; u++)
+        for (; p < r->start[u + 1]; p++) assert_int_equal(u, r->record_of[r->order[p]]);
+}
+
 /* Rows are looked up into the records of the staging block, and the sums of their gradients written there. */
 static void test_gradients_in_place(void **state) {
     rig r = {.cache = {.cache_rows = (uint64_t)(intptr_t)*state}};
@@ -18,6 +24,7 @@ static void test_gradients_in_place(void **state) {
             assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, r.step, NULL));
             assert_int_equal(FRUGAL_OK, frugal_get_records(r.f, i, r.step, &records));
             assert_int_equal(RIG_KEYS, records.n);
+            assert_record_of(&records);
             for (uint32_t u = 0; u < records.n_unique; u++)
                 assert_memory_equal(records.block + u * records.stride, r.ref.weights + records.rows[u] * 5, 20);
             rig_lookup(&r, i); /* again, by position: the gradients depend on it */
