@@ -588,6 +588,11 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
      * increment reads those that changed, verify those with a current copy, once for each copy. And the number, over
      * all tables, of the first of them. */
     uint64_t nonfinite_rows, first_nonfinite;
+    /* Of table, optimizer state, words and counts, as far as they take 1 MiB or more: bytes in memory; of these, on huge
+     * pages. The system is asked in the first call, and again in one after 8 times as many steps, because it takes 30 ms
+     * for 10 GB of small pages. Both 0: it does not say. On small pages a random row costs up to three times as much:
+     * see docs/results.md. */
+    uint64_t resident_bytes, huge_bytes;
 } frugal_stats;
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);

@@ -279,6 +279,8 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) idle_steps; /* steps with gradients, and step sizes that are all 0 */
     /* Of what the last save or verify has read: rows that are not finite, and the first of them. */
     FRUGAL_ATOMIC(uint64_t) nonfinite, first_nonfinite;
+    /* What frugal_get_stats found last, and the number of closed steps from which on it looks again. */
+    FRUGAL_ATOMIC(uint64_t) resident_bytes, huge_bytes, pages_due;
     struct found_rows *verified; /* while frugal_verify is under way; else NULL (notice.c) */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];

@@ -1,4 +1,5 @@
-/* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks. All memory is
+/* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks, if the system has them,
+ * which can be asked. All memory is
  * zeroed. Blocks of whole pages are an instance's alone: a forked child does not have them. */
 #include "host.h"
 
@@ -47,10 +48,55 @@ static int is_large(size_t bytes) {
 
 static void ask_for_huge_pages(void *memory, size_t whole) {
 #if defined(MADV_HUGEPAGE)
-    madvise(memory, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
+    madvise(memory, whole, MADV_HUGEPAGE); /* may fail: read_page_sizes finds out */
 #else
     (void)memory, (void)whole;
 #endif
+}
+
+/* The bytes of [from, end) that lie in the parts, as a share of it: the system may join mappings that touch. */
+static double share_of_parts(const frugal_memory *parts, uint32_t n, uint64_t from, uint64_t end) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t start = (uintptr_t)parts[i].start, low = start > from ? start : from;
+        uint64_t high = LEAST(start + parts[i].bytes, end);
+        if (high > low) bytes += high - low;
+    }
+    return end > from ? (double)bytes / (double)(end - from) : 0;
+}
+
+typedef struct page_sizes { /* of memory that is there; both 0: the system does not say */
+    uint64_t resident, huge;
+} page_sizes;
+
+/* What the large ones among the parts got of what was asked for. The system counts all pages of this process, so it
+ * takes time. */
+static page_sizes read_page_sizes(const frugal_memory *parts, uint32_t n) {
+    static const struct {
+        const char *name;
+        int is_resident, is_huge;
+    } fields[] = {{"Rss:", 1, 0},           {"AnonHugePages:", 0, 1},   {"ShmemPmdMapped:", 0, 1},
+                  {"FilePmdMapped:", 0, 1}, {"Private_Hugetlb:", 1, 1}, {"Shared_Hugetlb:", 1, 1}};
+    page_sizes sizes = {0, 0};
+    frugal_memory large[4];
+    uint32_t n_large = 0;
+    for (uint32_t i = 0; i < n && n_large < 4; i++)
+        if (is_large(parts[i].bytes)) large[n_large++] = parts[i];
+    FILE *in = n_large ? fopen("/proc/self/smaps", "re") : NULL;
+    char line[8192], name[32];
+    double share = 0; /* of the mapping whose lines are read */
+    while (in && fgets(line, sizeof line, in)) {
+        unsigned long long from, end, kib;
+        if (sscanf(line, "%llx-%llx ", &from, &end) == 2)
+            share = share_of_parts(large, n_large, from, end);
+        else if (share > 0 && sscanf(line, "%31s %llu kB", name, &kib) == 2)
+            for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++) {
+                uint64_t bytes = strcmp(name, fields[i].name) ? 0 : (uint64_t)(share * 1024 * (double)kib);
+                sizes.resident += fields[i].is_resident ? bytes : 0, sizes.huge += fields[i].is_huge ? bytes : 0;
+            }
+    }
+    if (in) fclose(in);
+    return sizes;
 }
 
 /* Large blocks come from mmap, on huge pages where the system has them: a random row then costs no page walk. */

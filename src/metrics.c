@@ -127,6 +127,12 @@ static void print_memory(metrics_text *out) {
     metrics_count(out, "", "what=\"other\"", out->stats.other_bytes);
 }
 
+static void print_pages(metrics_text *out) {
+    uint64_t huge = out->stats.huge_bytes, all = out->stats.resident_bytes;
+    metrics_count(out, "", "pages=\"huge\"", huge);
+    metrics_count(out, "", "pages=\"small\"", all - LEAST(huge, all));
+}
+
 /* >>devices - a sample, or a few, for each device. Relaxed, all: statistics order nothing. */
 
 typedef struct device_label {
@@ -303,6 +309,8 @@ static const struct {
     {"frugal_link_bytes", "counter", "bytes", "Bytes of the rows that crossed between them.", print_link_bytes},
     {"frugal_staging_blocks", "gauge", "", "Blocks of the staging ring.", print_staging},
     {"frugal_memory_bytes", "gauge", "bytes", "Memory beside tables and optimizer states.", print_memory},
+    {"frugal_page_bytes", "gauge", "bytes", "Memory of tables, states, words and counts, by the pages that it is on.",
+     print_pages},
 };
 
 /* Writes the text of all instances. Returns its length. */

@@ -1,6 +1,27 @@
 /* stats.c - what an instance has counted. */
 #include "host.h"
 
+enum {
+    LOOKS_AGAIN = 8
+}; /* after so many times as many steps: memory is touched, and gets its pages, as training goes */
+
+/* On which pages what is read at random lies. To look takes time, so one call does it, and others of that moment find
+ * what it found before. Relaxed, all: statistics order nothing. */
+static void find_page_sizes(frugal *f, uint64_t steps) {
+    uint64_t due = frugal_load_relaxed(&f->pages_due);
+    while (steps >= due)
+        if (frugal_cas_relaxed(&f->pages_due, &due, steps * LOOKS_AGAIN + 1)) {
+            const frugal_memory parts[] = {frugal_get_memory(f, 0, FRUGAL_MEMORY_TABLE),
+                                           frugal_get_memory(f, 0, FRUGAL_MEMORY_STATE),
+                                           {f->p2f, f->p2f_bytes, 0},
+                                           {f->worth, is_counting(f) ? f->store.rows : 0, 0}};
+            page_sizes found = read_page_sizes(parts, sizeof parts / sizeof *parts);
+            frugal_store_relaxed(&f->resident_bytes, found.resident);
+            frugal_store_relaxed(&f->huge_bytes, found.huge);
+            return;
+        }
+}
+
 void frugal_get_stats(frugal *f, frugal_stats *out) {
     if (!out) return;
     memset(out, 0, sizeof *out);
@@ -48,4 +69,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
     if (is_counting(f)) out->state_bytes += f->store.rows;
+    find_page_sizes(f, out->steps);
+    out->resident_bytes = frugal_load_relaxed(&f->resident_bytes);
+    out->huge_bytes = frugal_load_relaxed(&f->huge_bytes);
 }

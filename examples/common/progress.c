@@ -110,4 +110,7 @@ void progress_show_flushing(const frugal_stats *stats, const progress_setup *set
            (double)stats->stale_ids / flushed);
     printf("  staging           %u of %u blocks in use; workers busy %.3f s\n", stats->staging_in_use,
            stats->staging_depth, stats->worker_busy_seconds);
+    if (stats->resident_bytes)
+        printf("  huge pages        %.1f%% of %.2f GB of table, state and words\n",
+               100.0 * (double)stats->huge_bytes / (double)stats->resident_bytes, (double)stats->resident_bytes * 1e-9);
 }

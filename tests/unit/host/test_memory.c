@@ -3,6 +3,9 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/sanitizers.h"
@@ -174,6 +177,47 @@ static void test_large_pages(void **state) {
     assert_int_equal(0, atomic_load(&refused_pages));
 }
 
+/* The pages that the system gave are known in the first call, and again when more steps are closed. */
+static void test_page_sizes(void **state) {
+#if defined(__linux__)
+    enum { COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers lack */
+    char name[32];
+    snprintf(name, sizeof name, "sizes.%ld", (long)getpid());
+    const frugal_table table = {.rows = 300000, .init = FRUGAL_INIT_UNIFORM, .low = 1e-30f, .high = 2e-30f};
+    const frugal_desc d = {.tables = &table,
+                           .n_tables = 1,
+                           .dim = 5,
+                           .max_keys = 8,
+                           .devices = 2,
+                           .workers = 1,
+                           .lookahead = 1,
+                           .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD, .eps = 1e-30f},
+                           .name = *state ? name : NULL};
+    frugal *f;
+    frugal_stats before, after;
+    if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)) skip();
+    if (frugal_open(&d, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    assert_int_equal(0, prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
+    const frugal_memory rows = frugal_get_memory(f, 0, FRUGAL_MEMORY_TABLE);
+    frugal_get_stats(f, &before);
+    assert_int_equal(0, before.huge_bytes);
+    int is_told = before.resident_bytes > 0; /* not by emulators */
+    if (is_told) assert_in_range(before.resident_bytes, rows.bytes, 3 * rows.bytes);
+    int is_huge = !madvise(rows.start, rows.bytes / HUGE_PAGE * HUGE_PAGE, COLLAPSE);
+    frugal_get_stats(f, &after);
+    assert_true(after.huge_bytes == 0 && after.resident_bytes == before.resident_bytes);
+    train_on_large_pages(f, d.name);
+    frugal_get_stats(f, &after);
+    assert_true(after.steps > 0 && after.huge_bytes <= after.resident_bytes);
+    if (is_told && is_huge) assert_in_range(after.huge_bytes, rows.bytes / HUGE_PAGE * HUGE_PAGE, after.resident_bytes);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    if (!is_told || !is_huge) skip(); /* the system has no huge pages now, or does not say */
+#else
+    (void)state;
+    skip();
+#endif
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_failing),
@@ -182,6 +226,8 @@ int main(void) {
         CASE("test_mapped_blocks", test_mapped_blocks, 0),
         CASE("test_mapped_blocks, on a huge page by chance", test_mapped_blocks, 1),
         cmocka_unit_test(test_large_pages),
+        CASE("test_page_sizes", test_page_sizes, 0),
+        CASE("test_page_sizes, of shared memory", test_page_sizes, 1),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,6 +167,8 @@ static void test_numbers_are_the_statistics(void **state) {
     assert_true(value("frugal_queued_rows{due=\"0\"}") == 0);
     assert_true(value("frugal_memory_bytes{what=\"rows\"}") == (double)s.state_bytes);
     assert_true(value("frugal_memory_bytes{what=\"other\"}") == (double)s.other_bytes);
+    assert_true(value("frugal_page_bytes{pages=\"huge\"}") == (double)s.huge_bytes);
+    assert_true(value("frugal_page_bytes{pages=\"small\"}") == (double)(s.resident_bytes - s.huge_bytes));
     assert_true(value("frugal_ended{why=\"stopped\"}") == 0);
     frugal_stop(r.f);
     write_all(&r.f, NULL, 1);
