@@ -44,7 +44,7 @@ static void test_frozen(void **state) {
     frugal_optimizer frozen = {.kind = FRUGAL_ADAM, .frozen = 1};
     frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
     for (int which = 0; which < 2; which++) {
-        rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+        rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
         frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         d.devices = 1;
         tables[which].optimizer = &frozen, tables[1 - which].optimizer = NULL;
@@ -63,7 +63,7 @@ static void test_frozen(void **state) {
  * its copies stay, and are current. */
 static void test_nothing_crosses(void **state) {
     (void)state;
-    rig r = {.repeat = 1, .cache = {256, FRUGAL_CACHE_LRU}};
+    rig r = {.repeat = 1, .cache = {.cache_rows = 256, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     frugal_traffic before, after;
     const float *view;
@@ -105,7 +105,7 @@ static void test_nothing_crosses(void **state) {
 /* A cache too small for the rows: what is evicted is written back without anybody asking. */
 static void test_evictions(void **state) {
     (void)state;
-    rig r = {.cache = {8, FRUGAL_CACHE_LRU}};
+    rig r = {.cache = {.cache_rows = 8, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.devices = 1;
     rig_open(&r, &d);
@@ -136,7 +136,7 @@ static void step_small(rig *r, uint64_t step, const small_batch b[2], float *row
  * announcement recalls as well, and leaves the copy current. Who is alone again keeps again. */
 static void test_recalls(void **state) {
     int workers = (int)(intptr_t)*state;
-    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     const small_batch none = {{0}, 0, 0}, both = {{3, 7}, 2, 0}, one = {{3}, 1, 0}, read = {{3}, 1, 1};
     float first, now;
@@ -214,7 +214,7 @@ static void test_recalled_from_one_that_keeps_none(void **state) {
 /* Reading has the rows written back that are read, and no others. */
 static void test_reading(void **state) {
     (void)state;
-    rig r = {.repeat = 1, .cache = {64, FRUGAL_CACHE_LRU}};
+    rig r = {.repeat = 1, .cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.devices = 1;
     rig_open(&r, &d);
@@ -236,7 +236,7 @@ static void test_reading(void **state) {
 /* After a stop nothing more is trained, and draining says so; but what devices keep is written back. */
 static void test_stop(void **state) {
     int middle = (int)(intptr_t)*state;
-    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     const small_batch batches[2] = {{{3, 7}, 2, 0}, {{9}, 1, 0}};
     float before[40 * 5], rows[4 * 5];
@@ -264,7 +264,7 @@ static void test_stop(void **state) {
 /* What a step read and wrote is asked for behind its update, while workers do recalls of the next one. */
 static void test_traffic_beside_recalls(void **state) {
     (void)state;
-    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.workers = 2;
     rig_open(&r, &d);
@@ -297,7 +297,7 @@ static void test_traffic_beside_recalls(void **state) {
 static void test_view_beside_recalls(void **state) {
     (void)state;
     for (int round = 0; round < 30; round++) {
-        rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+        rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
         frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         const small_batch all = {{3, 5, 7, 9}, 4, 0}, none = {{0}, 0, 0}, *first[2] = {&all, &none};
         const float *view;
@@ -328,7 +328,7 @@ static void cancel_at(rig *r, uint64_t step) {
 static void test_cancel(void **state) {
     int ahead = (int)(intptr_t)*state;
     for (uint32_t devices = 1; devices <= RIG_DEVICES; devices++) {
-        rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+        rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
         frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         d.devices = devices, d.workers = devices % 2;
         rig_open(&r, &d);
@@ -351,7 +351,7 @@ static void test_cancel(void **state) {
 /* An increment has the rows that were kept when they changed. */
 static void test_increments(void **state) {
     (void)state;
-    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.increments = 1;
     rig_open(&r, &d);
