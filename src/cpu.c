@@ -50,13 +50,6 @@ enum {
 }; /* a use, under the policy "counted": worth << 24 | low bits of the step */
 #define NO_ROW UINT32_MAX
 
-/* Where the copy of a unique row is, as the directory was when a lookup came to it. */
-typedef struct found_copy {
-    int64_t place : 62; /* -1: there is none */
-    uint64_t valid : 1; /* it is read; else it is refreshed */
-    uint64_t late : 1;  /* another row of the batch had the place before, and is read first */
-} found_copy;
-
 typedef struct cpu_device {
     frugal *f;
     const frugal_store *store;
@@ -71,7 +64,7 @@ typedef struct cpu_device {
     uint8_t *dirty;            /* [sets][WAYS], 1: the host row lacks updates; NULL: the device does not keep any */
     uint64_t *placed;          /* bits [max_keys], and `dirty` behind it: scratch of an update */
     uint64_t n_dirty, written; /* copies that are; and how many were written back in the operation under way */
-    found_copy *found;         /* [max_keys]: of a lookup; NULL: without copies */
+    uint64_t *found;           /* [max_keys]: of a lookup (found_of); NULL: without copies */
     size_t rows_bytes, copies_bytes, dirty_bytes, found_bytes;
     float *secondaries;     /* [n_kept][stride], and `kept` behind them */
     uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
@@ -366,6 +359,24 @@ static void drop_lost(cpu_device *c, const frugal_step *step) {
     }
 }
 
+/* Where the copy of a unique row is, as the directory was when a lookup came to it; -1: there is none. valid: it is
+ * read; else it is refreshed. late: another row of the batch had the place before, and is read first. */
+static uint64_t found_of(int64_t place, int valid, int late) {
+    return (uint64_t)(place + 1) << 2 | (uint64_t)late << 1 | (uint64_t)valid;
+}
+
+static int64_t found_place(uint64_t found) {
+    return (int64_t)(found >> 2) - 1;
+}
+
+static int found_valid(uint64_t found) {
+    return (int)(found & 1);
+}
+
+static int found_late(uint64_t found) {
+    return (int)(found >> 1 & 1);
+}
+
 /* Finds or makes room for the copies of the batch's rows, in rising order. Returns the number that are to be refreshed.
  * Nothing is copied but what is dirty and loses its place. */
 static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hits) {
@@ -387,7 +398,7 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
             place = insert_copy(c, &now, 0, before, &late);
         else if (!kept)
             touch_copy(c, place, &now);
-        c->found[u] = (found_copy){.place = place, .valid = valid & 1, .late = late & 1};
+        c->found[u] = found_of(place, valid, late);
         refreshed += place >= 0 && !valid;
         *hits += (uint64_t)valid;
     }
@@ -404,15 +415,16 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     uint64_t bytes = c->store->dim * sizeof(float);
     uint32_t end = piece_start(r, piece + 1, job->pieces);
     for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
-        const found_copy *found = &c->found[u];
         uint32_t row = r->rows[u];
+        int64_t place = found_place(c->found[u]);
+        int valid = found_valid(c->found[u]), late = found_late(c->found[u]);
         if (phase == 1) {
-            if (found->late && c->rows[found->place] == row) refresh_copy(c, found->place, row);
+            if (late && c->rows[place] == row) refresh_copy(c, place, row);
             continue;
         }
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
-        if (found->place >= 0 && !found->valid && !found->late) refresh_copy(c, found->place, row);
-        const float *from = found->valid ? copy_at(c, found->place) : host_row(c, row);
+        if (place >= 0 && !valid && !late) refresh_copy(c, place, row);
+        const float *from = valid ? copy_at(c, place) : host_row(c, row);
         if (!job->out) memcpy(r->block + u * r->stride, from, bytes);
         for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
             memcpy(job->out + r->order[k] * job->step->stride, from, bytes);
@@ -533,7 +545,7 @@ static void sort_out(cpu_job *job, uint32_t from, uint32_t end) {
         uint64_t is_placed = (uint64_t)frugal_is_alone(job->step->alone, u);
         if (!secondary && place >= 0)
             is_placed &= (uint64_t)s->groups[frugal_group_of(s->groups, s->n_groups, row)].optimizer.frozen;
-        c->found[u] = (found_copy){.place = place};
+        c->found[u] = found_of(place, 0, 0);
         c->placed[u / 64] = (u % 64 ? c->placed[u / 64] : 0) | is_placed << u % 64;
     }
 }
@@ -552,7 +564,7 @@ static void update_kept(cpu_job *job, uint32_t from, uint32_t end) {
         frugal_update_rows(c->store, &placed, c->bag_of, job->grads, at, to);
         for (uint32_t u = at; u < to; u++) {
             int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
-            int64_t place = c->found[u].place;
+            int64_t place = found_place(c->found[u]);
             in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
             update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, job->grads, u));
             if (!is_kept || c->dirty[place]) continue;
