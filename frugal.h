@@ -588,10 +588,9 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
      * increment reads those that changed, verify those with a current copy, once for each copy. And the number, over
      * all tables, of the first of them. */
     uint64_t nonfinite_rows, first_nonfinite;
-    /* Of table, optimizer state, words and counts, as far as they take 1 MiB or more: bytes in memory; of these, on huge
-     * pages. The system is asked in the first call, and again in one after 8 times as many steps, because it takes 30 ms
-     * for 10 GB of small pages. Both 0: it does not say. On small pages a random row costs up to three times as much:
-     * see docs/results.md. */
+    /* Of table, optimizer state, words and counts, as far as they take 1 MiB or more: bytes in memory; of these, those
+     * on huge pages, without which a random row costs more (docs/results.md). The system is asked in the first call, and
+     * again once 8 times as many steps are closed, because it takes 17 ms per GB of small pages. 0, 0: not known. */
     uint64_t resident_bytes, huge_bytes;
 } frugal_stats;
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */

@@ -1,6 +1,5 @@
-/* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks, if the system has them,
- * which can be asked. All memory is
- * zeroed. Blocks of whole pages are an instance's alone: a forked child does not have them. */
+/* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks; on which pages memory
+ * lies. All memory is zeroed. Blocks of whole pages are an instance's alone: a forked child does not have them. */
 #include "host.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)

@@ -18,6 +18,8 @@ SPEED = Into("step/speed", (0, 1, 2, 3), {"staged": 4, "place": 5, "ratio": 6, "
              lambda row: row[2] == "by position")
 PARTS = Into("step/parts", (0, 1, 2, 3), {**SHARE, **{time: time for time in TIMES}}, ("step",),
              lambda row: row[0] == "sgd")
+PHASES = Into("step/phases", (0, 1, 2, 3, 4), {"sort": 5, "lost": 6, "words": 7, "worth": 8, "plan": 9, "close": 10,
+                                                "apply": 11, "all": 12}, ("phases",))
 STALL = {**RATE, "stall_ms": "stall, ms a step"}
 WORKERS = Into("step/workers", (0, 1, 2), {**RATE, "stall_ms": "stall"}, ("step-worker",))
 LOOKAHEAD = Into("lookahead/lookahead", (0, 1, 2, 3), STALL, ("lookahead",),
@@ -50,7 +52,6 @@ def measure_step():
     run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
     run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
     run("step-worker", one("--workers 0,1,2,3,4"))
-    run("host", "build/bench_host --json")
     run("pytorch", "python3 -W ignore bench/pytorch/embedding.py --json")
 
 
@@ -140,16 +141,6 @@ def by_loop(records):
                          "share, lookup", "share, update"], rows)
 
 
-def by_host():
-    """What the host does in a step: runs of both ways that took turns, a step each."""
-    kinds = ["announce", "plan", "close", "apply"]
-    rows = [[skew(r), WAYS[r["alone"]], f"{r['shared']:.1%}", *(f"{r[kind + '_us']:.0f}" for kind in kinds),
-             f"{r['all_us']:.0f} ({r['least_us']:.0f} to {r['most_us']:.0f})", f"{r['of_staged']:.2f}"]
-            for r in kept("host")["records"]]
-    return table(["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
-                  "over staged"], rows) + source("host")
-
-
 def by_binding():
     bound = {(r["keys"], r["zipf"], r["bind"]): r for r in kept("step-bind")["records"]}
     rows = []
@@ -170,10 +161,6 @@ def write_step():
              "`bench_step` on this page, and so are PyTorch's threads. If the kernel chooses, it may put two threads "
              "that often wait for each other on one processor:\n\n")
     page += by_binding()
-    page += ("\nWhat the host does in a step for 8 devices of 26,624 keys each, in microseconds of one thread that "
-             "does a kind of work at a time: announcing, planning, closing, and applying what closing has queued. "
-             "Gathers and updates by the devices are not counted, because on GPUs the host does not do them:\n\n")
-    page += by_host()
     page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
              "device; gate, stall, close and flush in ms per step.\n\n")
     page += noted(WORKERS, ["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
@@ -181,6 +168,31 @@ def write_step():
                     *(f"{r[time + '_ms']:.3f}" for time in ("gate", "stall", "close", "flush"))]
                    for r in kept("step-worker")["records"]])
     return page + source("step-worker")
+
+
+# >>phases: what the host does for all devices together
+
+
+def measure_phases():
+    run("phases", "for options in '--devices 1' '--devices 8' '--devices 1 --zipf 0.99 --small-pages' '--devices 1 "
+        "--keys 1048576 --zipf 1.05'; do build/bench_host --json --counting 1 $options || exit 1; done")
+
+
+def write_phases():
+    phases = ["read", "sort", "dedup", "lost", "words", "worth", "plan", "close", "apply"]
+    rows = []
+    for r in kept("phases")["records"]:
+        ns = {phase: 1e3 * r[phase + "_us"] / (r["devices"] * r["keys"]) for phase in phases}
+        sorting = sum(ns.pop(phase) for phase in ("read", "sort", "dedup"))
+        rows.append([r["devices"], r["keys"], skew(r), WAYS[r["alone"]], "huge" if r["huge"] > 0.5 else "small",
+                     *(f"{each:.1f}" for each in (sorting, *ns.values(), sorting + sum(ns.values()))),
+                     f"{r['of_staged']:.2f}"])
+    return ("What the host does for a key, in nanoseconds of one thread's processor time. *Sort*: keys are checked, "
+            "sorted and deduplicated; *lost*: rows are listed of which copies became outdated; *words*: the words of "
+            "rows are changed; *worth*: touches are counted, for counted caches alone; *apply*: what closing has queued. "
+            "Gathers and updates by the devices are not counted, because on GPUs the host does not do them.\n\n" +
+            noted(PHASES, ["devices", "keys a device", "keys", "rows alone", "pages", "sort", "lost", "words", "worth",
+                           "plan", "close", "apply", "all", "over staged"], rows) + source("phases"))
 
 
 # >>sweeps: one device, one worker, by one setting

@@ -1,9 +1,11 @@
-/* bench_host.c - what the host does in a step for all devices together: announcing, planning, closing, applying.
+/* bench_host.c - what the host does in a step for all devices together: announcing, by its phases, planning, closing,
+ * applying.
  *
  *     build/bench_host                           8 devices of 26,624 keys, uniform and Zipf 0.99
  *     build/bench_host --devices 2 --zipf 0.9
  *
- * One thread does all of it, a kind of work at a time, so that each kind has a time of its own and nothing waits.
+ * One thread does all of it, a kind of work at a time, so that each kind has a time of its own, in processor time, and
+ * nothing waits.
  * Devices gather and update on this thread, too; on GPUs they would not, so that is only in the time of the whole step.
  * Instances take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it,
  * and in place, where only rows that several devices touched are queued; with --counting 0,1 each of them twice, once
@@ -14,17 +16,22 @@
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
+#include "bench/step/phases.h"
 
 #include <stdio.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
 
 enum { WARM_UP = 8, WAYS = 2, MOST_INSTANCES = 2 * WAYS };
 typedef enum { ANNOUNCE, PLAN, CLOSE, APPLY, KINDS } work_kind;
 static const char *const kinds[KINDS] = {"announce", "plan", "close", "apply"};
+static const char *const phases[PHASES] = {"read", "sort", "dedup", "lost", "words", "worth"}; /* of announcing */
 static const frugal_alone ways[WAYS] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE};
 
 static uint64_t rows = 10000000, dim = 32, devices = 8, keys = 26624, steps = 60;
 static options_list zipf = {{0, 0.99}, 2}, counting = {{0}, 1};
-static int json;
+static int small_pages, json;
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -34,6 +41,7 @@ static const options_entry options[] = {
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"counting", OPTIONS_WHOLES, &counting, 0, 1, NULL, "1: touches are counted"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after some more"},
+    {"small-pages", OPTIONS_FLAG, &small_pages, 0, 0, NULL, "no huge pages, even if the system has them"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
 };
@@ -41,20 +49,29 @@ static const options_entry options[] = {
 typedef struct host_work {
     frugal *f;
     int way, counting;
-    bench_samples us[KINDS], all, step; /* all: the kinds; step: and what the devices do */
+    bench_samples us[KINDS], by_phase[PHASES], all, step; /* all: the kinds; step: and what the devices do */
 } host_work;
+
+static void refuse_huge_pages(void) {
+#if defined(__linux__)
+    if (!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)) return;
+#endif
+    bench_fail("%s", "--small-pages: this system does not turn huge pages off for one process");
+}
 
 static void check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
 }
 
 static void open_host(host_work *w, int way, int counts) {
-    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_ZERO};
+    /* Zeros would be pages that a step is the first to touch. */
+    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
                         .dim = (uint32_t)dim,
                         .devices = (uint32_t)devices,
                         .max_keys = (uint32_t)keys,
+                        .lookahead = 1,      /* so that copies that others outdate are listed; none runs ahead */
                         .mode = FRUGAL_SYNC, /* every update is due in the step after its own */
                         .defer = 1,          /* queued without workers, too: this thread takes them */
                         .alone = ways[way]};
@@ -69,9 +86,9 @@ static void do_pieces(frugal *f, double us[KINDS]) {
     frugal_stats before, after;
     frugal_get_stats(f, &before);
     for (;;) {
-        double since = bench_now();
+        double since = bench_thread_seconds();
         if (!frugal_help(f)) return;
-        double took = (bench_now() - since) * 1e6;
+        double took = (bench_thread_seconds() - since) * 1e6;
         frugal_get_stats(f, &after);
         us[after.closed_entries > before.closed_entries ? CLOSE
            : after.flushed > before.flushed             ? APPLY
@@ -81,32 +98,35 @@ static void do_pieces(frugal *f, double us[KINDS]) {
 }
 
 static void do_step(host_work *w, uint64_t step, const uint64_t *drawn) {
-    double us[KINDS] = {0}, all = 0;
-    double since = bench_now();
-    for (uint32_t d = 0; d < devices; d++) {
-        frugal_keys batch = {.keys = drawn + d * keys, .n = (uint32_t)keys};
-        check(frugal_try_announce(w->f, d, step, &(frugal_batch){.segments = &batch, .n_segments = 1}));
-    }
-    us[ANNOUNCE] = (bench_now() - since) * 1e6;
+    double us[KINDS] = {0}, by_phase[PHASES] = {0}, all = 0;
+    double since = bench_thread_seconds();
+    for (uint32_t d = 0; d < devices; d++)
+        check(phases_announce(w->f, d, step, drawn + d * keys, (uint32_t)keys, by_phase));
+    for (announce_phase p = 0; p < PHASES; p++) us[ANNOUNCE] += by_phase[p] * 1e6;
     do_pieces(w->f, us);
     for (uint32_t d = 0; d < devices; d++) check(frugal_lookup(w->f, d, step, NULL));
     for (uint32_t d = 0; d < devices; d++)
         check(frugal_update(w->f, d, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
     do_pieces(w->f, us);
-    double took = (bench_now() - since) * 1e6;
+    double took = (bench_thread_seconds() - since) * 1e6;
     if (step < WARM_UP) return;
+    for (announce_phase p = 0; p < PHASES; p++) bench_add(&w->by_phase[p], by_phase[p] * 1e6);
     for (work_kind k = 0; k < KINDS; k++) bench_add(&w->us[k], us[k]), all += us[k];
     bench_add(&w->all, all);
     bench_add(&w->step, took);
 }
 
 static void report_json(const host_work *w, double skew, double shared, double of_staged) {
+    frugal_stats stats;
+    frugal_get_stats(w->f, &stats);
     printf("{\"bench\": \"host\", \"rows\": %llu, \"dim\": %llu, \"devices\": %llu, \"keys\": %llu, \"zipf\": %g, ",
            (unsigned long long)rows, (unsigned long long)dim, (unsigned long long)devices, (unsigned long long)keys,
            skew);
-    printf("\"alone\": \"%s\", \"counting\": %d, \"steps\": %u, \"shared\": %.4f, \"of_staged\": %.4f",
-           bench_alone[ways[w->way]], w->counting, w->all.n, shared, of_staged);
+    printf("\"alone\": \"%s\", \"counting\": %d, \"steps\": %u, \"shared\": %.4f, \"of_staged\": %.4f, \"huge\": %.3f",
+           bench_alone[ways[w->way]], w->counting, w->all.n, shared, of_staged,
+           stats.resident_bytes ? (double)stats.huge_bytes / (double)stats.resident_bytes : 0);
     for (work_kind k = 0; k < KINDS; k++) printf(", \"%s_us\": %.1f", kinds[k], bench_median(&w->us[k]));
+    for (announce_phase p = 0; p < PHASES; p++) printf(", \"%s_us\": %.1f", phases[p], bench_median(&w->by_phase[p]));
     printf(", \"all_us\": %.1f, \"least_us\": %.1f, \"most_us\": %.1f, \"step_us\": %.1f}\n", bench_median(&w->all),
            bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), bench_median(&w->step));
 }
@@ -124,6 +144,10 @@ static void report(const host_work *w, double skew, double staged) {
     for (work_kind k = 0; k < KINDS; k++) printf(" %9.0f", bench_median(&w->us[k]));
     printf(" %9.0f (%7.0f %7.0f) %9.2f %9.0f\n", all, bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), of_staged,
            bench_median(&w->step));
+    printf("%24s", "announcing, ns a key:");
+    for (announce_phase p = 0; p < PHASES; p++)
+        printf(" %s %.1f", phases[p], bench_median(&w->by_phase[p]) * 1e3 / (double)(devices * keys));
+    printf("\n");
 }
 
 static void run(double skew) {
@@ -150,6 +174,7 @@ static void run(double skew) {
 int main(int argc, char **argv) {
     bench_parse("bench_host", "Times what the host does in a step for all devices together, on one thread.", options,
                 argc, argv);
+    if (small_pages) refuse_huge_pages();
     if (!json)
         puts(" skew alone   counting  shared  announce      plan     close     apply   all, us (  least    most) of "
              "staged  step, us");
