@@ -589,7 +589,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
      * all tables, of the first of them. */
     uint64_t nonfinite_rows, first_nonfinite;
     /* Of table, optimizer state, words and counts, as far as they take 1 MiB or more: bytes in memory; of these, those
-     * on huge pages, without which a random row costs more (docs/results.md). The system is asked in the first call, and
+     * on huge pages, without which random rows cost more (docs/results.md). The system is asked in the first call, and
      * again once 8 times as many steps are closed, because it takes 17 ms per GB of small pages. 0, 0: not known. */
     uint64_t resident_bytes, huge_bytes;
 } frugal_stats;
