@@ -190,7 +190,7 @@ def write_phases():
     return ("What the host does for a key, in nanoseconds of one thread's processor time. *Sort*: keys are checked, "
             "sorted and deduplicated; *lost*: rows are listed of which copies became outdated; *words*: the words of "
             "rows are changed; *worth*: touches are counted, for counted caches alone; *apply*: what closing has "
-            "queued. Gathers and updates by the devices are not counted, because on GPUs the host does not do them.\n\n" +
+            "queued. Gathers and updates by the devices are left out, because on GPUs the host does not do them.\n\n" +
             noted(PHASES, ["devices", "keys a device", "keys", "rows alone", "pages", "sort", "lost", "words", "worth",
                            "plan", "close", "apply", "all", "over staged"], rows) + source("phases"))
 
