@@ -78,7 +78,7 @@ static void open_host(host_work *w, int way, int counts) {
     *w = (host_work){.way = way, .counting = counts};
     check(frugal_open(&desc, &w->f));
     if (counts) check(frugal_set_counts(w->f, &(frugal_keys){.n = 0}, NULL));
-    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, NULL));
+    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, &(frugal_cpu_desc){.threads = 1}));
 }
 
 /* Does all pending work, and adds its microseconds by kind: a piece that neither closes nor flushes plans. */

@@ -20,7 +20,7 @@ frugal_status phases_announce(frugal *f, uint32_t d, uint64_t step, const uint64
     if (device->ops.announced || !frugal_p2f_legal(f->p2f, step))
         return frugal_fail(FRUGAL_ERR_ORDER, "step %llu is not to be announced here", (unsigned long long)step);
     end_phase(&since, &seconds[PHASE_READ]);
-    const uint64_t *sorted = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
+    const uint64_t *sorted = sort_by_row(f, d, n);
     end_phase(&since, &seconds[PHASE_SORT]);
     deduplicate(b, sorted, n);
     b->read_only = 0, b->step = step;
