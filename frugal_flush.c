@@ -45,6 +45,7 @@
  *   restore.c       saves are read, and their rows put into the table
  *   trace.c         what threads did, and when: rings of events, and their file
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
+ *   read_ahead.c    a table in a file: pages of announced rows are asked for
  *   clocks.c        the clocks of declared stale copies: which may be read at a step
  *   finish.c        devices whose data has ended: frugal_finish
  *   apply.c         an update is taken, and applied to its row
@@ -193,6 +194,7 @@
 #include "src/trace.c"
 
 #include "src/batch.c"
+#include "src/read_ahead.c"
 #include "src/clocks.c"
 #include "src/finish.c"
 #include "src/apply.c"

@@ -218,6 +218,7 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
     cancel_clocks(f, step);
+    cancel_ahead(f, step);
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (frugal_load_relaxed(&f->devices[d].told) > step)
             frugal_store_relaxed(&f->devices[d].told, step); /* relaxed, both: no announcement is under way */

@@ -12,7 +12,7 @@ static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, do
 
 /* One piece of the most urgent work, in three functions, so that workers of several instances first do what is urgent
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
- * Plans come after what a gate waits for. */
+ * Plans, and reading ahead, come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
     int planned = frugal_p2f_plan(f->p2f);
     if (planned == 2) event_notify(f->event); /* closing, or a gate, may have waited for the plan */
@@ -44,6 +44,14 @@ static int help_gate(frugal *f, double *since) {
     return 1;
 }
 
+/* Plans; then asks for pages of announced rows, if the table is in a file. */
+static int help_ahead(frugal *f, double *since) {
+    if (help_plan(f, since)) return 1;
+    if (!f->file || !ask_ahead(f)) return 0;
+    *since = clock_now();
+    return 1;
+}
+
 /* Flushes the rest of the queue, in the order in which it is due. */
 static int help_queue(frugal *f, double *since) {
     if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
@@ -52,7 +60,7 @@ static int help_queue(frugal *f, double *since) {
 }
 
 static int help_once(frugal *f, double *since) {
-    return help_gate(f, since) || help_plan(f, since) || help_queue(f, since);
+    return help_gate(f, since) || help_ahead(f, since) || help_queue(f, since);
 }
 
 int frugal_help(frugal *f) {

@@ -105,6 +105,13 @@ typedef struct table_hits {
     FRUGAL_ATOMIC(uint64_t) worst; /* of a step since metrics were written, with the least share: hits << 32 | rows */
 } table_hits;
 
+/* Of a table in a file: the device's batches whose pages are not asked for (read_ahead.c). Under the lock of
+ * read_ahead. */
+typedef struct ahead_rows {
+    uint64_t step, end; /* of the steps from `step` to below `end` */
+    uint32_t row;       /* in the first of them: rows before this one are done */
+} ahead_rows;
+
 typedef struct host_device {
     FRUGAL_ATOMIC(uint32_t) attached; /* 1: the next four, `mail`, `remote` and `linked` are there, and constant */
     frugal_device_ops ops;
@@ -125,6 +132,7 @@ typedef struct host_device {
     void *batch_memory;                /* their arrays */
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     struct team *team;                 /* threads that help its loader and its trainer (team.c); NULL: none */
+    ahead_rows ahead;                  /* of a table in a file */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
     FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */
@@ -212,6 +220,18 @@ typedef struct notices { /* frugal_desc.notice, or what frugal_on_notice has set
     uint32_t n_told; /* since open */
 } notices;
 
+/* Pages of announced rows, which are asked for ahead of their lookup (read_ahead.c). Only with a table in a file. */
+typedef struct read_ahead {
+    pthread_mutex_t lock; /* of the devices' `ahead`, of the lists of rows that these name, and of `pieces` */
+    uint64_t pieces;      /* of batches, that threads have come to */
+    int file;             /* descriptor; constant, as the next */
+    size_t page;          /* bytes */
+    /* Hints, all relaxed: there may be rows to ask for; the system can do it for this file; pieces in a row without a
+     * page to ask for. */
+    FRUGAL_ATOMIC(uint32_t) waiting, works, settled;
+    FRUGAL_ATOMIC(uint64_t) asked; /* pages */
+} read_ahead;
+
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
     uint32_t process;     /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
@@ -224,6 +244,7 @@ struct frugal {
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes;
     table_file *file;           /* the file that table_memory maps, or NULL */
+    read_ahead ahead;
     struct saved_reader *saved; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other

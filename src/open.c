@@ -286,6 +286,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = open_changed(f)) != FRUGAL_OK) return status;
     if ((status = open_devices(f)) != FRUGAL_OK) return status;
     if ((status = open_table(f)) != FRUGAL_OK) return status;
+    open_read_ahead(f);
     if ((status = open_door(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = open_name(f)) != FRUGAL_OK) return status;

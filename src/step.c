@@ -59,6 +59,7 @@ static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const
                                      int read_only) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
+    begin_ahead(f, d, step);
     deduplicate(b, sorted, n);
     b->read_only = read_only, b->step = step;
     begin_count(f, d, b);
@@ -76,8 +77,12 @@ static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const
         device->ops.announced(device->state, &view);
     }
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
+    hand_ahead(f, d, step);
     announce_finished(f);
     event_notify(f->event); /* the step may be sealed now, and rows urgent */
+    if (f->file && f->desc.workers == 0) /* a thread that trains alone may never wait */
+        while (ask_ahead(f)) {
+        }
     return status;
 }
 

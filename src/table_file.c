@@ -335,6 +335,14 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
     return FRUGAL_OK;
 }
 
+/* For read_ahead.c: the open file, and where it is mapped. */
+static int table_descriptor(const frugal *f) {
+    return f->file->file;
+}
+static unsigned char *table_map(const frugal *f) {
+    return f->file->map;
+}
+
 /* >>publishing - and closing */
 
 /* Writes "in use" to the header on the disk. On failure the header is as it was. */

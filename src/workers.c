@@ -76,7 +76,7 @@ static uint32_t nearest_due(worker *me, uint32_t n) {
 static int serve_once(worker *me) {
     uint32_t n = frugal_load_relaxed(&me->workers->seats_used); /* relaxed: the event tells of work */
     if (serve_kind(me, n, help_gate)) return 1;
-    if (serve_kind(me, n, help_plan)) return 1;
+    if (serve_kind(me, n, help_ahead)) return 1;
     if (n > 1) me->turn = nearest_due(me, n);
     return serve_kind(me, n, help_queue);
 }
