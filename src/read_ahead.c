@@ -2,7 +2,8 @@
  *
  * A lookup that touches a page on the disk waits for it, one page at a time. Announced rows are known up to L steps
  * earlier. So threads that help take pieces of announced batches, the earliest step first, and ask the system for the
- * pages of rows and of optimizer state: it reads them while training goes on. Without a file nothing of this is called.
+ * pages of rows and of optimizer state: it reads them while training goes on. What is left when a batch is looked up, the
+ * thread that looks up asks for. Without a file nothing of this is called.
  *
  * A batch's list of rows lies in a ring, and the loader overwrites it L + 1 steps later. A helper copies its piece of
  * the list under `lock`. The loader takes the lock, too: before it writes into a batch, to drop what is left of the
@@ -102,11 +103,16 @@ typedef struct ahead_piece { /* of a batch: rows[n], rising */
     uint32_t rows[AHEAD_ROWS];
 } ahead_piece;
 
-/* The device with the earliest batch that is not asked for; `devices`: none. Under the lock. */
-static uint32_t next_ahead(frugal *f) {
-    uint64_t closed = frugal_p2f_closed(f->p2f), earliest = UINT64_MAX;
+typedef struct ahead_range { /* devices and steps whose batches a thread takes */
+    uint32_t d, end;         /* from d to below `end` */
+    uint64_t until;          /* before this step */
+} ahead_range;
+
+/* The device with the earliest batch in the range that is not asked for; `devices`: none. Under the lock. */
+static uint32_t next_ahead(frugal *f, const ahead_range *range) {
+    uint64_t closed = frugal_p2f_closed(f->p2f), earliest = range->until;
     uint32_t found = f->desc.devices;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
+    for (uint32_t d = range->d; d < range->end; d++) {
         ahead_rows *rows = &f->devices[d].ahead;
         drop_ahead(&f->devices[d], LEAST(closed, rows->end)); /* too late */
         if (rows->step < rows->end && rows->step < earliest) earliest = rows->step, found = d;
@@ -115,12 +121,12 @@ static uint32_t next_ahead(frugal *f) {
 }
 
 /* Copies the next piece that is to be looked at. Returns 0 if there is none. */
-static int take_ahead(frugal *f, ahead_piece *piece) {
+static int take_ahead(frugal *f, const ahead_range *range, ahead_piece *piece) {
     read_ahead *a = &f->ahead;
     uint32_t d;
     int taken = 0;
     pthread_mutex_lock(&a->lock);
-    while (!taken && (d = next_ahead(f)) < f->desc.devices) {
+    while (!taken && (d = next_ahead(f, range)) < f->desc.devices) {
         ahead_rows *rows = &f->devices[d].ahead;
         const host_batch *b = batch_at(f, d, rows->step);
         piece->n = LEAST(AHEAD_ROWS, b->n_unique - rows->row);
@@ -132,7 +138,7 @@ static int take_ahead(frugal *f, ahead_piece *piece) {
         rows->row += piece->n;
         if (rows->row == b->n_unique) rows->step++, rows->row = 0;
     }
-    if (!taken) frugal_store_relaxed(&a->waiting, 0); /* relaxed: under the lock */
+    if (!taken && range->until == UINT64_MAX) frugal_store_relaxed(&a->waiting, 0); /* relaxed: under the lock */
     pthread_mutex_unlock(&a->lock);
     return taken;
 }
@@ -202,13 +208,13 @@ static uint64_t ask_for_rows(frugal *f, const ahead_piece *piece, float *first, 
     return asked + ask_for(f, map + from, to - from);
 }
 
-/* Asks for the pages of a piece of an announced batch. Returns 0 if there is none. */
-static int ask_ahead(frugal *f) {
+/* Asks for the pages of a piece of a batch in the range. Returns 0 if there is none. */
+static int ask_for_piece(frugal *f, const ahead_range *range) {
     read_ahead *a = &f->ahead;
     const frugal_store *s = &f->store;
     ahead_piece piece;
     /* relaxed, both: hints */
-    if (!frugal_load_relaxed(&a->waiting) || !frugal_load_relaxed(&a->works) || !take_ahead(f, &piece)) return 0;
+    if (!frugal_load_relaxed(&a->waiting) || !frugal_load_relaxed(&a->works) || !take_ahead(f, range, &piece)) return 0;
     size_t row = s->dim * sizeof(float), state = piece.read_only ? 0 : s->state_floats * sizeof(float);
     /* Element-wise state lies behind the weights of its row. */
     int is_behind = state && (uint64_t)(s->state - s->weights) < s->weights_stride;
@@ -221,4 +227,16 @@ static int ask_ahead(frugal *f) {
     else if (frugal_load_relaxed(&a->settled) < AHEAD_TRUSTED)
         frugal_add_relaxed(&a->settled, 1);
     return 1;
+}
+
+/* Asks for a piece of the earliest batch of any device. Returns 0 if there is none. */
+static int ask_ahead(frugal *f) {
+    return ask_for_piece(f, &(ahead_range){0, f->desc.devices, UINT64_MAX});
+}
+
+/* Before the device looks up the step: asks for what no other thread has come to. Asking for all pages and then
+ * touching them takes a small part of the time in which they would be read one by one. */
+static void ask_for_batch(frugal *f, uint32_t d, uint64_t step) {
+    while (ask_for_piece(f, &(ahead_range){d, d + 1, step + 1})) {
+    }
 }

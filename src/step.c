@@ -80,9 +80,6 @@ static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const
     hand_ahead(f, d, step);
     announce_finished(f);
     event_notify(f->event); /* the step may be sealed now, and rows urgent */
-    if (f->file && f->desc.workers == 0) /* a thread that trains alone may never wait */
-        while (ask_ahead(f)) {
-        }
     return status;
 }
 
@@ -180,6 +177,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
+    if (f->file) ask_for_batch(f, d, step);
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
     if (to.bags) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
