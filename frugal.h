@@ -592,6 +592,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
      * on huge pages, without which random rows cost more (docs/results.md). The system is asked in the first call, and
      * again once 8 times as many steps are closed, because it takes 17 ms per GB of small pages. 0, 0: not known. */
     uint64_t resident_bytes, huge_bytes;
+    uint64_t pages_asked; /* of a table in a file: asked for before lookups, as not all of a range were in memory */
 } frugal_stats;
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);

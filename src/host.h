@@ -243,7 +243,7 @@ struct frugal {
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes;
-    table_file *file;           /* the file that table_memory maps, or NULL */
+    table_file *file; /* the file that table_memory maps, or NULL */
     read_ahead ahead;
     struct saved_reader *saved; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;

@@ -81,6 +81,9 @@ static void print_idle(metrics_text *out) {
 static void print_nonfinite(metrics_text *out) {
     metrics_count(out, "", "", out->stats.nonfinite_rows);
 }
+static void print_asked(metrics_text *out) {
+    metrics_count(out, "_total", "", out->stats.pages_asked);
+}
 static void print_ended(metrics_text *out) { /* relaxed, both: one moment is as good as another */
     metrics_count(out, "", "why=\"lost\"", frugal_load_relaxed(&out->f->lost) != 0);
     metrics_count(out, "", "why=\"stopped\"", frugal_load_relaxed(&out->f->stopped) != 0);
@@ -276,6 +279,8 @@ static const struct {
      print_nonfinite},
     {"frugal_ended", "gauge", "", "1: training has ended, because a device was lost, or frugal_stop was called.",
      print_ended},
+    {"frugal_pages_asked", "counter", "", "Pages of a table in a file that were asked for ahead of lookups.",
+     print_asked},
     {"frugal_keys", "counter", "", "Keys looked up.", print_keys},
     {"frugal_unique_rows", "counter", "", "Distinct rows of the batches looked up.", print_rows},
     {"frugal_hits", "counter", "", "Distinct rows read from a device's own copy.", print_hits},

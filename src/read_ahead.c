@@ -180,7 +180,8 @@ static int are_resident(frugal *f, unsigned char *from, size_t bytes) {
 /* Asks for whole pages, unless all of them are in memory. Returns the number that was asked for. A refusal is no error:
  * the rows are read when they are touched. If the system cannot do it for this file, it is not asked again. */
 static uint64_t ask_for(frugal *f, unsigned char *from, size_t bytes) {
-    if (bytes == 0 || are_resident(f, from, bytes)) return 0;
+    /* relaxed: as below */
+    if (bytes == 0 || !frugal_load_relaxed(&f->ahead.works) || are_resident(f, from, bytes)) return 0;
 #if defined(MADV_WILLNEED)
     for (size_t at = 0; at < bytes; at += AHEAD_BYTES)
         if (madvise(from + at, LEAST(bytes - at, AHEAD_BYTES), MADV_WILLNEED) && errno != EAGAIN) {

@@ -62,6 +62,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->idle_steps = frugal_load_relaxed(&f->idle_steps);
     out->nonfinite_rows = frugal_load_relaxed(&f->nonfinite);
     out->first_nonfinite = frugal_load_relaxed(&f->first_nonfinite);
+    out->pages_asked = frugal_load_relaxed(&f->ahead.asked);
     out->state_bytes = f->store.rows * sizeof(uint64_t);
     out->other_bytes = f->p2f_bytes - out->state_bytes +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
