@@ -26,6 +26,7 @@ static uint64_t steps = 60, rounds = 3, threads;
 static const char *file, *trace_file;
 static int sparse;
 static int cold, json;
+static double resident;
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLES, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -54,6 +55,8 @@ static const options_entry options[] = {
     {"sparse", OPTIONS_FLAG, &sparse, 0, 0, NULL,
      "a new file's space is not reserved: a full disk is then SIGBUS, not an error"},
     {"cold", OPTIONS_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
+    {"resident", OPTIONS_REAL, &resident, 0, 1, NULL,
+     "with --cold: except this share of its pages, as if the table were 1/SHARE times as large as memory"},
     {"trace", OPTIONS_WHOLES, &trace, 0, 1, NULL, "1: events are recorded"},
     {"trace-file", OPTIONS_TEXT, &trace_file, 0, 0, NULL,
      "with --trace 1: the events of the last round, for ui.perfetto.dev"},
@@ -107,7 +110,8 @@ static step_config config_at(const uint32_t *position) {
                          .trace_file = trace_file,
                          .file = file,
                          .sparse = sparse,
-                         .cold = cold};
+                         .cold = cold,
+                         .resident = resident};
 }
 
 /* Moves on to the next combination. Returns the slowest sweep that changed, or -1 after the last combination. */
@@ -137,6 +141,11 @@ static void print_json(const step_config *c, const step_result *r) {
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
            gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
            c->cold, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           "\"cold\": %d, \"resident\": %g, "
+           "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
+           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
+           c->cold, c->resident, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),

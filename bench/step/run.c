@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* enough keys that no cache holds their rows */
@@ -248,6 +249,19 @@ static void make_cold(frugal *f, const char *file) {
                    (unsigned long long)pages, file);
 }
 
+/* Reads a share of the table's blocks back into memory, drawn at random. With uniform keys each lookup then finds its
+ * page in memory with this probability, as if memory held this share of the table, whatever the system replaces. */
+static void make_resident(const char *file, double share, uint64_t draw) {
+    static unsigned char block[1 << 16];
+    int descriptor = open(file, O_RDONLY);
+    struct stat found;
+    if (descriptor < 0 || fstat(descriptor, &found)) bench_fail("%s: %s", file, strerror(errno));
+    for (off_t at = 0; at < found.st_size; at += (off_t)sizeof block)
+        if ((double)(bench_random(&draw) >> 11) * 0x1p-53 < share && pread(descriptor, block, sizeof block, at) < 0)
+            bench_fail("%s: %s", file, strerror(errno));
+    close(descriptor);
+}
+
 /* Loads the hottest rows into a static cache. */
 static void preload(frugal *f, const step_config *c, uint32_t device, uint64_t n) {
     uint64_t *hottest = malloc(n * sizeof *hottest);
@@ -333,6 +347,7 @@ void step_run_round(step_run *run) {
     const step_config *c = &run->config;
     roofline_speeds speeds = roofline_measure(run->memory, roofline_seconds);
     if (c->cold) make_cold(run->f, c->file);
+    if (c->cold) make_resident(c->file, c->resident, run->round);
     if (c->trace) check(frugal_trace_start(run->f, 0)); /* of each round anew */
     counters before = count(run->f);
     run_round(run->trainers, c, run->round * c->steps);

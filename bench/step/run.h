@@ -26,7 +26,8 @@ typedef struct step_config {
     int trace;        /* events are recorded (frugal_trace_start) */
     const char *file; /* the table is a mapped file of this name; NULL: in memory */
     int sparse;       /* a new file's space is not reserved */
-    int cold;         /* no row of the file is in memory when a round begins */
+    int cold;         /* no row of the file is in memory when a round begins, ... */
+    double resident;  /* ... except this share of its pages, drawn at random */
     const char *trace_file; /* the events of the last round are written to it; NULL: nowhere */
 } step_config;
 
