@@ -117,7 +117,8 @@
  *      that all devices have committed. Writing them to the disk may take long. If that fails, or the process ends
  *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps. They are also
  *      of several steps in the middle of a step in which rows were updated in place; therefore a table in a file is
- *      staged by default.
+ *      staged by default. Announced rows that are not in memory are read from the disk before they are looked up, by
+ *      workers and threads that wait; what they have not come to, lookup asks for, all at once.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may

@@ -327,6 +327,33 @@ def write_rows():
     return page + source(*names)
 
 
+# >>disk
+
+# A table over the memory that it has, and the share of its pages that memory then holds. Keys are uniform, so whatever
+# the system replaces, each lookup finds its page with this probability.
+OVER = [(0.5, 1), (1, 1), (1.5, 0.667), (2, 0.5), (4, 0.25), (8, 0.125)]
+DISK = Into("lookahead/disk", (0,), {"step_ms": 1, "lookup_ms": 2, "gate_ms": 3}, tuple(
+    f"disk-{over}" for over, _ in OVER))
+
+
+def measure_disk():
+    for over, resident in OVER:
+        run(f"disk-{over}", STEP + "--devices 1 --workers 1 --optimizer sgd --mode p2f --zipf 0 --rounds 5 "
+            f"--file build/results/table --rows 10000000 --keys 1664 --steps 20 --cold --resident {resident}")
+    os.remove(os.path.join(KEPT, "table"))
+
+
+def write_disk():
+    names = [f"disk-{over}" for over, _ in OVER]
+    found = [(over, kept(f"disk-{over}")["records"][0]) for over, _ in OVER]
+    rows = [[over, f"{r['step_ms']:.1f}", f"{r['lookup_ms']:.1f}", f"{r['gate_ms']:.1f}"] for over, r in found]
+    picture = plot("disk", "A table in a file: step time by its size", "plot $D0 using 1:2 with linespoints notitle",
+                   {"D0": [(over, r["step_ms"]) for over, r in found]}, ("table over memory", "ms a step"))
+    return ("Pages are asked for as rows are announced; when a round begins, the share of them that memory would hold "
+            "is there.\n\n" +
+            noted(DISK, ["table over memory", "step, ms", "lookup, ms", "gate, ms"], rows) + picture + source(*names))
+
+
 # >>stalls
 
 FILE = "--file build/results/table --rows 20000000 --keys 1664 --steps 30"

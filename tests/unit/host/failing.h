@@ -96,6 +96,7 @@ void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, 
 
 long failing_sysconf(int name);
 long failing_sysconf(int name) {
+    if (name == _SC_PAGESIZE && fails(LARGE_PAGES)) return LARGE_PAGE;
     return name == _SC_NPROCESSORS_ONLN && fails(PROCESSORS) ? -1 : sysconf(name);
 }
 
