@@ -136,16 +136,11 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
            "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, \"file\": %d, "
-           "\"cold\": %d, "
+           "\"cold\": %d, \"resident\": %g, "
            "\"device_threads\": %u, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
            gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
-           c->cold, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
-           "\"cold\": %d, \"resident\": %g, "
-           "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
-           (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
-           c->cold, c->resident, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           c->cold, c->resident, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
