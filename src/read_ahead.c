@@ -2,8 +2,8 @@
  *
  * A lookup that touches a page on the disk waits for it, one page at a time. Announced rows are known up to L steps
  * earlier. So threads that help take pieces of announced batches, the earliest step first, and ask the system for the
- * pages of rows and of optimizer state: it reads them while training goes on. What is left when a batch is looked up, the
- * thread that looks up asks for. Without a file nothing of this is called.
+ * pages of rows and of optimizer state: it reads them while training goes on. What is left when a batch is looked up,
+ * the thread that looks up asks for. Without a file nothing of this is called.
  *
  * A batch's list of rows lies in a ring, and the loader overwrites it L + 1 steps later. A helper copies its piece of
  * the list under `lock`. The loader takes the lock, too: before it writes into a batch, to drop what is left of the
@@ -16,6 +16,8 @@
  * us if it is in memory; mincore 1.4 to 2.4 us; cachestat 0.4 to 0.5 us. So cachestat is asked before, and mincore only
  * where the system has no cachestat. Where all is in memory, looking is all that this costs; then one piece in 32 is
  * looked at.
+ *
+ * Contents: >>batches >>pages
  */
 #include "host.h"
 

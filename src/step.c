@@ -76,8 +76,8 @@ static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const
         frugal_step view = step_view(f, d, step);
         device->ops.announced(device->state, &view);
     }
+    hand_ahead(f, d, step);                        /* before its lookup may come, which asks for what is left */
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    hand_ahead(f, d, step);
     announce_finished(f);
     event_notify(f->event); /* the step may be sealed now, and rows urgent */
     return status;
