@@ -133,8 +133,8 @@
  *      urgent work. Instances may come and go while others train; each has its own gates, statistics, devices, stop and
  *      losses, and only its own progress counts for stuck_seconds. A thread of the caller that waits in an instance
  *      helps that instance only. Idle workers and waiters sleep, and those of instances that share workers are woken
- *      together. Nothing spins except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it
- *      polls for 20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: the system
+ *      together. Nothing spins except compare-and-swap retries; while a GPU step is in flight, one idle thread, which
+ *      polls for 20 us without rest, then backs off; and threads that share a device's batch, until its last piece. Bind each trainer's thread to a processor of its own: the system
  *      may run two threads that sleep often on one processor, and then small batches take twice as long (bench_step
  *      --bind 0,1).
  *
@@ -170,7 +170,7 @@
  *      row, one bit more with `increments`, one byte more if touches are counted (>>counts), and what does not grow
  *      with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
- *          staging   4 n S K D                       sorting   16 n K
+ *          staging   4 n S K D                       sorting   16 n K; 8 K a device with a cache
  *          batches   n (L + 1) K (17 + 1/8), and     settings  1856 a group: tables side by side whose optimizer
  *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
@@ -323,7 +323,8 @@ typedef struct frugal_cpu_desc {
     frugal_cache_policy policy; /* with COUNTED, 1 byte a row of the tables is allocated, once for all devices */
     /* Threads that sort, look up and update a batch in pieces, those that call among them; the others sleep between
      * batches, start with the first large one, and end with frugal_close. Bits are the same. 0: the processors that
-     * the attaching thread may use, over the devices; 1: none but those that call; at most 64. */
+     * the attaching thread may use, over the devices (a quota of processor time is not seen: then say how many); 1:
+     * none but those that call; at most 64. */
     uint32_t threads;
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */

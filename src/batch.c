@@ -161,7 +161,7 @@ static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
 
 /* The loader may call it while it announces, which lookup waits for, and the trainer later. */
 const uint32_t *frugal_record_of(frugal *f, uint32_t d, uint64_t step) {
-    if (!f || !f->opened || d >= f->desc.devices) return NULL;
+    if (!is_usable(f) || d >= f->desc.devices) return NULL;
     host_batch *b = batch_at(f, d, step);
     if (b->has_record_of) return b->record_of;
     for (uint32_t u = 0; u < b->n_unique; u++)

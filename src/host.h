@@ -52,7 +52,7 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer */
+typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer; but see record_of */
     uint32_t n, n_unique;
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */

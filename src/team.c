@@ -50,7 +50,10 @@ static void team_work(team_job *job) {
         if (ticket >= job->tickets) return;
         uint32_t phase = ticket / job->pieces, before = phase * job->pieces;
         for (uint32_t turn = 0; frugal_load_acquire(&job->done) < before; turn++) /* [F51] pairs with [F52] */
-            if (turn >= 200) sched_yield();
+            if (turn >= 2000)
+                nanosleep(&(struct timespec){0, 50000}, NULL); /* it may have a lower priority */
+            else if (turn >= 200)
+                sched_yield();
         job->work(job->argument, phase, ticket % job->pieces);
         frugal_add_release(&job->done, 1); /* [F52] pairs with [F51] */
     }
@@ -114,6 +117,18 @@ static void free_team(frugal *f, struct team *c) {
     frugal_free(f, c, team_bytes(c->n + 1));
 }
 
+/* In place of what an attach call has left that failed. A device that another thread has attached meanwhile keeps its
+ * own, which may be at work. */
+static frugal_status set_team(frugal *f, uint32_t d, struct team *c) {
+    pthread_mutex_lock(&f->settings_lock);
+    int attached = is_attached(f, d);
+    struct team *unused = attached ? c : f->devices[d].team;
+    if (!attached) f->devices[d].team = c;
+    pthread_mutex_unlock(&f->settings_lock);
+    free_team(f, unused);
+    return attached ? frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d) : FRUGAL_OK;
+}
+
 frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
     uint32_t processors = 1;
     if (threads > MOST_TEAM)
@@ -124,9 +139,7 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) processors = (uint32_t)CPU_COUNT(&allowed);
 #endif
     if (threads == 0) threads = LEAST(processors / f->desc.devices, MOST_TEAM);
-    free_team(f, f->devices[d].team); /* of an attach call that failed */
-    f->devices[d].team = NULL;
-    if (threads <= 1) return FRUGAL_OK;
+    if (threads <= 1) return set_team(f, d, NULL);
     struct team *c = frugal_allocate(f, team_bytes(threads), CACHE_LINE);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, team_bytes(threads));
     c->n = threads - 1;
@@ -136,8 +149,7 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->given, NULL);
     pthread_cond_init(&c->left, NULL);
-    f->devices[d].team = c;
-    return FRUGAL_OK;
+    return set_team(f, d, c);
 }
 
 uint32_t frugal_pieces(const frugal *f, uint32_t d, uint64_t bytes) {
@@ -159,7 +171,7 @@ void frugal_run_pieces(frugal *f, uint32_t d, uint32_t phases, uint32_t pieces,
     team_start(c);
     job.next = c->jobs;
     c->jobs = &job;
-    pthread_cond_broadcast(&c->given);
+    for (uint32_t i = 0; i < LEAST(c->started, pieces - 1); i++) pthread_cond_signal(&c->given);
     pthread_mutex_unlock(&c->lock);
     team_work(&job);
     pthread_mutex_lock(&c->lock);

@@ -74,6 +74,9 @@ static void test_limit(void **state) {
     frugal *f = open_or_fail(&d);
     assert_fails(FRUGAL_ERR_LIMIT, frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.threads = 65}), "65 threads", "64");
     assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.threads = 64}));
+    /* The team of a device that is attached may be at work, and stays. */
+    assert_fails(FRUGAL_ERR_DEVICE, frugal_use_threads(f, 0, 3), "device 0", "attached already");
+    assert_fails(FRUGAL_ERR_DEVICE, frugal_cpu_attach(f, 0, NULL), "device 0", "attached already");
     assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
