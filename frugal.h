@@ -134,9 +134,9 @@
  *      losses, and only its own progress counts for stuck_seconds. A thread of the caller that waits in an instance
  *      helps that instance only. Idle workers and waiters sleep, and those of instances that share workers are woken
  *      together. Nothing spins except compare-and-swap retries; while a GPU step is in flight, one idle thread, which
- *      polls for 20 us without rest, then backs off; and threads that share a device's batch, until its last piece. Bind each trainer's thread to a processor of its own: the system
- *      may run two threads that sleep often on one processor, and then small batches take twice as long (bench_step
- *      --bind 0,1).
+ *      polls for 20 us without rest, then backs off; and threads that share a device's batch, until its last piece.
+ *      Bind each trainer's thread to a processor of its own: the system may run two threads that sleep often on one
+ *      processor, and then small batches take twice as long (bench_step --bind 0,1).
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for bit,

@@ -20,9 +20,9 @@
  *
  * With FRUGAL_ALONE_KEPT a copy may be *dirty*: it has an update that the host row lacks (keep.c). Its device is the
  * holder, so it is current at every lookup, until the row is recalled; then it is written back before the lookup. What
- * is dirty is written back before its place is given away. A row of the batch that lost its place to one that was visited
- * before it is read from the host row, which is written by then; one that loses it later is read from the copy, which
- * is overwritten when all rows are read.
+ * is dirty is written back before its place is given away. A row of the batch that lost its place to one that was
+ * visited before it is read from the host row, which is written by then; one that loses it later is read from the
+ * copy, which is overwritten when all rows are read.
  *
  * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the
  * i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.

@@ -291,7 +291,8 @@ FRUGAL_API uint8_t frugal_worth(frugal *f, uint32_t row);
 
 /* Pieces of the device's work are done by `threads` threads, the calling one among them; 0: as many as there are
  * processors that the attaching thread may use, divided among the devices. An attach call asks for them, before
- * frugal_attach. They are threads of our own, and end with frugal_close. Errors: LIMIT, MEMORY. */
+ * frugal_attach. They are threads of our own, and end with frugal_close. Errors: DEVICE (it is
+ * attached), LIMIT, MEMORY. */
 FRUGAL_API frugal_status frugal_use_threads(frugal *f, uint32_t device, uint32_t threads);
 /* In how many pieces work that moves so many bytes is worth cutting: 1 if the other threads would come too late. */
 FRUGAL_API uint32_t frugal_pieces(const frugal *f, uint32_t device, uint64_t bytes);
