@@ -790,9 +790,9 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     *c = (cpu_device){.f = f, .store = store, .d = d, .policy = desc->policy};
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
-    status = cpu_open(c);
+    status = frugal_use_threads(f, d, desc->threads);
+    if (status == FRUGAL_OK) status = cpu_open(c);
     if (status == FRUGAL_OK && c->sets && c->policy == FRUGAL_CACHE_COUNTED) status = frugal_begin_counting(f);
-    if (status == FRUGAL_OK) status = frugal_use_threads(f, d, desc->threads);
     if (status == FRUGAL_OK) status = frugal_attach(f, d, &cpu_operations, c);
     if (status != FRUGAL_OK) cpu_close(c);
     return status;

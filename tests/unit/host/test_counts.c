@@ -490,7 +490,7 @@ static void test_no_memory(void **state) {
     assert_int_equal(0, count_of(f, 1));
     counter.fail_at =
         counter.calls + 5; /* the device, its directory, its copies, where lookups find them, the counts */
-    frugal_cpu_desc cache = {.cache_rows = 8};
+    frugal_cpu_desc cache = {.cache_rows = 8, .threads = 1};
     assert_fails(FRUGAL_ERR_MEMORY, frugal_cpu_attach(f, 0, &cache), "400 bytes", "counts");
     counter.fail_at = 0;
     assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &cache));
