@@ -136,8 +136,7 @@ static uint64_t *sort_by_row(frugal *f, uint32_t d, uint32_t n) {
     job.digits = job.pieces > 1 ? device->team->digits : &digits;
     job.passes = (f->sort_bits + widest - 1) / widest;
     job.width = job.passes ? (f->sort_bits + job.passes - 1) / job.passes : 0;
-    for (uint32_t phase = 0; job.pieces == 1 && phase < 2 * job.passes; phase++) sort_piece(&job, phase, 0);
-    if (job.pieces > 1) frugal_run_pieces(f, d, 2 * job.passes, job.pieces, sort_piece, &job);
+    frugal_run_pieces(f, d, 2 * job.passes, job.pieces, sort_piece, &job);
     return job.passes % 2 ? device->scratch : device->sorted;
 }
 

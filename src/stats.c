@@ -1,9 +1,8 @@
 /* stats.c - what an instance has counted. */
 #include "host.h"
 
-enum {
-    LOOKS_AGAIN = 8
-}; /* after so many times as many steps: memory is touched, and gets its pages, as training goes */
+/* After so many times as many steps: memory is touched, and gets its pages, as training goes. */
+enum { LOOKS_AGAIN = 8 };
 
 /* On which pages what is read at random lies. To look takes time, so one call does it, and others of that moment find
  * what it found before. Relaxed, all: statistics order nothing. */

@@ -7,7 +7,7 @@
                                       mrr      three digits after the point, and none before it
     {1 - PATH / PATH:.0%}             arithmetic
     {@PATH}                           nothing; paths that begin with a point go on from there
-    {SUBJECT/TABLE:made}              the machine, and the date; with :date only this
+    {SUBJECT/TABLE:made}              the machine, and the date
     {for A/B; C/D}LINE                the line for each of these, with $1 and $2 for their parts
 """
 import os
@@ -53,8 +53,8 @@ class Filled:
         if text.startswith("@"):
             self.begin = text[1:]
             return ""
-        if form in ("made", "date"):
-            return made(text) if form == "made" else made(text).split("; ")[-1]
+        if form == "made":
+            return made(text)
         word = re.match("spread|ends", form)
         if word:
             form = form.removeprefix(word[0])

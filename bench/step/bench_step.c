@@ -136,8 +136,7 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
            "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, \"file\": %d, "
-           "\"cold\": %d, \"resident\": %g, "
-           "\"device_threads\": %u, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           "\"cold\": %d, \"resident\": %g, \"device_threads\": %u, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
            gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
            c->cold, c->resident, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
@@ -221,6 +220,10 @@ static int run_table(uint32_t *position) {
 
 int main(int argc, char **argv) {
     bench_parse("bench_step", about, options, argc, argv);
+    if (resident > 0 && !cold) {
+        fputs("bench_step: --resident needs --cold: else all pages may be in memory\n", stderr);
+        return 2;
+    }
     if (cold && !file) {
         fputs("bench_step: --cold needs --file: only a file's rows can be out of memory\n", stderr);
         return 2;

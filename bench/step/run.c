@@ -347,7 +347,7 @@ void step_run_round(step_run *run) {
     const step_config *c = &run->config;
     roofline_speeds speeds = roofline_measure(run->memory, roofline_seconds);
     if (c->cold) make_cold(run->f, c->file);
-    if (c->cold) make_resident(c->file, c->resident, run->round);
+    if (c->resident > 0) make_resident(c->file, c->resident, run->round);
     if (c->trace) check(frugal_trace_start(run->f, 0)); /* of each round anew */
     counters before = count(run->f);
     run_round(run->trainers, c, run->round * c->steps);

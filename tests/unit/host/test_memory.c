@@ -143,6 +143,19 @@ static void train_on_large_pages(frugal *f, const char *name) {
     assert_true(rows[0] > -1.119f && rows[0] < -1.117f); /* -0.5 * 2 / sqrt(2 * 2 / 5) */
 }
 
+/* What train_on_large_pages trains. */
+static frugal_desc pages_desc(const frugal_table *tables, uint32_t n, const char *name) {
+    return (frugal_desc){.tables = tables,
+                         .n_tables = n,
+                         .dim = 5,
+                         .max_keys = 8,
+                         .devices = 2,
+                         .workers = 1,
+                         .lookahead = 1,
+                         .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD, .eps = 1e-30f},
+                         .name = name};
+}
+
 /* What a system with pages of 64 KiB refuses is never asked for, and nothing stays mapped. */
 static void test_large_pages(void **state) {
     (void)state;
@@ -154,16 +167,8 @@ static void test_large_pages(void **state) {
         if (round == 1) before = mappings();
         for (int way = 0; way < 8; way++) {
             frugal_table tables[2] = {{.rows = 60}, {.rows = way & 4 ? 300000 : 3}}; /* of small blocks, and of large */
-            const frugal_desc d = {.tables = tables,
-                                   .n_tables = 2,
-                                   .dim = 5,
-                                   .max_keys = 8,
-                                   .devices = 2,
-                                   .workers = 1,
-                                   .lookahead = 1,
-                                   .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD, .eps = 1e-30f},
-                                   .name = way & 1 ? name : NULL,
-                                   .file = way & 2 ? scratch_path("table") : NULL};
+            frugal_desc d = pages_desc(tables, 2, way & 1 ? name : NULL);
+            d.file = way & 2 ? scratch_path("table") : NULL;
             frugal *f;
             if (frugal_open(&d, &f) != FRUGAL_OK) fail_msg("way %d: %s", way, frugal_message());
             train_on_large_pages(f, d.name);
@@ -184,15 +189,7 @@ static void test_page_sizes(void **state) {
     char name[32];
     snprintf(name, sizeof name, "sizes.%ld", (long)getpid());
     const frugal_table table = {.rows = 300000, .init = FRUGAL_INIT_UNIFORM, .low = 1e-30f, .high = 2e-30f};
-    const frugal_desc d = {.tables = &table,
-                           .n_tables = 1,
-                           .dim = 5,
-                           .max_keys = 8,
-                           .devices = 2,
-                           .workers = 1,
-                           .lookahead = 1,
-                           .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD, .eps = 1e-30f},
-                           .name = *state ? name : NULL};
+    const frugal_desc d = pages_desc(&table, 1, *state ? name : NULL);
     frugal *f;
     frugal_stats before, after;
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)) skip();
