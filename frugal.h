@@ -628,8 +628,8 @@ FRUGAL_API frugal_status frugal_trace_stop(frugal *f);
 /* Writes what the rings have now to the file `path`, as JSON for ui.perfetto.dev or chrome://tracing. An earlier trace
  * of that name is replaced when the new one is whole; another file is not. Training may go on: events that are
  * overwritten meanwhile are left out. "lost_events" counts these, and those that a ring had no room for. A worker
- * records its last pieces perhaps after frugal_drain has returned. Times are in us, to the ns, since frugal_trace_start.
- * Any thread.
+ * records its last pieces perhaps after frugal_drain has returned. Times are in us, to the ns, since
+ * frugal_trace_start. Any thread.
  * Errors: ARGUMENT (nothing was started, no path), FILE. */
 FRUGAL_API frugal_status frugal_trace_write(frugal *f, const char *path);
 
