@@ -379,14 +379,15 @@ __device__ static inline void count_kept(const gpu_view &g, kept_count count) {
 }
 
 /* The last block to end says that the step is done. It has acquired what the others wrote, records and host rows, and
- * releases that. */
-__device__ static inline void complete_update(const gpu_view &g, const gpu_step &step) {
+ * releases that. It reads the step once more, because to hold it all along costs registers. */
+__device__ static inline void complete_update(const gpu_view &g, const gpu_step &given) {
     __syncthreads();
     if (threadIdx.x != 0) return;
     __threadfence_system();
     gpu_atomic<uint32_t> blocks(g.counters->blocks);
     if (blocks.fetch_add(1, cuda::memory_order_acq_rel) + 1 != gridDim.x) return; /* [C4] itself */
     blocks.store(0, cuda::memory_order_relaxed);
+    const gpu_step &step = given.replayed ? *g.current : given;
     g.control->hits[step.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
     /* If the gate was forced open, the step has kept nothing, and a kernel that writes back may be counting. */
@@ -436,7 +437,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         }
     }
     if (FORM == UPDATE_PLACE && g.keeps) count_kept(g, count);
-    complete_update(g, step);
+    complete_update(g, given);
 }
 
 template <int V>
