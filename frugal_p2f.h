@@ -83,6 +83,10 @@
  *      announced step opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that
  *      keeps updates announces all its batches in place.
  *
+ *      With one device nobody else can be interested in a row: every row is alone in every step, and every copy is
+ *      current. If this device announces all its batches in place, rows need no words, and there is nothing to plan, to
+ *      recall, to close or to flush (frugal_p2f_desc.without_words): the gate of s is that s - 1 is committed.
+ *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
  *      The gate of s makes five tests, in this order: step s - 1 is closed, all devices have announced s, s is
@@ -128,6 +132,9 @@
  *          which nothing is kept: a needless question, no more. d may write a row back at any other time, too: nobody
  *          else reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so
  *          the holders before it are forgotten: all devices write back all that they keep before its gate opens.
+ *      (h) Without words only the one device writes rows, in its own order of steps, so it misses nothing. If a caller
+ *          writes a row between steps, the caller also drops the device's copy of it, because no word says then that
+ *          the copy is outdated.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -163,6 +170,8 @@
  *  |       |                                  |          |             | been written back                            |
  *  | [P22] | a device's recalls are there     | release  | [P23]       | lists not yet written are read               |
  *  | [P23] | has a device recalls?            | acquire  | [P22]       | as [P22]                                     |
+ *  | [P24] | rows have words from here on     | release  | [P25]       | claims of steps that were never planned      |
+ *  | [P25] | have rows words?                 | acquire  | [P24]       | as [P24]                                     |
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
  *      close, between take and done, or in a recall, stops the step it works on: a gate stays closed for the others. A
@@ -192,7 +201,8 @@
  * 10. LIMITS AND MEMORY
  *      At most: 254 devices; 2^26 rows per step, of all devices together; 2^32 - 2 rows; lookahead 15; lookahead +
  *      staging 63; 2^41 steps from the first. frugal_p2f_footprint is 8 bytes per row, and a part that does not grow
- *      with rows. With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
+ *      with rows. (Without words the bytes of the rows are there, and are never touched: frugal_p2f_use_words may need
+ *      them.) With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
  *          batches   n K (L + 1)(4 + 1/8)            plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *          recalls   n K (4 L + 5) + 4 n n (L + 1), if there are any
@@ -296,6 +306,7 @@ typedef struct frugal_p2f_desc {
     uint32_t threads;    /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
     int zeroed;          /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
     int recalls;         /* devices may keep updates in their copies: rows are recalled (frugal_p2f_recalls) */
+    int without_words;   /* `devices` is 1, and announces all batches in place, until frugal_p2f_use_words */
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
@@ -335,12 +346,18 @@ typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows 
 FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
 /* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
+/* Have rows words? If not, there are no plans, recalls and updates to be taken, all copies are current, and disowning a
+ * row does nothing. frugal_p2f_use_words: from here on they have, so that batches need not be announced in place. No
+ * announcement may be under way, and all steps that are announced are committed. Errors: ORDER. */
+FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p);
+FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
 
 /* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
  * valid[(n + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current
  * at `step`. One thread at a time for each device.
- * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT, DEVICE, KEYS, KEY (not below `rows`), ROWS (not
- * rising), ORDER. Acquires the flushed rows for every thread that later passes the gate of `step`. */
+ * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT (without words also: not in place), DEVICE, KEYS,
+ * KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the flushed rows for every thread that later passes the gate
+ * of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
 /* Do one piece of planning, or of closing. Return 0: nothing to do; 1: one is done; 2: it was the last of its step.
@@ -555,6 +572,7 @@ struct frugal_p2f {
     uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */
     uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
     uint64_t recalled_at, recall_ends_at, recall_from_at; /* with desc.recalls; the first within alone_bytes */
+    FRUGAL_ATOMIC(uint32_t) has_words;                    /* 1 once rows have words, and stays so */
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
@@ -673,6 +691,7 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     if (d->staging == 0) d->staging = d->lookahead + 2;
     if (d->threads == 0) d->threads = 256;
     if (d->rows == 0 || d->devices == 0 || d->max_rows == 0) return FRUGAL_ERR_ARGUMENT;
+    if (d->without_words && d->devices != 1) return FRUGAL_ERR_ARGUMENT;
     if (d->lookahead > 15 || (uint64_t)d->staging + d->lookahead > FRUGAL_P2F_SLOTS - 1) return FRUGAL_ERR_LOOKAHEAD;
     if (d->rows > FRUGAL_MAX_ROWS || d->devices > FRUGAL_MAX_DEVICES ||
         (uint64_t)d->max_rows * d->devices > FRUGAL_MAX_KEYS)
@@ -733,7 +752,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->recall_from_at = laid_out.recall_from_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
-    frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
+    frugal_store_relaxed(&p->has_words, !desc->without_words); /* relaxed, all: the caller publishes the whole block */
+    frugal_store_relaxed(&p->sealed.value, desc->first_step);
     frugal_store_relaxed(&p->committed.value, desc->first_step);
     frugal_store_relaxed(&p->closed.value, desc->first_step);
     for (uint32_t d = 0; d < desc->devices; d++) {
@@ -742,6 +762,22 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     }
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) frugal_priv_arm(p, &p->steps[i]);
     *out = p;
+    return FRUGAL_OK;
+}
+
+FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p) {
+    return frugal_load_acquire(&p->has_words) != 0; /* [P25] pairs with [P24] */
+}
+
+FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(p);
+    if (frugal_p2f_has_words(p)) return FRUGAL_OK;
+    if (now.closed < now.announced) return FRUGAL_ERR_ORDER;
+    /* In the steps so far there was nothing to claim. Relaxed, both: nobody claims before rows have words. */
+    uint64_t claim = (now.closed - p->desc.first_step) << FRUGAL_PRIV_CLAIM_STEP_AT;
+    frugal_store_relaxed(&p->plan_claim.value, claim);
+    frugal_store_relaxed(&p->close_claim.value, claim);
+    frugal_store_release(&p->has_words, 1); /* [P24] pairs with [P25] */
     return FRUGAL_OK;
 }
 
@@ -928,6 +964,31 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
 }
 
+/* Sets bits[n], and clears what is left of the last word. */
+static void frugal_priv_set_bits(uint64_t *bits, uint32_t n) {
+    if (n / 64) memset(bits, 0xff, n / 64 * sizeof *bits);
+    if (n % 64) bits[n / 64] = ~UINT64_C(0) >> (64 - n % 64);
+}
+
+/* Announces a legal batch without words, and seals its step: every row is alone, and every copy is current. */
+static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p2f_batch *batch, uint64_t *valid) {
+    frugal_priv_step *step = frugal_priv_step_of(p, t);
+    frugal_priv_word *alone = frugal_priv_alone(p, 0, t);
+    if (valid) frugal_priv_set_bits(valid, batch->n);
+    if (batch->lost && batch->n) memset(batch->lost, FRUGAL_P2F_NOBODY, batch->n);
+    for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) /* relaxed, all: published by `sealed` */
+        frugal_store_relaxed(&alone[i], ~UINT64_C(0));
+    *frugal_priv_n_rows(p, 0, t) = batch->n;
+    *frugal_priv_in_place(p, 0, t) = 1;
+    step->step = t, step->total = batch->n;
+    frugal_store_relaxed(&step->announce_left, 0);
+    frugal_store_relaxed(&step->in_place, 1);
+    frugal_store_relaxed(&step->plan_left, 0);
+    frugal_store_relaxed(&step->recall_left, 0);
+    frugal_store_release(&frugal_priv_devices(p)[0].announced, t + 1); /* [P10] pairs with [P11] */
+    frugal_store_release(&p->sealed.value, t + 1);                     /* [P5] pairs with [P6] */
+}
+
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid) {
     if (!batch || (batch->n > 0 && !batch->rows)) return FRUGAL_ERR_ARGUMENT;
@@ -938,6 +999,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
         if (rows[i] >= p->desc.rows) return FRUGAL_ERR_KEY;
         if (i > 0 && rows[i] <= rows[i - 1]) return FRUGAL_ERR_ROWS;
     }
+    int has_words = frugal_p2f_has_words(p);
+    if (!has_words && !batch->in_place) return FRUGAL_ERR_ARGUMENT;
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
     if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
@@ -945,6 +1008,10 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
      * before this announcement is complete. S + L < 64 makes every slot decode to one step. */
     uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
     if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
+    if (!has_words) {
+        frugal_priv_announce_whole(p, step, batch, valid);
+        return FRUGAL_OK;
+    }
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
     frugal_priv_announce_rows(p, reader, batch, valid);
@@ -1127,6 +1194,7 @@ static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_p
 FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
     uint64_t t;
     uint32_t piece;
+    if (!frugal_p2f_has_words(p)) return 0;
     if (!frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece)) return 0;
     frugal_priv_plan_piece(p, t, piece);
     /* [P16] release: the entries are written; pairs with [P15] */
@@ -1201,6 +1269,27 @@ FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64
     return frugal_add_release(&frugal_priv_step_of(p, step)->recall_left, (uint32_t)-1) == 1;
 }
 
+/* What a piece's rows are, counted while it is closed. */
+typedef struct frugal_priv_tally {
+    uint64_t alone, shared, in_place;
+} frugal_priv_tally;
+
+static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally) { /* relaxed, all: statistics */
+    if (tally->alone) frugal_add_relaxed(&p->touched.alone, tally->alone);
+    if (tally->shared) frugal_add_relaxed(&p->touched.shared, tally->shared);
+    if (tally->in_place) frugal_add_relaxed(&p->touched.in_place, tally->in_place);
+}
+
+/* Commits a step without words, which closes it. */
+static void frugal_priv_commit_whole(frugal_p2f *p, uint64_t s, int gradients) {
+    frugal_priv_step *step = frugal_priv_step_of(p, s);
+    frugal_priv_tally tally = {step->total, 0, gradients ? step->total : 0};
+    frugal_priv_add_tally(p, &tally);
+    frugal_priv_arm(p, step); /* for step s + 64, which nobody announces before `closed` says so */
+    frugal_store_release(&p->committed.value, s + 1); /* [P14] pairs with [P7] */
+    frugal_store_release(&p->closed.value, s + 1);    /* [P8] pairs with [P9] */
+}
+
 FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
                                                int *last_one) {
     if (last_one) *last_one = 0;
@@ -1209,6 +1298,11 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
     if (frugal_load_relaxed(&own->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
     *frugal_priv_brings(p, device, step) = gradients != 0;
     frugal_store_release(&own->committed, step + 1); /* [P10] pairs with [P11] */
+    if (!frugal_p2f_has_words(p)) {
+        frugal_priv_commit_whole(p, step, gradients);
+        if (last_one) *last_one = 2;
+        return FRUGAL_OK;
+    }
     /* [P14] acq_rel: the thread that counts down last has acquired the records of all; pairs with itself */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
     uint32_t all_bring = 1;
@@ -1232,6 +1326,7 @@ static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_
 
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
     uint32_t number;
+    if (!frugal_p2f_has_words(p)) return 0;
     if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &piece->step, &number)) return 0;
     const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
     const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
@@ -1244,11 +1339,6 @@ FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece
     piece->n = end - at;
     return 1;
 }
-
-/* What a piece's rows are, counted while it is closed. */
-typedef struct frugal_priv_tally {
-    uint64_t alone, shared, in_place;
-} frugal_priv_tally;
 
 /* Passes over the rows from entries[at] of the piece on that their devices have updated in place, and counts them.
  * Returns the first entry of another row; piece->n: there is none. */
@@ -1280,12 +1370,6 @@ FRUGAL_P2F_API uint32_t frugal_p2f_next_closed(const frugal_p2f *p, const frugal
 static inline void frugal_priv_count_row(frugal_priv_tally *tally, uint32_t n) {
     tally->alone += n == 1;
     tally->shared += n > 1;
-}
-
-static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally) { /* relaxed, all: statistics */
-    if (tally->alone) frugal_add_relaxed(&p->touched.alone, tally->alone);
-    if (tally->shared) frugal_add_relaxed(&p->touched.shared, tally->shared);
-    if (tally->in_place) frugal_add_relaxed(&p->touched.in_place, tally->in_place);
 }
 
 /* Closes a piece whose updates are applied. Its rows stay clean, so there is nothing to change in their words. */
@@ -1428,6 +1512,7 @@ FRUGAL_P2F_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2
 }
 
 FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work) {
+    if (!frugal_p2f_has_words(p)) return 0;
     frugal_priv_word *word = &frugal_priv_words(p)[row];
     uint64_t found = frugal_load_acquire(word); /* [P3] pairs with [P4]: a clean row has been written */
     for (;;) {
@@ -1531,6 +1616,12 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
      * A thread that read the claim earlier fails its compare-and-swap, because the epoch makes the new value one that
      * the claim has never had. */
     if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
+    if (!frugal_p2f_has_words(p)) { /* no row knows of these steps; relaxed, both, as below */
+        if (step < now.announced) frugal_store_relaxed(&frugal_priv_devices(p)[0].announced, step);
+        for (uint64_t t = step; t < now.announced; t++)
+            frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, 1);
+        return FRUGAL_OK;
+    }
     uint64_t found = frugal_load_relaxed(&p->plan_claim.value), changed;
     do {
         uint64_t at = found >> FRUGAL_PRIV_CLAIM_STEP_AT, to = step - p->desc.first_step;
@@ -1557,7 +1648,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
 
 FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p) {
     frugal_priv_word *words = frugal_priv_words(p);
-    for (uint64_t row = 0; row < p->desc.rows; row++) {
+    for (uint64_t row = 0; frugal_p2f_has_words(p) && row < p->desc.rows; row++) {
         uint64_t found = frugal_load_relaxed(&words[row]);
         if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not write to memory that nobody has touched */
         uint64_t changed;
@@ -1567,6 +1658,7 @@ FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p) {
 }
 
 FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row) {
+    if (!frugal_p2f_has_words(p)) return;
     frugal_priv_word *word = &frugal_priv_words(p)[row];
     uint64_t found = frugal_load_relaxed(word), changed;
     do changed = (found & ~FRUGAL_PRIV_HOLDER) | (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
@@ -1622,11 +1714,13 @@ FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
+    if (!frugal_p2f_has_words(p)) return 0;
     uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
     return word & FRUGAL_PRIV_DIRTY ? (word & FRUGAL_PRIV_BUSY ? 2 : 1) : 0;
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
+    if (!frugal_p2f_has_words(p)) return 1;
     uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: useful only while nothing changes it */
     uint32_t reads =
         word & FRUGAL_PRIV_DIRTY ? frugal_priv_reads(word) : frugal_priv_reads_from(word, frugal_p2f_closed(p));

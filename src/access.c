@@ -97,12 +97,37 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     return FRUGAL_OK;
 }
 
+/* Makes the devices drop their copies of these rows. With words it is enough to say there that nobody has a current
+ * one. */
+static frugal_status drop_copies(frugal *f, const frugal_keys *keys) {
+    uint32_t rows[1024], n = 0;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < keys->n && status == FRUGAL_OK; i++) {
+        rows[n++] = (uint32_t)row_of(f, keys, i);
+        if (n < 1024 && i + 1 < keys->n) continue;
+        for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++) {
+            host_device *device = &f->devices[d];
+            if (!is_attached(f, d)) continue;
+            if (!device->mail) hold_copies(device); /* as in frugal_preload */
+            if (device->ops.drop)
+                status = device->ops.drop(device->state, rows, n);
+            else
+                device->ops.empty(device->state);
+            if (!device->mail) release_copies(device);
+            if (status != FRUGAL_OK) status = after_refusal(f, d, status, "write_rows");
+        }
+        n = 0;
+    }
+    return status;
+}
+
 frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state) {
     frugal_status status = check_owner(f, "write_rows");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "write_rows");
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy(f, "write_rows", 1);
     if ((status = use_table_file(f)) != FRUGAL_OK) return status;
+    if (!frugal_p2f_has_words(f->p2f) && (status = drop_copies(f, keys)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         frugal_p2f_disown(f->p2f, (uint32_t)row);

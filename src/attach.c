@@ -22,16 +22,32 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 
+/* The one device of an instance without words does not update in place, for example because its table cannot be pinned.
+ * Then rows have words from here on. */
+static frugal_status use_words(frugal *f) {
+    if (f->joined || frugal_p2f_has_words(f->p2f)) return FRUGAL_OK;
+    frugal_status status = FRUGAL_OK;
+    if (!f->desc.sparse && !(f->desc.allocate && !f->desc.name))
+        status =
+            check_memory(f, "attach: ", word_bytes(f), "a device that does not update in place", "take fewer rows");
+    if (status == FRUGAL_OK) status = frugal_p2f_use_words(f->p2f);
+    FRUGAL_ASSERT(status != FRUGAL_ERR_ORDER && "a device attaches before it announces");
+    return status;
+}
+
 /* Makes the device known, if no other thread has done so for it. A device of another process is known as such before it
  * is attached, so that no call here takes it for its own. */
 static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
     host_device *device = &f->devices[d];
+    int in_place = ops->updates_in_place && ops->updates_in_place(state);
+    frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     int attached = is_attached(f, d);
-    if (!attached) {
+    if (!attached && !in_place) status = use_words(f);
+    if (!attached && status == FRUGAL_OK) {
         device->ops = *ops;
         device->state = state;
-        device->in_place = ops->updates_in_place && ops->updates_in_place(state);
+        device->in_place = in_place;
         device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
         if (is_remote) {
             device->mail = device->box, device->remote = state;
@@ -40,7 +56,7 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
         frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
     }
     pthread_mutex_unlock(&f->settings_lock);
-    return attached ? fail_attached(d) : FRUGAL_OK;
+    return attached ? fail_attached(d) : status;
 }
 
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {

@@ -665,6 +665,15 @@ static void cpu_empty(void *device) {
     memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
 }
 
+static frugal_status cpu_drop(void *device, const uint32_t *rows, uint32_t n) {
+    cpu_device *c = device;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t place = find_copy(c, rows[i]);
+        if (place >= 0) c->rows[place] = NO_ROW;
+    }
+    return FRUGAL_OK;
+}
+
 static size_t secondaries_bytes(const cpu_device *c, uint32_t n) {
     return (size_t)n * (c->stride * sizeof(float) + sizeof *c->kept);
 }
@@ -737,6 +746,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .preload = cpu_preload,
                                                  .verify = cpu_verify,
                                                  .empty = cpu_empty,
+                                                 .drop = cpu_drop,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
                                                  .keep = cpu_keep,

@@ -62,10 +62,6 @@ static frugal_status flush_all(frugal *f, const char *call) {
     return wait_until(f, &flushed);
 }
 
-static int own_ready(frugal *f, const condition *what) {
-    return frugal_p2f_committed(f->p2f, what->d) >= what->step;
-}
-
 /* Waits until devices with `poll` have done what they were given, so that they can be asked for what they keep: while a
  * stream waits for a gate, nothing may be waited for that could be behind it. Refused if a device was given what waits
  * for others' updates. After a stop or a loss nobody waits at gates. */

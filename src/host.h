@@ -324,6 +324,10 @@ static inline float *state_of(const frugal *f, uint64_t row) {
 static inline size_t changed_bytes(const frugal *f) {
     return (size_t)((f->store.rows + 63) / 64 * sizeof(uint64_t));
 }
+/* Of the rows' words, if they have any. */
+static inline uint64_t word_bytes(const frugal *f) {
+    return f->store.rows * sizeof(uint64_t);
+}
 /* Marks a row that this thread changes, so that the next increment has it. */
 static inline void mark_changed(frugal *f, uint64_t row) {
     uint64_t bit = UINT64_C(1) << row % 64;

@@ -35,6 +35,12 @@ static frugal_status do_call(frugal *f, const message *m) {
     case CALL_PRELOAD:
         status = device->ops.preload(device->state, rows, m->n);
         break;
+    case CALL_DROP:
+        if (device->ops.drop)
+            status = device->ops.drop(device->state, rows, m->n);
+        else
+            device->ops.empty(device->state);
+        break;
     case CALL_VERIFY:
         if (!device->ops.verify(device->state)) status = frugal_fail(FRUGAL_ERR_COPY, "a copy differs");
         break;

@@ -132,12 +132,13 @@ static frugal_status check_desc(const frugal_desc *d) {
 
 static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
     resolve_optimizer(&d->optimizer);
-    if (d->alone == FRUGAL_ALONE_DEFAULT && d->file) d->alone = FRUGAL_ALONE_STAGED;
+    if (d->alone == FRUGAL_ALONE_DEFAULT) d->alone = d->file ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE;
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
-    /* If updates are applied at closing, one block is enough. Workers that keep up need a few blocks more, and a ring
+    int queues = (d->workers > 0 || d->defer) && (d->devices > 1 || d->alone == FRUGAL_ALONE_STAGED);
+    /* If updates are applied at closing, or there are none, one block is enough. Workers that keep up need a few blocks more, and a ring
      * that stays in the cache costs less than one that streams through memory. */
-    if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : LEAST(d->lookahead + 2, 4);
+    if (d->staging == 0) d->staging = queues ? LEAST(d->lookahead + 2, 4) : 1;
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
     if (d->staging_bytes && d->staging * block > d->staging_bytes)
         d->staging = d->staging_bytes / block > 0 ? (uint32_t)(d->staging_bytes / block) : 1;
@@ -206,7 +207,8 @@ static frugal_p2f_desc p2f_desc_of(const frugal *f) {
                              .first_step = f->desc.first_step,
                              .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
                              .zeroed = 1,
-                             .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
+                             .recalls = f->desc.alone == FRUGAL_ALONE_KEPT,
+                             .without_words = f->desc.devices == 1 && f->desc.alone != FRUGAL_ALONE_STAGED};
 }
 
 static frugal_status open_p2f(frugal *f) {
@@ -222,6 +224,7 @@ static frugal_status open_p2f(frugal *f) {
 
 /* Bytes of the system's memory that the instance takes: not those of the caller's matrices or allocator, and not a
  * file's, whose pages the system can write back. As open_table, open_p2f, open_changed and open_devices allocate it. */
+/* Without words, they are there, and nobody touches them. */
 static uint64_t memory_of(const frugal *f) {
     const frugal_desc *d = &f->desc;
     uint64_t rows = f->store.rows, state = f->store.state_floats, block = d->max_keys * (uint64_t)f->record_stride;
@@ -232,7 +235,8 @@ static uint64_t memory_of(const frugal *f) {
     if (d->allocate && !d->name) return 0; /* others' memory is the region's */
     device += block * d->staging * sizeof(float) + (uint64_t)d->max_keys * 2 * sizeof(uint64_t);
     if (d->name) device += inbox_bytes(f);
-    return rows * floats * sizeof(float) + frugal_p2f_footprint(&p2f) + (d->increments ? changed_bytes(f) : 0) + rows +
+    uint64_t machine = frugal_p2f_footprint(&p2f) - (p2f.without_words ? word_bytes(f) : 0);
+    return rows * floats * sizeof(float) + machine + (d->increments ? changed_bytes(f) : 0) + rows +
            d->devices * device; /* `rows` alone: a byte each, if touches are counted */
 }
 

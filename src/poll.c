@@ -280,9 +280,10 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     int any = 0;
     if ((updated <= committed && !recalls) || !device->ops.poll) return 0;
     if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
+    if (frugal_load_relaxed(&f->lost)) return 0;
     /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not committed.
-     */
-    if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) return 0; /* [F7] pairs with [F4] */
+     * Without words there are no such gates, and what the device was given is committed. [F7] pairs with [F4] */
+    if (frugal_load_acquire(&f->stopped) && frugal_p2f_has_words(f->p2f)) return 0;
     /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
     done = LEAST(done, updated);
     if (recalls) any |= poll_recall(f, d, last);

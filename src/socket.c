@@ -30,7 +30,15 @@ typedef enum {
 
 enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
 
-typedef enum { CALL_WRITE_BACK, CALL_PRELOAD, CALL_VERIFY, CALL_EMPTY, CALL_RECOUNT, CALL_CANCELLED } call_kind;
+typedef enum {
+    CALL_WRITE_BACK,
+    CALL_PRELOAD,
+    CALL_DROP,
+    CALL_VERIFY,
+    CALL_EMPTY,
+    CALL_RECOUNT,
+    CALL_CANCELLED
+} call_kind;
 #define CALL_ALL UINT32_MAX /* n of CALL_WRITE_BACK: all rows */
 
 typedef struct message {

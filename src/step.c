@@ -257,6 +257,8 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
+    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
+    if (is_in_order(f, d) && (status = wait_until(f, &free_block)) != FRUGAL_OK) return status;
     frugal_record_of(f, d, step);
     *out = step_view(f, d, step).records;
     return FRUGAL_OK;

@@ -34,7 +34,8 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_gate_kernel, processors, NULL),
                             load_kernel(frugal_forced_kernel, processors, NULL),
                             load_kernel(frugal_begin_kernel, processors, NULL),
-                            load_kernel(frugal_touch_kernel, processors, NULL)};
+                            load_kernel(frugal_touch_kernel, processors, NULL),
+                            load_kernel(frugal_drop_kernel, processors, NULL)};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
     return FRUGAL_OK;
@@ -112,6 +113,8 @@ static frugal_status open_device(gpu_device *c) {
     /* Batches that cannot be pinned are copied, too, but not in the background. */
     pin_memory(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
     if ((status = open_table(c)) != FRUGAL_OK) return status;
+    /* The one device of an instance has no gate but the order of its stream, if it updates in place. */
+    if (c->alone_seen && frugal_settings(c->f)->devices == 1) c->desc.gate_on_stream = 0;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
     if ((status = open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = open_cache(c)) != FRUGAL_OK) return status;

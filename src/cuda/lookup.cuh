@@ -84,6 +84,18 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     }
 }
 
+/* Frees the places of the copies of rows[n]. No other kernel is at the directory, so all is relaxed. */
+__global__ void frugal_drop_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        uint64_t *set = g.words + set_of(g.sets, rows[i]) * WAYS;
+        for (uint32_t way = 0; way < WAYS; way++) {
+            gpu_atomic<uint64_t> at(set[way]);
+            if ((uint32_t)(at.load(cuda::memory_order_relaxed) >> 32) == rows[i])
+                at.store(FREE_WORD, cuda::memory_order_relaxed);
+        }
+    }
+}
+
 /* One pass over the unique rows of a batch. It reads a valid copy, or else the host row, with which the copy is
  * refreshed or inserted, and writes what it read to the row's first 32 positions. out[n][out_stride] is by position, or
  * by record (then NULL: the staging block). For preloading `out` is NULL, and only the cache is written. */

@@ -120,7 +120,7 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     return FRUGAL_OK;
 }
 
-/* By default it does not: rows are staged, so that after the loss of a GPU the table is that of a step. */
+/* It does if it reaches the table, unless the instance is staged. */
 static int device_updates_in_place(void *device) {
     return ((gpu_device *)device)->alone_seen != NULL;
 }
@@ -180,9 +180,9 @@ static void device_close(void *device) {
 
 static const frugal_device_ops *device_operations(void) {
     static const frugal_device_ops ops = {
-        device_lookup,           device_update,     device_preload, device_verify,    device_empty,     device_close,
-        device_updates_in_place, device_keep,       device_poll,    device_announced, device_cancelled, device_waits,
-        device_recount,          device_write_back, device_recall,  device_recalled,  device_squares};
+        device_lookup, device_update,           device_preload,    device_verify, device_empty,     device_drop,
+        device_close,  device_updates_in_place, device_keep,       device_poll,   device_announced, device_cancelled,
+        device_waits,  device_recount,          device_write_back, device_recall, device_recalled,  device_squares};
     return &ops;
 }
 

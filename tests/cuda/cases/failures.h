@@ -297,7 +297,7 @@ enum { DRIVER_CALLS = 6 }; /* that an attaching device looks for; the last is th
 
 static void test_gate_kernel(void **state) {
     (void)state;
-    for (uint32_t devices = 1; devices <= 3; devices++) {
+    for (uint32_t devices = 2; devices <= 3; devices++) { /* one has no gate but the order of its stream */
         world w = gated(devices);
         uint64_t before = cuda_on_host_count("cuStreamWaitValue64"), tried;
         open_instance(&w);
