@@ -87,6 +87,23 @@ static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
     }
 }
 
+/* Of a step without words, before its commit closes it: what close_piece does for others. */
+static void close_whole(frugal *f, uint32_t d, uint64_t step, int brings) {
+    const host_batch *b = batch_at(f, d, step);
+    /* relaxed: published by `closed`, as in close_piece */
+    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], 0);
+    for (uint32_t u = 0; f->changed && brings && u < b->n_unique; u++) {
+        uint32_t group = frugal_group_of(f->store.groups, f->store.n_groups, b->rows[u]);
+        if (!f->store.groups[group].optimizer.frozen) mark_changed(f, b->rows[u]);
+    }
+}
+
+/* Commits a step for the device. */
+static frugal_status commit_device(frugal *f, uint32_t d, uint64_t step, int brings, int *last_one) {
+    if (!frugal_p2f_has_words(f->p2f)) close_whole(f, d, step, brings);
+    return frugal_p2f_commit(f->p2f, d, step, brings, last_one);
+}
+
 /* Closes one piece of a step. Without workers and `defer`, its updates are applied at once, while the records are in
  * the cache. They are never queued, and the rows stay clean. */
 static int close_piece(frugal *f) {

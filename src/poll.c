@@ -289,8 +289,7 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     if (recalls) any |= poll_recall(f, d, last);
     for (; committed < done; committed++, any = 1) {
         int last_one = 0;
-        frugal_status status =
-            frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
+        frugal_status status = commit_device(f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
         if (status != FRUGAL_OK) break; /* the device was done before the gate opened: committed later */
         /* At once, because the next device may be found lost: then the step that this one ends is whole already. */
         *last |= last_one | commit_finished(f);

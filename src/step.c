@@ -321,7 +321,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradi
         event_notify(f->event); /* there is something to look after */
         return;
     }
-    frugal_status status = frugal_p2f_commit(f->p2f, d, step, brings, &last_one);
+    frugal_status status = commit_device(f, d, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
     if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
