@@ -387,14 +387,14 @@ __device__ static inline void complete_update(const gpu_view &g, const gpu_step 
     gpu_atomic<uint32_t> blocks(g.counters->blocks);
     if (blocks.fetch_add(1, cuda::memory_order_acq_rel) + 1 != gridDim.x) return; /* [C4] itself */
     blocks.store(0, cuda::memory_order_relaxed);
-    const gpu_step &step = given.replayed ? *g.current : given;
-    g.control->hits[step.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
+    uint64_t step = given.replayed ? g.current->step : given.step;
+    uint32_t waits = given.replayed ? g.current->waits : given.waits;
+    g.control->hits[step % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
     /* If the gate was forced open, the step has kept nothing, and a kernel that writes back may be counting. */
-    if (g.keeps && !(step.waits && g.counters->forced)) report_kept(g);
+    if (g.keeps && !(waits && g.counters->forced)) report_kept(g);
     __threadfence_system();
-    system_atomic<uint64_t>(g.control->done)
-        .store(step.step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
+    system_atomic<uint64_t>(g.control->done).store(step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
 }
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in

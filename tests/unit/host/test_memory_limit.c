@@ -185,7 +185,8 @@ static void test_what_is_told(void **state) {
 /* 16 TiB of rows of 4 KiB, without state. */
 static frugal_table too_many = {.rows = FRUGAL_MAX_ROWS};
 static frugal_desc too_large(void) {
-    return (frugal_desc){.tables = &too_many, .n_tables = 1, .dim = 1024, .max_keys = 4, .workers = 1};
+    return (frugal_desc){
+        .tables = &too_many, .n_tables = 1, .dim = 1024, .max_keys = 4, .workers = 1, .alone = FRUGAL_ALONE_STAGED};
 }
 
 static void test_too_large(void **state) {
@@ -210,6 +211,9 @@ static void test_too_large(void **state) {
     d.tables = &small;
     assert_int_equal(FRUGAL_OK, frugal_open(&d, &other)); /* the name is free, although f is not closed yet */
     frugal_close(other);
+    frugal_close(f);
+    d = too_large(), d.alone = FRUGAL_ALONE_DEFAULT; /* one device in place: no words */
+    expect_failure(FRUGAL_ERR_MEMORY, frugal_open(&d, &f), "the instance takes 175964", limit, "open", __LINE__);
     frugal_close(f);
     d = too_large(), d.file = path; /* 4 bytes less than 2^35 of words stay in memory: the file does not count */
     if (room.limit < 40 * GIB) {

@@ -32,8 +32,13 @@ static void test_defaults_are_resolved(void **state) {
     for (int i = 0; i < 10; i++) { /* the depth of the staging ring where updates are queued */
         d.lookahead = lookaheads[i % 5], d.defer = i < 5, d.workers = i >= 5;
         f = open_or_fail(&d);
+        assert_int_equal(1, frugal_settings(f)->staging); /* one device in place queues none */
+        frugal_close(f);
+        d.devices = 1 + i % 2, d.alone = i % 2 ? FRUGAL_ALONE_DEFAULT : FRUGAL_ALONE_STAGED;
+        f = open_or_fail(&d);
         assert_int_equal(depths[i % 5], frugal_settings(f)->staging);
         frugal_close(f);
+        d.devices = 1, d.alone = FRUGAL_ALONE_DEFAULT;
     }
 }
 
