@@ -310,10 +310,12 @@ typedef struct frugal_p2f_desc {
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
-    const uint32_t *rows;         /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i */
-    uint32_t n;                   /* 0: nothing */
-    int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
-    int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
+    /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i. Without words it may be NULL: the
+     * rows are not known here, and n is their number at most, until frugal_p2f_count_rows. */
+    const uint32_t *rows;
+    uint32_t n;    /* 0: nothing */
+    int read_only; /* the device will commit without gradients, so no cached copy becomes outdated */
+    int in_place;  /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
     uint8_t *lost; /* lost[n] receives, for each row, which other device's copy is outdated after `step`, if that was
                       the only current one; else FRUGAL_P2F_NOBODY. NULL: not wanted */
 } frugal_p2f_batch;
@@ -360,6 +362,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
  * of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
+/* Without words: the device's batch of `step`, which is not committed, has so many rows. For frugal_p2f_progress. */
+FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n);
 /* Do one piece of planning, or of closing. Return 0: nothing to do; 1: one is done; 2: it was the last of its step.
  * Any thread may call them. */
 FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p);
@@ -989,18 +993,22 @@ static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p
     frugal_store_release(&p->sealed.value, t + 1);                     /* [P5] pairs with [P6] */
 }
 
+FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n) {
+    frugal_priv_step_of(p, step)->total = n; /* plain: the caller orders it with the commit */
+}
+
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid) {
-    if (!batch || (batch->n > 0 && !batch->rows)) return FRUGAL_ERR_ARGUMENT;
+    if (!batch) return FRUGAL_ERR_ARGUMENT;
     const uint32_t *rows = batch->rows, n = batch->n;
+    int has_words = frugal_p2f_has_words(p);
+    if ((n > 0 && !rows && has_words) || (!has_words && !batch->in_place)) return FRUGAL_ERR_ARGUMENT;
     if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
     if (n > p->desc.max_rows) return FRUGAL_ERR_KEYS;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; rows && i < n; i++) {
         if (rows[i] >= p->desc.rows) return FRUGAL_ERR_KEY;
         if (i > 0 && rows[i] <= rows[i - 1]) return FRUGAL_ERR_ROWS;
     }
-    int has_words = frugal_p2f_has_words(p);
-    if (!has_words && !batch->in_place) return FRUGAL_ERR_ARGUMENT;
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
     if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */

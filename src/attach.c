@@ -59,6 +59,17 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
     return attached ? fail_attached(d) : status;
 }
 
+/* The device counts touches from here on. It does not know of any yet. */
+static frugal_status hand_counts(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    int counted = is_counting(f);
+    frugal_status status = frugal_begin_counting(f);
+    if (status == FRUGAL_OK && counted)
+        status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+    if (status == FRUGAL_OK) f->counter = d + 1;
+    return status;
+}
+
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
     if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
     frugal_status status = frugal_may_attach(f, d);
@@ -67,6 +78,10 @@ static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_op
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
     if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
         frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: no other thread knows that it was */
+        return status;
+    }
+    if (ops->counts && ops->counts(state) && (status = hand_counts(f, d)) != FRUGAL_OK) {
+        frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: as above */
         return status;
     }
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
@@ -82,6 +97,10 @@ frugal_status frugal_begin_counting(frugal *f) {
     frugal_status status = check_open(f, "begin_counting");
     if (status != FRUGAL_OK) return status;
     return f->joined ? join_counting(f) : open_counts(f);
+}
+
+int frugal_may_sort(const frugal *f) {
+    return is_usable(f) && !f->joined && f->desc.devices == 1 && !frugal_p2f_has_words(f->p2f);
 }
 
 const uint64_t *frugal_gates(const frugal *f) {

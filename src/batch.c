@@ -80,8 +80,8 @@ static uint32_t sort_pieces(const frugal *f, uint32_t d, uint32_t n) {
     return LEAST(LEAST(frugal_pieces(f, d, (uint64_t)n * 32), f->devices[d].team->n + 1), SORT_PIECES);
 }
 
-/* Checks all keys and writes row << 32 | position into the device's `sorted`. */
-static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
+/* Checks all but the keys, and counts them. */
+static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
     if (n > f->desc.max_keys)
@@ -93,13 +93,20 @@ static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch,
         if (status != FRUGAL_OK) return status;
     }
     *n_out = (uint32_t)n;
-    sort_job job = {.f = f, .batch = batch, .from = f->devices[d].sorted, .n = (uint32_t)n};
+    return FRUGAL_OK;
+}
+
+/* Checks all, and writes row << 32 | position of each key into the device's `sorted`. */
+static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n) {
+    frugal_status status = check_batch(f, d, batch, n);
+    if (status != FRUGAL_OK) return status;
+    sort_job job = {.f = f, .batch = batch, .from = f->devices[d].sorted, .n = *n};
     job.pieces = sort_pieces(f, d, job.n);
     if (job.pieces > 1) {
         frugal_run_pieces(f, d, 1, job.pieces, read_keys_piece, &job);
         if (!frugal_load_relaxed(&job.bad)) return FRUGAL_OK;
     } /* once more: the first bad key is the one that is told of */
-    return read_piece_of_keys(f, batch, job.from, 0, n);
+    return read_piece_of_keys(f, batch, job.from, 0, *n);
 }
 
 static inline uint32_t digit_of(const sort_job *job, uint64_t key, uint32_t pass) {
@@ -155,7 +162,7 @@ static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
     b->n = n;
     b->n_unique = unique;
     b->start[unique] = n;
-    b->has_record_of = 0;
+    b->has_record_of = b->is_unsorted = 0;
 }
 
 /* The loader may call it while it announces, which lookup waits for, and the trainer later. */

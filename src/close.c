@@ -16,6 +16,7 @@ static void close_locks(frugal *f) {
     pthread_mutex_destroy(&f->gates_lock);
     pthread_mutex_destroy(&f->trace_lock);
     pthread_mutex_destroy(&f->ahead.lock);
+    pthread_mutex_destroy(&f->counts_lock);
     pthread_mutex_destroy(&f->notices.lock);
 }
 

@@ -1,6 +1,27 @@
 /* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
 #include "host.h"
 
+/* Before counts are read: copies them from the device that counts, if one does. Until end_counts no other thread does
+ * so. Without a lock where the host counts, because counts are bytes that change at any time. */
+static frugal_status begin_counts(frugal *f) {
+    host_device *device = f->counter ? &f->devices[f->counter - 1] : NULL;
+    if (!device || !is_attached(f, f->counter - 1)) return FRUGAL_OK;
+    pthread_mutex_lock(&f->counts_lock);
+    frugal_status status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 0);
+    if (status != FRUGAL_OK) pthread_mutex_unlock(&f->counts_lock);
+    return status == FRUGAL_OK ? status : after_refusal(f, f->counter - 1, status, "counts");
+}
+
+/* `changed`: they were, and are copied back. */
+static frugal_status end_counts(frugal *f, int changed) {
+    host_device *device = f->counter ? &f->devices[f->counter - 1] : NULL;
+    frugal_status status = FRUGAL_OK;
+    if (!device || !is_attached(f, f->counter - 1)) return FRUGAL_OK;
+    if (changed) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+    pthread_mutex_unlock(&f->counts_lock);
+    return status == FRUGAL_OK ? status : after_refusal(f, f->counter - 1, status, "counts");
+}
+
 /* Counts were changed: caches learn what their copies are worth now. */
 static frugal_status tell_counts(frugal *f, const char *call) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -33,9 +54,10 @@ frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *co
     frugal_status status = check_keys(f, keys, "get_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_counts: `counts` is NULL");
+    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) counts[i] = all[frugal_worth(f, (uint32_t)row_of(f, keys, i))];
-    return FRUGAL_OK;
+    return end_counts(f, 0);
 }
 
 frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts) {
@@ -46,10 +68,12 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
     if ((status = check_between_steps(f, "set_counts")) != FRUGAL_OK) return status;
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
+    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
         frugal_store_relaxed(&f->worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
-    return tell_counts(f, "set_counts");
+    status = end_counts(f, 1);
+    return status == FRUGAL_OK ? tell_counts(f, "set_counts") : status;
 }
 
 frugal_status frugal_age_counts(frugal *f) {
@@ -59,6 +83,7 @@ frugal_status frugal_age_counts(frugal *f) {
     if (status != FRUGAL_OK) return status;
     if ((status = check_between_steps(f, "age_counts")) != FRUGAL_OK) return status;
     if (!is_counting(f)) return status;
+    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);
     for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: no announcement is under way */
@@ -66,7 +91,8 @@ frugal_status frugal_age_counts(frugal *f) {
         uint32_t half = halves[found >> LEVEL_AT];
         if (found >> LEVEL_AT) frugal_store_relaxed(&f->worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
     }
-    return tell_counts(f, "age_counts");
+    status = end_counts(f, 1);
+    return status == FRUGAL_OK ? tell_counts(f, "age_counts") : status;
 }
 
 frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts) {
@@ -80,6 +106,7 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
     if (n > rows || (n && !keys))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "rank_keys: %u keys%s; table %u has %llu", n,
                            keys ? "" : " and no array", table, (unsigned long long)rows);
+    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint64_t key = 0; key < rows; key++) at[frugal_worth(f, first + (uint32_t)key)]++;
     for (uint64_t worth = WORTH_MOST + 1, before = 0; worth-- > 0;) {
@@ -94,5 +121,5 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
         keys[place] = key;
         if (counts) counts[place] = all[worth];
     }
-    return FRUGAL_OK;
+    return end_counts(f, 0);
 }

@@ -146,6 +146,7 @@ typedef struct frugal_step { /* a device's announced batch */
     const uint64_t *alone;
     const frugal_secondary *secondaries; /* secondaries[n_secondaries], by rising record; NULL: none is listed */
     uint32_t n_secondaries;
+    int read_only; /* it was announced so, and brings no gradients */
 } frugal_step;
 
 /* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,
@@ -178,6 +179,18 @@ FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const flo
     int is_one = grads && !step->bags && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
     return is_one ? grads + r->order[r->start[u]] * step->stride : r->block + u * r->stride;
 }
+
+/* A batch whose unique rows a device finds itself (frugal_device_ops.sort). */
+typedef struct frugal_unsorted {
+    uint64_t step;
+    uint32_t n; /* positions, at most max_keys */
+    int read_only;
+    /* Checked and in host memory until `sort` returns: keys[n], row << 32 | position; or NULL, and the keys lie where the
+     * device reaches them, in `batch`, whose tables exist; `stream` is what writes them there. */
+    const uint64_t *keys;
+    const frugal_batch *batch;
+    void *stream;
+} frugal_unsorted;
 
 /* >>operations */
 
@@ -248,6 +261,21 @@ typedef struct frugal_device_ops {
     /* The sum of squares of the gradients that `update` would be given, as frugal_sum_row_squares computes it. Between
      * lookup and update. NULL: frugal_sum_squares is refused. */
     frugal_status (*squares)(void *device, const frugal_step *step, const float *grads, double *squares);
+    /* The five below are for a device with `poll` that is alone in its instance, updates in place, and finds the unique
+     * rows of its batches itself (frugal_may_sort); other devices have NULL. Then frugal_step.records has no arrays, and
+     * `announced` is not called.
+     * The loader's thread calls `sort` once the batch is legal. An error changes nothing. */
+    frugal_status (*sort)(void *device, const frugal_unsorted *batch);
+    /* Waits until it has found them, and sets *n_unique. The trainer calls it, once the step before was given, in each
+     * lookup. Errors: KEY. */
+    frugal_status (*sorted)(void *device, uint64_t step, uint32_t *n_unique);
+    /* Writes rows, order and start into the arrays of `to`, which have room for max_keys. Between lookup and update. */
+    frugal_status (*fetch)(void *device, const frugal_step *step, const frugal_records *to);
+    /* 1: it also counts touches (counting.h), of all its batches, instead of the host. The attaching thread calls it. */
+    int (*counts)(void *device);
+    /* Copies the counts, a byte for each row, from the device (`store` 0) or to it. One thread at a time; while
+     * announcements go on, it may copy those of any step. */
+    frugal_status (*move_counts)(void *device, uint8_t *counts, int store);
 } frugal_device_ops;
 
 /* >>attach */
@@ -287,6 +315,15 @@ FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uin
 /* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
  * thread. Errors: ARGUMENT, MEMORY. */
 FRUGAL_API frugal_status frugal_begin_counting(frugal *f);
+/* May the one device of the instance sort and count itself, if it updates in place? */
+FRUGAL_API int frugal_may_sort(const frugal *f);
+/* Would the attached device sort its next batch itself? Not where the host needs the rows: for declared stale copies,
+ * increments, a table in a file, or because it counts touches. */
+FRUGAL_API int frugal_sorts(frugal *f, uint32_t device);
+/* Announces a batch whose keys lie where the device reaches them; it is one that sorts. `stream`: of frugal_unsorted.
+ * Errors: as frugal_announce, but KEY. */
+FRUGAL_API frugal_status frugal_announce_there(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
+                                               void *stream);
 /* What a copy of the row is worth now; 0 also if nothing is counted, without an open instance, or such a row in it. */
 FRUGAL_API uint8_t frugal_worth(frugal *f, uint32_t row);
 

@@ -32,7 +32,7 @@ static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
     b->n = b->n_unique = b->start[0] = 0;
     b->read_only = 1, b->step = step;
-    b->counted = 0, b->n_lost = 0;
+    b->counted = b->is_unsorted = 0, b->n_lost = 0;
     announce_clocks(f, d, step, b);
     const frugal_p2f_batch none = {.rows = b->rows, .read_only = 1, .in_place = device->in_place};
     frugal_status status = frugal_p2f_announce(f->p2f, d, step, &none, b->valid);

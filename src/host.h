@@ -56,6 +56,7 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t n, n_unique;
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */
+    int is_unsorted;     /* the device finds its rows: the arrays are not written, `n_unique` is, by its lookup */
     uint32_t *rows;      /* [n_unique], rising */
     uint32_t *record_of; /* [n] */
     uint32_t *order;     /* [n] */
@@ -252,6 +253,9 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) * changed;
     worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
     FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
+    uint32_t counter; /* device + 1 that counts them, and `worth` is what was copied last; 0: the host does. Constant
+                         from before its first announcement on */
+    pthread_mutex_t counts_lock; /* held while counts are copied, and read */
     host_device *devices;
     clocks *clocks; /* of declared stale copies; NULL: none */
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;

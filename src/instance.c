@@ -10,6 +10,7 @@ static void open_locks(frugal *f) {
     pthread_mutex_init(&f->gates_lock, NULL);
     pthread_mutex_init(&f->trace_lock, NULL);
     pthread_mutex_init(&f->ahead.lock, NULL);
+    pthread_mutex_init(&f->counts_lock, NULL);
 }
 
 /* Bits of the largest row number. */

@@ -49,7 +49,8 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
                         .worth = b->counted ? b->worth : NULL,
                         .lost = b->lost,
                         .n_lost = b->n_lost,
-                        .alone = alone};
+                        .alone = alone,
+                        .read_only = b->read_only};
     view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
     return view;
 }
@@ -102,7 +103,37 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
     return announce_sorted(f, d, step, sorted, n, read_only);
 }
 
-static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
+/* Does the device sort its next batch itself? Not where the host needs the rows. */
+static int sorts_itself(frugal *f, uint32_t d) {
+    const host_device *device = &f->devices[d];
+    int needed = f->joined || f->clocks || f->changed || f->file || (is_counting(f) && !f->counter);
+    return device->ops.sort && !needed && !frugal_p2f_has_words(f->p2f);
+}
+
+int frugal_sorts(frugal *f, uint32_t d) {
+    return is_usable(f) && d < f->desc.devices && is_attached(f, d) && sorts_itself(f, d);
+}
+
+/* Announces a legal step whose rows the device finds. */
+static frugal_status announce_unsorted(frugal *f, uint32_t d, const frugal_unsorted *batch) {
+    host_device *device = &f->devices[d];
+    host_batch *b = batch_at(f, d, batch->step); /* free: step - (L + 1) is closed */
+    frugal_status status = device->ops.sort(device->state, batch);
+    if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
+    b->n = batch->n, b->n_unique = 0;
+    b->read_only = batch->read_only, b->step = batch->step;
+    b->is_unsorted = 1, b->has_record_of = b->counted = 0, b->n_lost = 0;
+    const frugal_p2f_batch rows = {.n = batch->n, .read_only = b->read_only, .in_place = 1};
+    status = frugal_p2f_announce(f->p2f, d, batch->step, &rows, b->valid);
+    FRUGAL_ASSERT(status == FRUGAL_OK);
+    frugal_store_release(&device->told, batch->step + 1); /* [F11] pairs with [F12] */
+    event_notify(f->event);
+    return status;
+}
+
+/* `there`: its keys lie where the device reaches them (frugal_announce_there); NULL: in host memory. */
+static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch,
+                                   const frugal_unsorted *there, int wait) {
     frugal_status status = check_own(f, d, "announce");
     if (status != FRUGAL_OK) return status;
     if (!batch || (batch->n_segments && !batch->segments))
@@ -112,7 +143,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0;
-    if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
+    if ((status = there ? check_batch(f, d, batch, &n) : read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
     if (!batch->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     if (f->joined) {
         const uint64_t *keys = sort_by_row(f, d, n);
@@ -124,28 +155,39 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
         return FRUGAL_AGAIN;
     }
-    uint64_t *sorted = sort_by_row(f, d, n);
+    int by_device = there || sorts_itself(f, d);
+    uint64_t *sorted = by_device ? device->sorted : sort_by_row(f, d, n);
     if (!announce_ready(f, &legal)) {
         double since = clock_now();
         status = wait_to_announce(f, &legal);
         tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    return announce_sorted(f, d, step, sorted, n, batch->read_only);
+    if (!by_device) return announce_sorted(f, d, step, sorted, n, batch->read_only);
+    frugal_unsorted unsorted = {step, n, batch->read_only != 0, there ? NULL : sorted, batch, NULL};
+    if (there) unsorted.stream = there->stream;
+    return announce_unsorted(f, d, &unsorted);
 }
 
-static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
+static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch,
+                                     const frugal_unsorted *there, int wait) {
     trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
-    frugal_status status = announce_step(f, d, step, batch, wait);
+    frugal_status status = announce_step(f, d, step, batch, there, wait);
     trace_leave(f, &span, status);
     return status;
 }
 
 frugal_status frugal_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_traced(f, d, step, batch, 1);
+    return announce_traced(f, d, step, batch, NULL, 1);
 }
 frugal_status frugal_try_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_traced(f, d, step, batch, 0);
+    return announce_traced(f, d, step, batch, NULL, 0);
+}
+frugal_status frugal_announce_there(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, void *stream) {
+    const frugal_unsorted there = {.stream = stream};
+    if (!frugal_sorts(f, d))
+        return frugal_fail(FRUGAL_ERR_DEVICE, "announce: device %u does not sort its batches itself", d);
+    return announce_traced(f, d, step, batch, &there, 1);
 }
 
 /* Floats from row to row of an array of the caller: 0 stands for dim. */
@@ -165,6 +207,16 @@ typedef struct row_array {   /* where a lookup writes */
     const frugal_bags *bags; /* NULL: by position */
 } row_array;
 
+/* Waits until the device has found the rows of the batch; only now their number is known. */
+static frugal_status find_unsorted(frugal *f, uint32_t d, host_batch *b) {
+    host_device *device = &f->devices[d];
+    frugal_status status = device->ops.sorted(device->state, b->step, &b->n_unique);
+    if (status == FRUGAL_ERR_KEY) return status;
+    if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
+    frugal_p2f_count_rows(f->p2f, b->step, b->n_unique);
+    return status;
+}
+
 /* The caller has checked that the device is attached. */
 static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status;
@@ -179,7 +231,9 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     if (f->file) ask_for_batch(f, d, step);
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
-    if (to.bags) frugal_record_of(f, d, step);
+    host_batch *b = batch_at(f, d, step);
+    if (b->is_unsorted && (status = find_unsorted(f, d, b)) != FRUGAL_OK) return status;
+    if (to.bags && !b->is_unsorted) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to.bags;
@@ -259,6 +313,12 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
     condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
     if (is_in_order(f, d) && (status = wait_until(f, &free_block)) != FRUGAL_OK) return status;
+    host_batch *b = batch_at(f, d, step);
+    if (b->is_unsorted) {
+        frugal_step view = step_view(f, d, step);
+        status = f->devices[d].ops.fetch(f->devices[d].state, &view, &view.records);
+        if (status != FRUGAL_OK) return after_refusal(f, d, status, "get_records");
+    }
     frugal_record_of(f, d, step);
     *out = step_view(f, d, step).records;
     return FRUGAL_OK;

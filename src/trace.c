@@ -207,7 +207,8 @@ typedef struct trace_span {   /* a call of a device's trainer or loader, of drai
 /* Notes the keys and unique rows of the batch, which must be there and stay. */
 static void trace_batch(frugal *f, trace_event *e) {
     const host_batch *b = batch_at(f, e->d, e->step);
-    e->a = b->n, e->b = b->n_unique;
+    int unknown = b->is_unsorted && e->kind == TRACE_ANNOUNCE; /* its lookup finds the number */
+    e->a = b->n, e->b = unknown ? NO_COUNT : b->n_unique;
 }
 
 /* A call of a device begins, by its trainer or loader. `f`, `d` and `step` are the caller's, and may be wrong. */

@@ -31,16 +31,14 @@
  *
  * Contents: >>byte >>array >>counting
  */
+#include "counting.h"
 #include "host.h"
 
-enum { WORTH_MOST = 127, WORTH_DOUBLES = 5 };
-enum { STAYED = 1, LEVEL_AT = 1 };    /* of a byte: did the last touch count; the level above it */
-enum { PASSING = 20, RETURNING = 2 }; /* levels off what a row is worth whose copy was not current */
 enum { WORTH_AHEAD = 40 }; /* rows whose bytes are prefetched ahead, to the second-level cache, as in cpu.c */
 
 /* >>byte - and the count that it stands for */
 
-/* 2 ^ 31 * 2 ^ (-c / 5): the number of touches, of 2 ^ 31 at level c, that raise it. The last level is never raised. */
+/* frugal_chance of each level: to compute it costs more than the touch. */
 #define FIVE_CHANCES(n)                                                                                                \
     UINT32_C(2147483648) >> (n), 1869493099 >> (n), 1627488270 >> (n), 1416810830 >> (n), 1233405466 >> (n)
 static const uint32_t worth_chances[WORTH_MOST + 1] = {FIVE_CHANCES(0),
@@ -75,24 +73,12 @@ static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 56
 
 /* The level is raised, or not. `hash`: 31 bits. */
 static inline uint8_t raised_byte(uint8_t byte, uint32_t current, uint32_t hash) {
-    return (uint8_t)(byte + ((current & (hash < worth_chances[byte >> LEVEL_AT])) << LEVEL_AT));
+    return frugal_raised(byte, current, hash, worth_chances[byte >> LEVEL_AT]);
 }
 
 /* A byte of which only the level is known. */
 static inline uint8_t byte_of_level(uint32_t level) {
     return (uint8_t)(level << LEVEL_AT | STAYED);
-}
-
-/* What a copy will be worth to the device that touches the row, by the raised byte. */
-static inline uint8_t worth_of_copy(uint8_t byte, uint32_t current) {
-    uint32_t level = (uint32_t)byte >> LEVEL_AT, off = current ? 0 : byte & STAYED ? PASSING : RETURNING;
-    return (uint8_t)(level > off ? level - off : 0);
-}
-
-/* 31 bits of a row and a step. */
-static inline uint32_t hash_touch(uint32_t row, uint64_t step) {
-    uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15) ^ (step + 1) * UINT64_C(0xD1B54A32D192ED03);
-    return (uint32_t)(x * UINT64_C(0xBF58476D1CE4E5B9) >> 33);
 }
 
 /* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to
@@ -166,7 +152,7 @@ static void list_lost(frugal *f, uint32_t d, host_batch *b) {
 
 /* Before the batch is announced. */
 static void begin_count(frugal *f, uint32_t d, host_batch *b) {
-    b->counted = is_counting(f);
+    b->counted = is_counting(f) && !f->counter;
     b->n_lost = 0;
     if (b->counted && f->desc.devices > 1 && b->step > f->desc.first_step) list_lost(f, d, b);
 }
@@ -183,14 +169,14 @@ static void count_batch(frugal *f, host_batch *b) {
         if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
         uint8_t found = frugal_load_relaxed(byte), raised; /* relaxed, all: a count orders nothing */
-        uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = hash_touch(rows[u], step);
+        uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = frugal_hash_touch(rows[u], step);
         raised = raised_byte(found, current, hash);
         if (!read_only) /* always stored: a branch could not be predicted */
             frugal_store_relaxed(byte, (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED));
         else
             while (raised != found && !frugal_cas_relaxed(byte, &found, raised))
                 raised = raised_byte(found, current, hash);
-        worth[u] = worth_of_copy(raised, current);
+        worth[u] = frugal_worth_of(raised, current);
     }
 }
 

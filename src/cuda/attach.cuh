@@ -35,7 +35,15 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_forced_kernel, processors, NULL),
                             load_kernel(frugal_begin_kernel, processors, NULL),
                             load_kernel(frugal_touch_kernel, processors, NULL),
-                            load_kernel(frugal_drop_kernel, processors, NULL)};
+                            load_kernel(frugal_drop_kernel, processors, NULL),
+                            load_kernel(frugal_keys_kernel, processors, NULL),
+                            load_kernel(frugal_bad_key_kernel, processors, NULL),
+                            load_kernel(frugal_positions_kernel, processors, NULL),
+                            load_kernel(frugal_heads_kernel, processors, NULL),
+                            load_kernel(frugal_list_kernel, processors, NULL),
+                            load_kernel(frugal_chunk_heads_kernel, processors, NULL),
+                            load_kernel(frugal_chunks_kernel, processors, NULL),
+                            load_kernel(frugal_count_kernel, processors, NULL)};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
     return FRUGAL_OK;
@@ -117,6 +125,7 @@ static frugal_status open_device(gpu_device *c) {
     if (c->alone_seen && frugal_settings(c->f)->devices == 1) c->desc.gate_on_stream = 0;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
     if ((status = open_scratch(c)) != FRUGAL_OK) return status;
+    if ((status = open_sort(c)) != FRUGAL_OK) return status;
     if ((status = open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) find_wait_value(c);
     if ((status = self_tests(c)) != FRUGAL_OK) return status;
@@ -158,7 +167,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
         on_gpu on(c);
         status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
         if (status == FRUGAL_OK) status = open_device(c);
-        if (status == FRUGAL_OK && is_counted(c) && frugal_begin_counting(f) != FRUGAL_OK)
+        if (status == FRUGAL_OK && is_counted(c) && !c->counts && frugal_begin_counting(f) != FRUGAL_OK)
             status =
                 frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available for the rows' counts, one each",
                             device, (unsigned long long)store->rows);

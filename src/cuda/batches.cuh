@@ -2,7 +2,7 @@
 #ifndef FRUGAL_CUDA_BATCHES_CUH
 #define FRUGAL_CUDA_BATCHES_CUH
 
-#include "device.cuh"
+#include "sort.cuh"
 
 #include <string.h>
 
@@ -79,12 +79,15 @@ static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
     on_gpu on(c);
-    a->failed = 1;
+    a->failed = 1, a->is_sorted = 0;
     if (is_context_gone(on.result)) return; /* with `tail_sent`; lookup says so */
     a->whole = pools_bags(c);
     if (a->whole) frugal_record_of(c->f, c->device, step->step);
     write_tail(c, a, step);
     cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
+    if (error == cudaSuccess && c->counts)
+        error = enqueue_count(c, a->arrays, step->records.n_unique, NULL, step->step, 1, step->read_only,
+                              a->tail + a->worth_at, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = error != cudaSuccess;
     if (error == cudaSuccess) return;

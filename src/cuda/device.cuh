@@ -39,6 +39,24 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
     uint32_t *kept, *kept_sent;
     int has_kept;
+    /* Of a batch that the GPU sorts (sort.cuh); in host memory, NULL where it sorts none: keys_sent[max_keys],
+     * segments_sent[MOST_SEGMENTS + 1], and what it has found. */
+    int is_sorted;
+    uint32_t *keys_sent;
+    key_segment *segments_sent;
+    found_batch *found;
+};
+
+constexpr uint32_t MOST_SEGMENTS = 1023; /* of a batch whose keys lie on the GPU, and which it sorts */
+
+struct sort_scratch {                    /* in the GPU's memory, for one batch at a time */
+    uint32_t *keys, *sorted, *positions; /* [max_keys] */
+    key_segment *segments;               /* [MOST_SEGMENTS + 1] */
+    found_batch *found;
+    void *memory;            /* CUB's; NULL: the GPU sorts nothing */
+    size_t bytes;            /* of it */
+    int bits;                /* of a row number */
+    cudaEvent_t ready, read; /* the caller has written its keys; they were read */
 };
 
 struct gpu_watch { /* the thread of watch.cuh; relaxed, all: see there */
@@ -92,6 +110,10 @@ struct gpu_device : gpu_context {
     uint64_t gates_enqueued; /* step + 1 of the last gate that the stream was given to wait for */
     uint64_t kept_seen, dirtied_seen, cleaned_seen; /* the polling thread's: what it has counted */
     batch_ahead aheads[FRUGAL_P2F_SLOTS];           /* [L + 1], by announced step */
+    sort_scratch sort;
+    unsigned char *sort_memory, *sort_sent_memory; /* of `sort`; of all `aheads`, in host memory */
+    uint64_t *ones;                                /* bits [max_keys], all set: valid bits of a sorted batch */
+    uint8_t *counts;                               /* counts[rows] of touches; NULL: the host counts, or nobody */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */

@@ -45,7 +45,7 @@ static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     given.step = step->step;
     given.rows = a->arrays, given.start = a->arrays + c->pitch;
     given.order = a->arrays + 2 * c->pitch, given.record_of = a->arrays + 3 * c->pitch;
-    given.valid = (const uint64_t *)(const void *)a->tail;
+    given.valid = a->is_sorted ? c->ones : (const uint64_t *)(const void *)a->tail;
     if (is_counted(c)) given.worth = a->tail + a->worth_at;
     given.lost = (const uint32_t *)(const void *)(a->tail + a->lost_at);
     if (a->has_kept) given.kept = a->kept, given.kept_copies = c->kept_copies;

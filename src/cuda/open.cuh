@@ -155,6 +155,62 @@ static frugal_status open_scratch(gpu_device *c) {
     return FRUGAL_OK;
 }
 
+/* The memory from which batches are sent to be sorted, and to which what was found comes. */
+static cudaError_t open_sort_sent(gpu_device *c) {
+    uint64_t keys = whole_words(frugal_settings(c->f)->max_keys * sizeof(uint32_t));
+    uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), each = keys + segments + sizeof(found_batch);
+    uint32_t n = frugal_settings(c->f)->lookahead + 1;
+    cudaError_t error = cudaHostAlloc((void **)&c->sort_sent_memory, n * each, cudaHostAllocPortable);
+    for (uint32_t i = 0; i < n && error == cudaSuccess; i++) {
+        unsigned char *at = c->sort_sent_memory + i * each;
+        c->aheads[i].found = (found_batch *)(void *)at, at += sizeof(found_batch);
+        c->aheads[i].segments_sent = (key_segment *)(void *)at, at += segments;
+        c->aheads[i].keys_sent = (uint32_t *)(void *)at;
+    }
+    return error;
+}
+
+/* Bytes of CUB's memory to sort and to sum as many keys as a batch has at most. */
+static cudaError_t find_sort_bytes(const gpu_device *c, size_t *bytes) {
+    size_t to_sort = 0, to_sum = 0;
+    int keys = (int)frugal_settings(c->f)->max_keys;
+    const uint32_t *in = NULL;
+    uint32_t *out = NULL;
+    cudaError_t error =
+        cub::DeviceRadixSort::SortPairs(NULL, to_sort, in, out, in, out, keys, 0, c->sort.bits, c->stream);
+    if (error == cudaSuccess) error = cub::DeviceScan::InclusiveSum(NULL, to_sum, in, out, keys, c->stream);
+    *bytes = to_sort > to_sum ? to_sort : to_sum;
+    return error;
+}
+
+/* Allocates what sorting on the GPU needs, where it does that, and the counts of rows. If the GPU has no memory for
+ * these, the host counts, and sorts. */
+static frugal_status open_sort(gpu_device *c) {
+    sort_scratch *s = &c->sort;
+    uint64_t keys = frugal_settings(c->f)->max_keys, rows = c->store->rows, array = (keys + 3) / 4 * 16;
+    uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), before = 3 * array + segments + 256;
+    void *memory = NULL, *ones = NULL, *counts = NULL;
+    if (!c->alone_seen || !frugal_may_sort(c->f)) return FRUGAL_OK;
+    for (s->bits = 1; s->bits < 32 && (rows - 1) >> s->bits; s->bits++) continue;
+    frugal_status status = check_cuda(c, find_sort_bytes(c, &s->bytes), "asking what sorting takes");
+    if (status == FRUGAL_OK) status = allocate_on_gpu(c, before + s->bytes, "sorting", &memory);
+    c->sort_memory = (unsigned char *)memory;
+    if (status == FRUGAL_OK) status = allocate_on_gpu(c, (keys + 63) / 64 * 8, "sorting", &ones);
+    c->ones = (uint64_t *)ones;
+    if (status != FRUGAL_OK) return status;
+    s->keys = (uint32_t *)memory, s->sorted = s->keys + array / 4, s->positions = s->sorted + array / 4;
+    s->segments = (key_segment *)(void *)(c->sort_memory + 3 * array);
+    s->found = (found_batch *)(void *)(c->sort_memory + 3 * array + segments);
+    s->memory = c->sort_memory + before;
+    if (is_counted(c) && allocate_on_gpu(c, rows, "counts", &counts) == FRUGAL_OK) c->counts = (uint8_t *)counts;
+    cudaError_t error = set_on_gpu(c, ones, 0xff, (keys + 63) / 64 * 8);
+    if (error == cudaSuccess && c->counts) error = set_on_gpu(c, counts, 0, rows);
+    if (error == cudaSuccess) error = open_sort_sent(c);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming);
+    return check_cuda(c, error, "memory for sorting");
+}
+
 static frugal_status open_cache(gpu_device *c) {
     gpu_view *g = &c->view;
     uint64_t sets = (c->desc.cache_rows + WAYS - 1) / WAYS;

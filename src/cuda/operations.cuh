@@ -134,15 +134,19 @@ static void close_on_gpu(gpu_device *c) {
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
-                      c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies};
+                      c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies,
+                      c->sort_memory,   c->ones,        c->counts};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
         if (c->aheads[i].copied) cudaEventDestroy(c->aheads[i].copied);
+    if (c->sort.ready) cudaEventDestroy(c->sort.ready);
+    if (c->sort.read) cudaEventDestroy(c->sort.read);
     if (c->ahead_stream) cudaStreamDestroy(c->ahead_stream);
     if (c->back_stream) cudaStreamDestroy(c->back_stream);
     if (c->given_event) cudaEventDestroy(c->given_event);
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
+    if (c->sort_sent_memory) cudaFreeHost(c->sort_sent_memory);
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
@@ -180,9 +184,10 @@ static void device_close(void *device) {
 
 static const frugal_device_ops *device_operations(void) {
     static const frugal_device_ops ops = {
-        device_lookup, device_update,           device_preload,    device_verify, device_empty,     device_drop,
-        device_close,  device_updates_in_place, device_keep,       device_poll,   device_announced, device_cancelled,
-        device_waits,  device_recount,          device_write_back, device_recall, device_recalled,  device_squares};
+        device_lookup, device_update,           device_preload,    device_verify, device_empty,      device_drop,
+        device_close,  device_updates_in_place, device_keep,       device_poll,   device_announced,  device_cancelled,
+        device_waits,  device_recount,          device_write_back, device_recall, device_recalled,   device_squares,
+        device_sort,   device_sorted,           device_fetch,      device_counts, device_move_counts};
     return &ops;
 }
 

@@ -20,6 +20,25 @@ struct row_chunk {          /* up to 32 positions of a row that has more */
     uint32_t unique, first; /* the row's index; the index of its first chunk: chunk i is number i - first of the row */
 };
 
+/* A segment of a batch whose keys the GPU reads itself. */
+struct key_segment {
+    const uint64_t *keys; /* one of the two; NULL: the other */
+    const int32_t *keys32;
+    uint64_t rows, first_row; /* of the table */
+    uint32_t begin, table;    /* the position of the first key */
+};
+
+/* What the GPU finds of a batch that it sorts. */
+struct found_batch {
+    uint64_t bad, key; /* the first position whose key is too large, and the key; NO_POSITION: none */
+    uint32_t n_unique, n_chunks;
+};
+constexpr uint64_t NO_POSITION = UINT64_MAX;
+
+struct batch_arrays { /* as in frugal_records */
+    uint32_t *rows, *start, *order, *record_of;
+};
+
 /* A step, as kernels see it. */
 struct gpu_step {
     uint64_t step;

@@ -770,4 +770,6 @@ template <typename T, thread_scope Scope = thread_scope_system> class atomic_ref
 
 } // namespace cuda
 
+#include "cub_on_host.h"
+
 #endif /* CUDA_ON_HOST_H */

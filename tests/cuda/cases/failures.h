@@ -44,7 +44,7 @@ static void test_old_gpu(void **state) {
 /* What a device without a cache takes of the GPU's memory. */
 static uint64_t least_memory(void) {
     world w = world_of(1);
-    w.places[0].cache_rows = 0;
+    w.places[0].cache_rows = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
     open_world(&w);
     frugal_cuda_info info;
     assert_works(frugal_cuda_get_info(w.f, 0, &info));
@@ -73,7 +73,7 @@ static void test_small_memory(void **state) {
     int seen[2] = {0};
     for (uint64_t more = 1 << 15;; more -= more > 2000 ? 1531 : more > 100 ? 100 : 20) {
         world w = world_of(1);
-        w.places[0].cache_rows = 512;
+        w.places[0].cache_rows = 512, w.desc.alone = FRUGAL_ALONE_PLACE;
         open_instance(&w);
         gpu_close(w.gpus[0]); /* its arrays would take memory */
         w.gpus[0] = NULL;

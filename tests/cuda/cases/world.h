@@ -347,7 +347,7 @@ static int updates_in_place(const world *w, uint32_t d) {
     frugal_cuda_info info;
     if (!w->gpus[d]) return w->desc.alone != FRUGAL_ALONE_STAGED;
     assert_works(frugal_cuda_get_info(w->f, d, &info));
-    return w->desc.alone >= FRUGAL_ALONE_PLACE && info.table_is_pinned;
+    return w->desc.alone != FRUGAL_ALONE_STAGED && info.table_is_pinned;
 }
 
 /* Who alone announced each row for the step: the device; NOBODY: none, or several. */

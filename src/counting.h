@@ -1,0 +1,43 @@
+/* counting.h - the byte that stands for a row's touches: written once for C and CUDA, so that host and GPU count alike.
+ * What it means, and why, is said in worth.c. */
+#ifndef FRUGAL_COUNTING_H
+#define FRUGAL_COUNTING_H
+
+#include "arithmetic.h"
+
+#include <stdint.h>
+
+enum { WORTH_MOST = 127, WORTH_DOUBLES = 5 }; /* levels: the last one; how many double the count */
+enum { STAYED = 1, LEVEL_AT = 1 };            /* of a byte: did the last touch count; the level above it */
+enum { PASSING = 20, RETURNING = 2 };         /* levels off what a row is worth whose copy was not current */
+
+/* 2 ^ 31 * 2 ^ (-level / 5): the number of touches, of 2 ^ 31 at this level, that raise it. The last level is never
+ * raised. (Chosen by comparisons, because a GPU would keep an array in its memory.) */
+FRUGAL_INLINE uint32_t frugal_chance(uint32_t level) {
+    uint32_t of_five = level % WORTH_DOUBLES;
+    uint32_t chance = of_five == 0   ? UINT32_C(2147483648)
+                      : of_five == 1 ? UINT32_C(1869493099)
+                      : of_five == 2 ? UINT32_C(1627488270)
+                      : of_five == 3 ? UINT32_C(1416810830)
+                                     : UINT32_C(1233405466);
+    return level < WORTH_MOST ? chance >> level / WORTH_DOUBLES : 0;
+}
+
+/* 31 bits of a row and a step. */
+FRUGAL_INLINE uint32_t frugal_hash_touch(uint32_t row, uint64_t step) {
+    uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15) ^ (step + 1) * UINT64_C(0xD1B54A32D192ED03);
+    return (uint32_t)(x * UINT64_C(0xBF58476D1CE4E5B9) >> 33);
+}
+
+/* The level is raised, or not. `current`: 1: the touch counts; hash: of frugal_hash_touch; chance: of the level. */
+FRUGAL_INLINE uint8_t frugal_raised(uint8_t byte, uint32_t current, uint32_t hash, uint32_t chance) {
+    return (uint8_t)(byte + ((current & (hash < chance)) << LEVEL_AT));
+}
+
+/* What a copy will be worth to the device that touches the row, by the raised byte. */
+FRUGAL_INLINE uint8_t frugal_worth_of(uint8_t byte, uint32_t current) {
+    uint32_t level = (uint32_t)byte >> LEVEL_AT, off = current ? 0 : byte & STAYED ? PASSING : RETURNING;
+    return (uint8_t)(level > off ? level - off : 0);
+}
+
+#endif /* FRUGAL_COUNTING_H */

@@ -1,0 +1,293 @@
+/* sort.cuh - a batch whose unique rows the GPU finds: it sorts the keys, lists rows and positions, cuts rows with many
+ * positions into chunks, and counts touches. On the stream of copies ahead, which has a low priority.
+ *
+ * For the one device of an instance that updates in place, because the host does not need the rows then. The sort is
+ * stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). The number of rows comes to
+ * the host with the batch's event, which the lookup of the step waits for: it was recorded L steps ahead, and what the
+ * caller's stream is given next has the right size then. So no step is enqueued behind a sort that is not done, streams
+ * may share a queue of the GPU, and a bad key is an error of the lookup, which has changed nothing. */
+#ifndef FRUGAL_CUDA_SORT_CUH
+#define FRUGAL_CUDA_SORT_CUH
+
+#include "rows.cuh"
+#include "device.cuh"
+#include "../counting.h"
+
+namespace frugal_cuda {
+
+/* >>kernels - a thread for each position, or row */
+
+/* The segment that position i is in: the last one that begins there or before. */
+__device__ static inline uint32_t segment_at(const key_segment *segments, uint32_t n, uint32_t i) {
+    uint32_t low = 0;
+    for (; n > 1;) { /* it is one of the n from `low` on */
+        uint32_t half = n / 2;
+        if (segments[low + half].begin <= i) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
+    }
+    return low;
+}
+
+/* The rows of the caller's keys. Of keys that are too large the first is noted. */
+__global__ void frugal_keys_kernel(const key_segment *segments, uint32_t n_segments, uint32_t n, uint32_t *rows,
+                                   found_batch *found) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        const key_segment &s = segments[segment_at(segments, n_segments, i)];
+        uint32_t k = i - s.begin;
+        uint64_t key = s.keys32 ? (uint64_t)(int64_t)s.keys32[k] : s.keys[k];
+        rows[i] = (uint32_t)(s.first_row + (key < s.rows ? key : 0));
+        if (key < s.rows) continue;
+        gpu_atomic<uint64_t> bad(found->bad); /* relaxed, all: read when the kernel has ended */
+        uint64_t first = bad.load(cuda::memory_order_relaxed);
+        while (i < first &&
+               !bad.compare_exchange_strong(first, i, cuda::memory_order_relaxed, cuda::memory_order_relaxed))
+            continue;
+    }
+}
+
+/* The key itself, while the caller's keys are still there. One warp. */
+__global__ void frugal_bad_key_kernel(const key_segment *segments, uint32_t n_segments, found_batch *found) {
+    if (threadIdx.x != 0 || found->bad == NO_POSITION) return;
+    const key_segment &s = segments[segment_at(segments, n_segments, (uint32_t)found->bad)];
+    uint32_t k = (uint32_t)found->bad - s.begin;
+    found->key = s.keys32 ? (uint64_t)(int64_t)s.keys32[k] : s.keys[k];
+}
+
+__global__ void frugal_positions_kernel(uint32_t *positions, uint32_t n) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) positions[i] = i;
+}
+
+/* first[i]: 1 if a row begins at place i of the sorted ones. */
+__global__ void frugal_heads_kernel(const uint32_t *sorted, uint32_t n, uint32_t *first) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        first[i] = i == 0 || sorted[i] != sorted[i - 1];
+}
+
+/* Lists the unique rows. index[i]: the number of rows that begin at place i or before. */
+__global__ void frugal_list_kernel(const uint32_t *sorted, const uint32_t *index, uint32_t n, batch_arrays to,
+                                   found_batch *found) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        uint32_t u = index[i] - 1;
+        to.record_of[to.order[i]] = u;
+        if (i == 0 || index[i - 1] == u) to.rows[u] = sorted[i], to.start[u] = i;
+        if (i + 1 == n) to.start[u + 1] = n, found->n_unique = u + 1;
+    }
+}
+
+/* first[i]: 1 if a chunk begins at place i. */
+__global__ void frugal_chunk_heads_kernel(const uint32_t *index, const uint32_t *start, uint32_t n, uint32_t *first) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        uint32_t u = index[i] - 1, begin = start[u];
+        first[i] = start[u + 1] - begin > CHUNK && (i - begin) % CHUNK == 0;
+    }
+}
+
+/* Lists the chunks. chunk_index[i]: the number of chunks that begin at place i or before. */
+__global__ void frugal_chunks_kernel(const uint32_t *index, const uint32_t *start, const uint32_t *chunk_index,
+                                     uint32_t n, row_chunk *chunks, found_batch *found) {
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        uint32_t u = index[i] - 1, before = i > 0 ? chunk_index[i - 1] : 0;
+        if (chunk_index[i] > before) {
+            chunks[before].unique = u;
+            chunks[before].first = chunk_index[start[u]] - 1;
+        }
+        if (i + 1 == n) found->n_chunks = chunk_index[i];
+    }
+}
+
+/* Counts the touches of a batch (src/worth.c), and says what its rows are worth. Every copy of the one device is
+ * current. Of a batch that was sorted here `found` knows the number of rows; if a key is bad, nothing is counted.
+ * `counts_them` 0: it only says. */
+__global__ void frugal_count_kernel(const uint32_t *rows, uint32_t n, const found_batch *found, uint64_t step,
+                                    int counts_them, int read_only, uint8_t *counts, uint8_t *worth) {
+    if (found) n = found->bad == NO_POSITION ? found->n_unique : 0;
+    for (uint32_t u = blockIdx.x * blockDim.x + threadIdx.x; u < n; u += gridDim.x * blockDim.x) {
+        uint8_t byte = counts[rows[u]];
+        if (counts_them) {
+            byte = frugal_raised(byte, 1, frugal_hash_touch(rows[u], step), frugal_chance((uint32_t)byte >> LEVEL_AT));
+            counts[rows[u]] = read_only ? byte : (uint8_t)(byte | STAYED);
+        }
+        worth[u] = frugal_worth_of(byte, 1);
+    }
+}
+
+/* >>sorting */
+
+static uint32_t sort_grid(const gpu_device *c, uint32_t n) {
+    uint32_t blocks = (n + BLOCK_THREADS - 1) / BLOCK_THREADS, most = c->resident[KERNEL_LOOKUP][0];
+    return blocks < most ? blocks : most;
+}
+
+#define FRUGAL_LAUNCH_SORT(c, n, kernel, ...)                                                                          \
+    FRUGAL_LAUNCH(kernel, sort_grid(c, n), BLOCK_THREADS, (c)->ahead_stream, __VA_ARGS__)
+
+/* Enqueues the count of a batch's touches on a stream; found NULL: it has n rows. */
+static cudaError_t enqueue_count(const gpu_device *c, const uint32_t *rows, uint32_t n, const found_batch *found,
+                                 uint64_t step, int counts_them, int read_only, uint8_t *worth, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    return FRUGAL_LAUNCH(frugal_count_kernel, sort_grid(c, n), BLOCK_THREADS, stream, rows, n, found, step, counts_them,
+                         read_only, c->counts, worth);
+}
+
+static batch_ahead *ahead_of(gpu_device *c, uint64_t step) {
+    return &c->aheads[step % (frugal_settings(c->f)->lookahead + 1)];
+}
+
+/* Describes the caller's segments to the kernel. */
+static uint32_t write_segments(const gpu_device *c, batch_ahead *a, const frugal_batch *batch) {
+    uint32_t begin = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) {
+        const frugal_keys *s = &batch->segments[i];
+        uint64_t first = c->store->first_row[s->table];
+        a->segments_sent[i] = {s->keys, s->keys32, c->store->first_row[s->table + 1] - first, first, begin, s->table};
+        begin += s->n;
+    }
+    a->segments_sent[batch->n_segments].begin = begin; /* ends the last one */
+    return batch->n_segments;
+}
+
+/* Enqueues the rows of the batch's keys, from where the keys are. */
+static cudaError_t enqueue_keys(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
+    const sort_scratch *s = &c->sort;
+    uint32_t n = batch->n;
+    if (batch->keys) {
+        for (uint32_t i = 0; i < n; i++) a->keys_sent[i] = (uint32_t)(batch->keys[i] >> 32);
+        return cudaMemcpyAsync(s->keys, a->keys_sent, n * sizeof *s->keys, cudaMemcpyHostToDevice, c->ahead_stream);
+    }
+    uint32_t n_segments = write_segments(c, a, batch->batch);
+    cudaError_t error = cudaEventRecord(s->ready, caller);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(c->ahead_stream, s->ready, 0);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(s->segments, a->segments_sent, n_segments * sizeof *s->segments, cudaMemcpyHostToDevice,
+                                c->ahead_stream);
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_SORT(c, n, frugal_keys_kernel, s->segments, n_segments, n, s->keys, s->found);
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH(frugal_bad_key_kernel, 1, WARP, c->ahead_stream, s->segments, n_segments, s->found);
+    if (error == cudaSuccess) error = cudaEventRecord(s->read, c->ahead_stream);
+    return error == cudaSuccess ? cudaStreamWaitEvent(caller, s->read, 0) : error;
+}
+
+/* Sorts, and lists rows and chunks. Memory is used again: that of the keys for places where rows begin, that of the
+ * positions for their numbers, that of the sorted keys for the numbers of chunks. */
+static cudaError_t enqueue_sort(gpu_device *c, batch_ahead *a, uint32_t n) {
+    const sort_scratch *s = &c->sort;
+    batch_arrays to = {a->arrays, a->arrays + c->pitch, a->arrays + 2 * c->pitch, a->arrays + 3 * c->pitch};
+    row_chunk *chunks = (row_chunk *)(void *)(a->tail + a->chunks_at);
+    size_t bytes = s->bytes;
+    cudaError_t error = FRUGAL_LAUNCH_SORT(c, n, frugal_positions_kernel, s->positions, n);
+    if (error == cudaSuccess)
+        error = cub::DeviceRadixSort::SortPairs(s->memory, bytes, (const uint32_t *)s->keys, s->sorted,
+                                                (const uint32_t *)s->positions, to.order, (int)n, 0, s->bits,
+                                                c->ahead_stream);
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_SORT(c, n, frugal_heads_kernel, (const uint32_t *)s->sorted, n, s->keys);
+    if (error == cudaSuccess)
+        error = cub::DeviceScan::InclusiveSum(s->memory, bytes, (const uint32_t *)s->keys, s->positions, (int)n,
+                                              c->ahead_stream);
+    const uint32_t *index = s->positions;
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_SORT(c, n, frugal_list_kernel, (const uint32_t *)s->sorted, index, n, to, s->found);
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_SORT(c, n, frugal_chunk_heads_kernel, index, (const uint32_t *)to.start, n, s->keys);
+    if (error == cudaSuccess)
+        error = cub::DeviceScan::InclusiveSum(s->memory, bytes, (const uint32_t *)s->keys, s->sorted, (int)n,
+                                              c->ahead_stream);
+    if (error != cudaSuccess) return error;
+    return FRUGAL_LAUNCH_SORT(c, n, frugal_chunks_kernel, index, (const uint32_t *)to.start,
+                              (const uint32_t *)s->sorted, n, chunks, s->found);
+}
+
+static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
+    const sort_scratch *s = &c->sort;
+    uint32_t n = batch->n;
+    cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream);
+    if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
+    if (error == cudaSuccess) error = enqueue_sort(c, a, n);
+    if (error == cudaSuccess && c->counts)
+        error = enqueue_count(c, a->arrays, n, s->found, batch->step, 1, batch->read_only, a->tail + a->worth_at,
+                              c->ahead_stream);
+    if (error != cudaSuccess) return error;
+    return cudaMemcpyAsync(a->found, s->found, sizeof *a->found, cudaMemcpyDeviceToHost, c->ahead_stream);
+}
+
+/* >>operations */
+
+static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
+    gpu_device *c = (gpu_device *)device;
+    batch_ahead *a = ahead_of(c, batch->step);
+    cudaStream_t caller = batch->stream ? (cudaStream_t)batch->stream : cudaStreamLegacy;
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status != FRUGAL_OK) return status;
+    *a->found = {NO_POSITION, 0, 0, 0};
+    a->worth_at = 0, a->chunks_at = c->counts ? (batch->n + 7) / 8 * 8 : 0; /* no valid bits: all copies are */
+    a->n_lost = a->n_chunks = 0, a->has_kept = 0, a->whole = a->is_sorted = 1;
+    cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
+    if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
+    a->failed = 0;
+    if (error == cudaSuccess) return FRUGAL_OK;
+    cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the caller's keys */
+    return check_cuda(c, error, "sorting a batch");
+}
+
+/* Names a key that is too large, as announcing does. */
+static frugal_status fail_key(const gpu_device *c, uint64_t step, const found_batch *found, const batch_ahead *a) {
+    uint32_t position = (uint32_t)found->bad, i = 0;
+    while (a->segments_sent[i + 1].begin <= position) i++;
+    const key_segment *s = &a->segments_sent[i];
+    return frugal_fail(FRUGAL_ERR_KEY,
+                       "lookup of device %u at step %llu: key %lld at %u of segment %u: table %u has %llu rows, keys "
+                       "start at 0; frugal_cancel takes the step back, to be announced anew",
+                       c->device, (unsigned long long)step, (long long)found->key, position - s->begin, i, s->table,
+                       (unsigned long long)s->rows);
+}
+
+static frugal_status device_sorted(void *device, uint64_t step, uint32_t *n_unique) {
+    gpu_device *c = (gpu_device *)device;
+    batch_ahead *a = ahead_of(c, step);
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_cuda(c, cudaEventSynchronize(a->copied), "sorting a batch");
+    if (status != FRUGAL_OK) return status;
+    if (a->found->bad != NO_POSITION) return fail_key(c, step, a->found, a);
+    *n_unique = a->found->n_unique, a->n_chunks = a->found->n_chunks;
+    return FRUGAL_OK;
+}
+
+static frugal_status device_fetch(void *device, const frugal_step *step, const frugal_records *to) {
+    gpu_device *c = (gpu_device *)device;
+    const batch_ahead *a = ahead_of(c, step->step);
+    on_gpu on(c);
+    uint32_t n = to->n_unique;
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status != FRUGAL_OK || to->n == 0) return status;
+    cudaError_t error = copy_to_host(c, (uint32_t *)(uintptr_t)to->rows, a->arrays, n * sizeof(uint32_t));
+    if (error == cudaSuccess)
+        error = copy_to_host(c, (uint32_t *)(uintptr_t)to->start, a->arrays + c->pitch, (n + 1) * sizeof(uint32_t));
+    if (error == cudaSuccess)
+        error = copy_to_host(c, (uint32_t *)(uintptr_t)to->order, a->arrays + 2 * c->pitch, to->n * sizeof(uint32_t));
+    return check_cuda(c, error, "fetching a batch");
+}
+
+static int device_counts(void *device) {
+    return ((gpu_device *)device)->counts != NULL;
+}
+
+static frugal_status device_move_counts(void *device, uint8_t *counts, int store) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status != FRUGAL_OK) return status;
+    cudaError_t error =
+        store ? copy_to_gpu(c, c->counts, counts, c->store->rows) : copy_to_host(c, counts, c->counts, c->store->rows);
+    return check_cuda(c, error, "copying counts");
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_SORT_CUH */
