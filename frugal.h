@@ -49,7 +49,7 @@
  *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step its rows are of two steps: calls that
  *        read it (drain, read_rows, view, save, verify) return BUSY until all devices have updated; and if a GPU is
  *        lost then, rows of the unfinished step may have its update. If you cannot accept that, set STAGED, or resume
- *        from a save.
+ *        from a save. With one device all rows are touched by it alone: then nothing is planned, closed or flushed.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
  *        link. The host row is written when the cache needs the place, when another device announces the row (its gate
  *        waits for that), and when frugal_drain or frugal_read_rows reads it. This pays where a device touches most of
@@ -166,9 +166,10 @@
  *
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
- *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a
- *      row, one bit more with `increments`, one byte more if touches are counted (>>counts), and what does not grow
- *      with rows.
+ *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row
+ *      (with one device that updates in place they are never touched, unless the caller's allocator touches them; a
+ *      single device that cannot do so needs them when it is attached), one bit more with `increments`, one byte more
+ *      if touches are counted (>>counts), and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K; 16 KiB a thread, up to 16 of a
  *                                                    device; 8 K a device with a cache
@@ -258,13 +259,14 @@ typedef struct frugal_desc {
     uint32_t devices;       /* 0: 1; at most 254 */
     uint32_t max_keys;      /* of one device in one step, duplicates counted: each is a row of frugal_lookup's array */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
-    uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
+    uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued, as
+                               with one device that updates in place */
     uint64_t staging_bytes; /* budget of the staging rings of all devices: lowers S, to 1 at least; 0: no budget */
     uint32_t workers;       /* flush threads, at most 1024; 0: waiting callers do all work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: no sharing */
     int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
     frugal_mode mode;               /* FRUGAL_P2F; FRUGAL_SYNC: write-through, every update due a step later */
-    frugal_alone alone;             /* default: in place on host cores if the table is not in a file; else staged */
+    frugal_alone alone;             /* default: in place; staged if the table is in a file (section 2) */
     frugal_reduce reduce;           /* of the devices' gradients for a row */
     frugal_optimizer optimizer;     /* of tables that name none of their own */
     uint64_t first_step;            /* number of the first step, where a run is resumed; at most 2^62 - 1 */

@@ -29,6 +29,7 @@
  *   squares.cuh     kernel, and operation: the sum of squares of a step's gradients
  *   watch.cuh       a thread that asks the driver whether the GPU lives
  *   operations.cuh  the other operations, and the table of all of them, which the runtime calls
+ *   announce.cuh    keys that lie in the GPU's memory
  *   graphs.cuh      a step in a CUDA graph
  *   open.cuh        memory: of the GPU, mapped, shared by the devices of an instance
  *   self_test.cuh   a step that must have the bits of the host
@@ -114,6 +115,7 @@
 #include "src/cuda/squares.cuh"
 #include "src/cuda/watch.cuh"
 #include "src/cuda/operations.cuh"
+#include "src/cuda/announce.cuh"
 #include "src/cuda/graphs.cuh"
 #include "src/cuda/open.cuh"
 #include "src/cuda/self_test.cuh"

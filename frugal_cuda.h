@@ -7,17 +7,24 @@
  * reported by a later call. The calls of frugal.h are the same as with any device.
  * examples/quickstart.cu is the smallest trainer.
  *
+ * ONE DEVICE that updates in place (the default) has no gates but the order of its stream: it may be given steps as far
+ * ahead as they are announced, and what it was given is committed, also after frugal_stop. It sorts its batches itself,
+ * and counts touches in its own memory; lookup waits until its batch is sorted, and only frugal_get_records waits for
+ * the steps before. The host sorts and counts where it needs the rows: with frugal_secondaries, increments, or a table
+ * in a file, if touches were counted without a counted cache, or if the GPU has no memory for the counts.
+ *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
  *
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
- *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; less than
- *                  1 KiB more; 60 per group
+ *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; where it
+ *                  sorts, 12 K, what CUB needs for that (some 9 K), and 41 KiB, and with a counted cache a byte a row
+ *                  of the table; less than 1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
- *                  squares are summed
+ *                  squares are summed; (L + 1)(4 K + 41 KiB) where the GPU sorts
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  *
@@ -48,28 +55,28 @@ typedef struct frugal_cuda_desc {
      * cannot open the gate. */
     void *stream;
     int shrink_cache; /* halve cache_rows until the GPU's memory holds them */
-    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given
-     * steps as far ahead as they are announced. Several devices must all announce a step, and be given the one before,
-     * before any is given it; lookup waits for that. Then nothing that the gate waits for needs a call of the GPU's
-     * driver, so a call of any thread that waits for the whole GPU, as cudaFree does, ends when the gate opens. There
-     * is one exception: with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). */
+    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. One device that updates in
+     * place does not need it. Several devices must all announce a step, and be given the one before, before any is
+     * given it; lookup waits for that. Then nothing that the gate waits for needs a call of the GPU's driver, so a call
+     * of any thread that waits for the whole GPU, as cudaFree does, ends when the gate opens. There is one exception:
+     * with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). */
     int gate_on_stream;
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
  * a GPU. `desc` NULL: no cache, the default stream. Pins the table (once for all devices), which takes time; a table
  * that cannot be pinned, such as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
  * available (ARGUMENT).
- * If frugal_desc.alone is FRUGAL_ALONE_PLACE or KEPT and the table is pinned, the GPU updates the rows that this
- * device alone touches in place. By default it does not, because a GPU that is lost then may leave rows of an
- * unfinished step. With KEPT and a cache it keeps such updates in the cached copies (frugal.h). Then a lookup with
- * gate_on_stream returns only when GPUs have begun to write back what is recalled for the step; so a stream is given at
- * most one step behind a gate that is closed, and a replayed step only once the step before it is done. A table that
- * the caller has registered (cudaHostRegister) must be writable. This call and all others leave the calling thread's
- * current GPU as it was, and make no context on another GPU. They do not clear an error that CUDA keeps for the thread,
- * and do not report it as their own. CUDA keeps only the last error, so if one of their own CUDA calls fails, its error
- * replaces the one kept before. Errors: CUDA (no GPU, no driver, too old a GPU), WORKER (no thread to watch the GPU),
- * DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT,
- * ORDER (the stream is being captured, or see CAPTURES). */
+ * If the table is pinned, and frugal_desc.alone is not FRUGAL_ALONE_STAGED, the GPU updates the rows that this device
+ * alone touches in place: then a GPU that is lost may leave rows of an unfinished step. With KEPT and a cache it keeps
+ * such updates in the cached copies (frugal.h). Then a lookup with gate_on_stream returns only when GPUs have begun to
+ * write back what is recalled for the step; so a stream is given at most one step behind a gate that is closed, and a
+ * replayed step only once the step before it is done. A table that the caller has registered (cudaHostRegister) must be
+ * writable. This call and all others leave the calling thread's current GPU as it was, and make no context on another
+ * GPU. They do not clear an error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only
+ * the last error, so if one of their own CUDA calls fails, its error replaces the one kept before. Errors: CUDA (no
+ * GPU, no driver, too old a GPU), WORKER (no thread to watch the GPU), DEVICE (no such device or GPU), MEMORY (of GPU
+ * or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT, ORDER (the stream is being captured, or see
+ * CAPTURES). */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
 
 typedef struct frugal_cuda_info {
@@ -80,6 +87,15 @@ typedef struct frugal_cuda_info {
 } frugal_cuda_info;
 /* Of an attached device. Any thread. Errors: DEVICE (not attached by frugal_cuda_attach), ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
+
+/* As frugal_announce, of keys in the GPU's memory, written by what `stream` was given (NULL: the legacy default
+ * stream). They may be overwritten by what it is given next. Where the GPU sorts (ONE DEVICE, above), nothing comes to
+ * the host: then lookup and frugal_cuda_replay of the step return KEY if a key is too large, and have changed nothing,
+ * until frugal_cancel takes the step back. Elsewhere, and if there are more than 1023 segments, the keys are copied to
+ * the host, and the call waits for the stream. Errors: as frugal_announce; ARGUMENT (keys in other memory), ORDER (the
+ * stream is being captured), CUDA, DEVICE (not attached by frugal_cuda_attach). */
+FRUGAL_API frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
+                                              void *stream);
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup
  * and frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum

@@ -14,6 +14,7 @@
  * devices, and a few others, are called through pointers. tests/compile/tower checks the order, and copies this list to
  * docs/design.md:
  *   arithmetic.h    fused operations and the optimizers' formulas, for C and CUDA
+ *   counting.h      the byte that stands for a row's touches, for C and CUDA
  *   device.h        what the host and a device know of each other
  *   format.h        what saves and mapped tables consist of, byte by byte
  *   shared.h        memory that several processes share: its structs

@@ -354,12 +354,11 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
 FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p);
 FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
 
-/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
- * valid[(n + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current
- * at `step`. One thread at a time for each device.
- * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT (without words also: not in place), DEVICE, KEYS,
- * KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the flushed rows for every thread that later passes the gate
- * of `step`. */
+/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied. valid[(n
+ * + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current at
+ * `step`. One thread at a time for each device. AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT
+ * (without words also: not in place), DEVICE, KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the
+ * flushed rows for every thread that later passes the gate of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
 /* Without words: the device's batch of `step`, which is not committed, has so many rows. For frugal_p2f_progress. */

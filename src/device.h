@@ -185,8 +185,8 @@ typedef struct frugal_unsorted {
     uint64_t step;
     uint32_t n; /* positions, at most max_keys */
     int read_only;
-    /* Checked and in host memory until `sort` returns: keys[n], row << 32 | position; or NULL, and the keys lie where the
-     * device reaches them, in `batch`, whose tables exist; `stream` is what writes them there. */
+    /* Checked and in host memory until `sort` returns: keys[n], row << 32 | position; or NULL, and the keys lie where
+     * the device reaches them, in `batch`, whose tables exist; `stream` is what writes them there. */
     const uint64_t *keys;
     const frugal_batch *batch;
     void *stream;
@@ -262,16 +262,17 @@ typedef struct frugal_device_ops {
      * lookup and update. NULL: frugal_sum_squares is refused. */
     frugal_status (*squares)(void *device, const frugal_step *step, const float *grads, double *squares);
     /* The five below are for a device with `poll` that is alone in its instance, updates in place, and finds the unique
-     * rows of its batches itself (frugal_may_sort); other devices have NULL. Then frugal_step.records has no arrays, and
-     * `announced` is not called.
-     * The loader's thread calls `sort` once the batch is legal. An error changes nothing. */
+     * rows of its batches itself (frugal_may_sort); other devices have NULL. Then frugal_step.records has no arrays,
+     * and `announced` is not called. The loader's thread calls `sort` once the batch is legal. An error changes
+     * nothing. */
     frugal_status (*sort)(void *device, const frugal_unsorted *batch);
     /* Waits until it has found them, and sets *n_unique. The trainer calls it, once the step before was given, in each
      * lookup. Errors: KEY. */
     frugal_status (*sorted)(void *device, uint64_t step, uint32_t *n_unique);
     /* Writes rows, order and start into the arrays of `to`, which have room for max_keys. Between lookup and update. */
     frugal_status (*fetch)(void *device, const frugal_step *step, const frugal_records *to);
-    /* 1: it also counts touches (counting.h), of all its batches, instead of the host. The attaching thread calls it. */
+    /* 1: it also counts touches (counting.h), of all its batches, instead of the host. The attaching thread calls it.
+     * */
     int (*counts)(void *device);
     /* Copies the counts, a byte for each row, from the device (`store` 0) or to it. One thread at a time; while
      * announcements go on, it may copy those of any step. */

@@ -136,8 +136,8 @@ static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
     int queues = (d->workers > 0 || d->defer) && (d->devices > 1 || d->alone == FRUGAL_ALONE_STAGED);
-    /* If updates are applied at closing, or there are none, one block is enough. Workers that keep up need a few blocks more, and a ring
-     * that stays in the cache costs less than one that streams through memory. */
+    /* If updates are applied at closing, or there are none, one block is enough. Workers that keep up need a few blocks
+     * more, and a ring that stays in the cache costs less than one that streams through memory. */
     if (d->staging == 0) d->staging = queues ? LEAST(d->lookahead + 2, 4) : 1;
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
     if (d->staging_bytes && d->staging * block > d->staging_bytes)

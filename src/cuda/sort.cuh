@@ -5,7 +5,10 @@
  * stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). The number of rows comes to
  * the host with the batch's event, which the lookup of the step waits for: it was recorded L steps ahead, and what the
  * caller's stream is given next has the right size then. So no step is enqueued behind a sort that is not done, streams
- * may share a queue of the GPU, and a bad key is an error of the lookup, which has changed nothing. */
+ * may share a queue of the GPU, and a bad key is an error of the lookup, which has changed nothing.
+ *
+ * Contents: >>kernels >>sorting >>operations
+ */
 #ifndef FRUGAL_CUDA_SORT_CUH
 #define FRUGAL_CUDA_SORT_CUH
 

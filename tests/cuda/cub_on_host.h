@@ -1,5 +1,5 @@
-/* cub_on_host.h - the two calls of CUB that frugal_cuda.cu makes, on the streams of cuda_on_host.h (include that first):
- * a stable sort of pairs by key, and sums. They are enqueued, and read their arrays when their turn comes. */
+/* cub_on_host.h - the two calls of CUB that frugal_cuda.cu makes, on the streams of cuda_on_host.h (include that
+ * first): a stable sort of pairs by key, and sums. They are enqueued, and read their arrays when their turn comes. */
 #ifndef CUB_ON_HOST_H
 #define CUB_ON_HOST_H
 
