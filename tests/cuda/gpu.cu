@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct gpu {
     int ordinal;
@@ -20,6 +21,9 @@ struct gpu {
     float *log; /* [kept][floats] */
     uint64_t *trained;
     uint32_t kept;
+    cudaStream_t key_stream; /* of gpu_keys, as the next three; NULL: not called yet */
+    void *keys, *sent;       /* on the GPU; in host memory, from where they are copied */
+    size_t key_bytes;
 };
 
 static void expect(cudaError_t error, const char *what) {
@@ -134,6 +138,9 @@ void gpu_close(gpu *g) {
     cudaStreamDestroy(g->stream);
     if (g->blocking) cudaStreamDestroy(g->blocking);
     cudaFree(g->memory);
+    if (g->key_stream) cudaStreamDestroy(g->key_stream);
+    cudaFree(g->keys);
+    cudaFreeHost(g->sent);
     cudaFree(g->log);
     cudaFree(g->trained);
     cudaGetLastError();
@@ -162,6 +169,32 @@ static cudaError_t copy(gpu *g, void *to, const void *from, size_t bytes, cudaMe
     on_gpu on(g);
     cudaError_t error = bytes ? cudaMemcpyAsync(to, from, bytes, kind, g->stream) : cudaSuccess;
     return error == cudaSuccess ? cudaStreamSynchronize(g->stream) : error;
+}
+
+static void grow_keys(gpu *g, size_t bytes) {
+    if (!g->key_stream) expect(cudaStreamCreateWithFlags(&g->key_stream, cudaStreamNonBlocking), "stream");
+    if (bytes <= g->key_bytes) return;
+    expect(cudaStreamSynchronize(g->key_stream), "synchronize");
+    cudaFree(g->keys);
+    cudaFreeHost(g->sent);
+    expect(cudaMalloc(&g->keys, bytes), "memory");
+    expect(cudaHostAlloc(&g->sent, bytes, cudaHostAllocPortable), "memory");
+    g->key_bytes = bytes;
+}
+
+const void *gpu_keys(gpu *g, const void *host, size_t bytes) {
+    on_gpu on(g);
+    grow_keys(g, bytes < 4096 ? 4096 : bytes);
+    expect(cudaStreamSynchronize(g->key_stream), "synchronize"); /* the copy before has left `sent` */
+    memcpy(g->sent, host, bytes);
+    if (bytes) expect(cudaMemcpyAsync(g->keys, g->sent, bytes, cudaMemcpyHostToDevice, g->key_stream), "copy");
+    return g->keys;
+}
+
+void *gpu_key_stream(gpu *g) {
+    on_gpu on(g);
+    grow_keys(g, 4096);
+    return g->key_stream;
 }
 
 void gpu_get(gpu *g, void *host, const void *device, size_t bytes) {

@@ -34,6 +34,10 @@ void *gpu_blocking_stream(gpu *g); /* of the same GPU; gone with it */
 float *gpu_rows(gpu *g);
 float *gpu_grads(gpu *g);
 uint32_t *gpu_words(gpu *g);
+/* A copy of an array in the GPU's memory, written on a stream of its own, which is not waited for; until the next call,
+ * and behind what that stream is given until then. One thread at a time. */
+const void *gpu_keys(gpu *g, const void *host, size_t bytes);
+void *gpu_key_stream(gpu *g);
 /* Behind what the stream has; all wait for it. Those that try say whether it was done: of a GPU that may be lost. */
 void gpu_get(gpu *g, void *host, const void *device, size_t bytes);
 void gpu_put(gpu *g, void *device, const void *host, size_t bytes);

@@ -17,6 +17,7 @@
 #include "cases/place.h"
 #include "cases/kept.h"
 #include "cases/captures.h"
+#include "cases/sort.h"
 #ifdef TEST_CUDA_ON_HOST
 #include "cases/failures.h"
 #include "cases/losses.h"
@@ -50,6 +51,12 @@ int main(int argc, char **argv) {
         CASE(test_static),
         CASE(test_caches),
         CASE(test_read_only),
+        ON_HOST(test_who_sorts),
+        CASE(test_bad_keys),
+        CASE(test_announce_there),
+        CASE(test_many_segments),
+        CASE(test_counts_there),
+        CASE(test_stop_in_order),
         CASE(test_repeated),
         CASE(test_gates),
         CASE(test_gates_mixed),

@@ -33,7 +33,7 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
             run_pause(r);
         if (status == FRUGAL_AGAIN) return 0;
     } else {
-        status = frugal_announce(r->f, d, s, &b->batch);
+        status = announce_there(r->f, &r->work[d], d, s, trial_bits(t, 33, d, step) % 2);
     }
     memset(b->keys, 0xff, 8 * (size_t)t->max_keys), memset(b->keys32, 0xff, 4 * (size_t)t->max_keys); /* copied */
     if (!run_expect(r, status, FRUGAL_OK, "announce", d, s)) return 0;

@@ -45,6 +45,32 @@ static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d
     return attached;
 }
 
+/* Announces the batch, with keys that lie on the GPU if there is one and `there`. */
+static inline frugal_status announce_there(frugal *f, workspace *w, uint32_t d, uint64_t step, uint64_t there) {
+    const frugal_batch *batch = &w->announced.batch;
+    if (!w->gpu || !there) return frugal_announce(f, d, step, batch);
+    frugal_keys *segments = malloc((batch->n_segments + 1) * sizeof *segments);
+    size_t bytes = 0, at = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) bytes += 8 * (size_t)batch->segments[i].n;
+    unsigned char *keys = malloc(bytes + 1);
+    for (uint32_t i = 0; i < batch->n_segments; at += 8 * (size_t)batch->segments[i].n, i++) {
+        const frugal_keys *s = &batch->segments[i];
+        if (s->keys) memcpy(keys + at, s->keys, s->n * sizeof *s->keys);
+        if (s->keys32) memcpy(keys + at, s->keys32, s->n * sizeof *s->keys32);
+    }
+    const unsigned char *sent = gpu_keys(w->gpu, keys, bytes);
+    at = 0;
+    for (uint32_t i = 0; i < batch->n_segments; at += 8 * (size_t)batch->segments[i].n, i++) {
+        segments[i] = batch->segments[i];
+        if (segments[i].keys) segments[i].keys = (const uint64_t *)(const void *)(sent + at);
+        if (segments[i].keys32) segments[i].keys32 = (const int32_t *)(const void *)(sent + at);
+    }
+    const frugal_batch copied = {segments, batch->n_segments, batch->read_only};
+    frugal_status status = frugal_cuda_announce(f, d, step, &copied, gpu_key_stream(w->gpu));
+    free(segments), free(keys);
+    return status;
+}
+
 /* Where a lookup writes; what is in w->wide now is there. */
 static inline float *rows_of(workspace *w, size_t floats) {
     if (w->gpu) gpu_put(w->gpu, gpu_rows(w->gpu), w->wide, 4 * floats);
@@ -83,6 +109,10 @@ static inline void close_gpu(workspace *w) {
 static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
     (void)t, (void)f, (void)w, (void)d;
     return 0;
+}
+static inline frugal_status announce_there(frugal *f, workspace *w, uint32_t d, uint64_t step, uint64_t there) {
+    (void)there;
+    return frugal_announce(f, d, step, &w->announced.batch);
 }
 static inline float *rows_of(workspace *w, size_t floats) {
     (void)floats;

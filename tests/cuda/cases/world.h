@@ -282,7 +282,13 @@ static frugal_status try_announce(world *w, uint32_t d) {
         segments[i] = (frugal_keys){.table = t, .keys = &keys[i], .n = 1};
     }
     frugal_batch announced = {segments, b->n, b->read_only};
-    frugal_status status = frugal_announce(w->f, d, step, &announced);
+    int there = w->gpus[d] && test_mix3(step, d, 54) % 2; /* the keys lie on the GPU */
+    if (there) {
+        const uint64_t *sent = gpu_keys(w->gpus[d], keys, b->n * sizeof *keys);
+        for (uint32_t i = 0; i < b->n; i++) segments[i].keys = &sent[i];
+    }
+    frugal_status status = there ? frugal_cuda_announce(w->f, d, step, &announced, gpu_key_stream(w->gpus[d]))
+                                 : frugal_announce(w->f, d, step, &announced);
     if (status == FRUGAL_OK) w->announced[d]++;
     free(keys), free(segments);
     return status;

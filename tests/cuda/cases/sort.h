@@ -1,0 +1,178 @@
+/* sort.h - batches that the GPU sorts itself, keys that lie on the GPU, counts of touches there. */
+#ifndef CASES_SORT_H
+#define CASES_SORT_H
+
+#include "world.h"
+
+static world sorting(void) { /* one device in place */
+    world w = world_of(1);
+    w.desc.alone = FRUGAL_ALONE_PLACE;
+    return w;
+}
+
+#ifdef TEST_CUDA_ON_HOST
+#include "tests/cuda/cuda_on_host_hooks.h"
+
+static uint64_t sorts(void) {                            /* that were enqueued */
+    return cuda_on_host_count("cudaLaunchHostFunc") / 3; /* the calls of CUB */
+}
+
+/* Who sorts: the GPU, unless others need the rows on the host. */
+static void test_who_sorts(void **state) {
+    (void)state;
+    enum { ONE, TWO, STAGED, INCREMENTS, LISTED, COUNTED, FULL, CASES };
+    for (int i = 0; i < CASES; i++) {
+        world w = sorting();
+        uint64_t before = sorts(), row = 3, count = 9;
+        if (i == TWO) w = world_of(2);
+        if (i == STAGED) w.desc.alone = FRUGAL_ALONE_STAGED;
+        if (i == INCREMENTS) w.desc.increments = 1;
+        if (i == COUNTED) w.places[0].policy = FRUGAL_CACHE_LRU;
+        open_world(&w);
+        frugal_keys keys = {.keys = &row, .n = 1};
+        if (i == LISTED) assert_works(frugal_secondaries(w.f, 0, &keys, 0));
+        if (i == COUNTED) assert_works(frugal_set_counts(w.f, &keys, &count));
+        run(&w, 12);
+        assert_int_equal(i == ONE || i == FULL, sorts() - before >= 12);
+        assert_int_equal(i == ONE || i == FULL, sorts() > before);
+        finish(&w, 4);
+    }
+}
+#endif
+
+/* A key that is too large, on the GPU: the lookup says which, again and again, and nothing of the step has begun.
+ * Cancelled, the step is announced anew. */
+static void test_bad_keys(void **state) {
+    (void)state;
+    for (uint32_t n = 1; n <= 300; n = n * 7 + 3) {
+        world w = sorting();
+        w.desc.max_keys = 512;
+        open_world(&w);
+        run(&w, 3);
+        cancel_all(&w);
+        uint64_t keys[300], step = w.step;
+        for (uint32_t i = 0; i < n; i++) keys[i] = i % 7;
+        keys[n / 2] = w.table.rows, keys[n - 1] = UINT64_MAX;
+        const uint64_t *sent = gpu_keys(w.gpus[0], keys, n * sizeof *keys);
+        frugal_keys segments[3] = {{.keys = sent, .n = n / 3}, {.n = 0}, {.keys = sent + n / 3, .n = n - n / 3}};
+        const frugal_batch batch = {segments, 3, 0}, good = {segments, 1, 0};
+        void *stream = gpu_key_stream(w.gpus[0]);
+        assert_works(frugal_cuda_announce(w.f, 0, step, &batch, stream));
+        assert_works(frugal_cuda_announce(w.f, 0, step + 1, &good, stream));
+        char text[80];
+        uint32_t bad = n == 1 ? 0 : n / 2;
+        snprintf(text, sizeof text, "key %lld at %u of segment 2: table 0 has %llu rows",
+                 n == 1 ? -1ll : (long long)w.table.rows, bad - n / 3, (unsigned long long)w.table.rows);
+        for (int i = 0; i < 3; i++)
+            assert_fails(FRUGAL_ERR_KEY, frugal_lookup(w.f, 0, step, gpu_rows(w.gpus[0])), text, "frugal_cancel");
+        assert_fails(FRUGAL_ERR_ORDER, frugal_update(w.f, 0, step, NULL), "look up", "");
+        assert_works(frugal_drain(w.f));
+        assert_works(frugal_cancel(w.f, step));
+        finish(&w, 8);
+    }
+}
+
+/* What announcing there refuses, before anything is enqueued. */
+static void test_announce_there(void **state) {
+    (void)state;
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        world w = world_of(devices);
+        w.desc.alone = FRUGAL_ALONE_PLACE;
+        open_world(&w);
+        uint64_t host = 1;
+        void *stream = gpu_key_stream(w.gpus[0]);
+        const uint64_t *there = gpu_keys(w.gpus[0], &host, sizeof host);
+        frugal_keys key = {.keys = &host, .n = 1};
+        frugal_batch batch = {&key, 1, 0};
+        assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_announce(NULL, 0, 0, &batch, stream), "not attached", "");
+        assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_announce(w.f, devices, 0, &batch, stream), "not attached", "");
+        assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, 0, NULL, stream), "batch is NULL", "");
+        assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, 0, &batch, stream), "segment 0",
+                     "frugal_announce");
+        key.keys = there, key.table = 7;
+        assert_fails(FRUGAL_ERR_TABLE, frugal_cuda_announce(w.f, 0, 0, &batch, stream), "names table 7", "");
+        key.table = 0, key.keys32 = (const int32_t *)(const void *)there;
+        assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, 0, &batch, stream), "both", "");
+        key.keys32 = NULL, key.n = w.desc.max_keys + 1;
+        assert_fails(FRUGAL_ERR_KEYS, frugal_cuda_announce(w.f, 0, 0, &batch, stream), "max_keys", "");
+        key.n = 1;
+        assert_fails(FRUGAL_ERR_ORDER, frugal_cuda_announce(w.f, 0, 5, &batch, stream), "announce", "");
+        finish(&w, 6);
+    }
+}
+
+/* More segments than the GPU is told of: one a key, and empty ones between. */
+static void test_many_segments(void **state) {
+    (void)state;
+    enum { MOST = 1100 };
+    for (uint32_t n = 1022; n <= 1025; n++) {
+        world w = sorting();
+        w.desc.max_keys = MOST, w.desc.lookahead = 0;
+        open_world(&w);
+        run(&w, 2);
+        uint64_t keys[MOST];
+        frugal_keys segments[MOST];
+        for (uint32_t i = 0; i < n; i++) keys[i] = i * 5 % w.table.rows;
+        const uint64_t *sent = gpu_keys(w.gpus[0], keys, sizeof keys);
+        for (uint32_t i = 0; i < n; i++) segments[i] = (frugal_keys){.keys = sent + i, .n = i % 3 != 1};
+        const frugal_batch batch = {segments, n, 1};
+        assert_works(frugal_cuda_announce(w.f, 0, w.step, &batch, gpu_key_stream(w.gpus[0])));
+        assert_works(frugal_lookup(w.f, 0, w.step, NULL));
+        frugal_records r;
+        assert_works(frugal_get_records(w.f, 0, w.step, &r));
+        uint32_t position = 0;
+        for (uint32_t i = 0; i < n; i++)
+            if (i % 3 != 1) assert_int_equal(keys[i], r.rows[r.record_of[position++]]);
+        assert_int_equal(position, r.n);
+        assert_works(frugal_update(w.f, 0, w.step, NULL));
+        assert_works(frugal_drain(w.f));
+        close_world(&w);
+    }
+}
+
+/* The same batches on the GPU and on host cores: the same counts, also after they were set and aged. */
+static void test_counts_there(void **state) {
+    (void)state;
+    enum { KEYS = 60 };
+    uint64_t keys[KEYS], first[2][KEYS], counts[2][KEYS], ranked[2][KEYS], set[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) keys[i] = i, set[i] = i * i;
+    frugal_keys all = {.keys = keys, .n = KEYS};
+    for (int on_host = 0; on_host < 2; on_host++) {
+        world w = sorting();
+        w.places[0].cache_rows = 16;
+        if (on_host) w.places[0].ordinal = NOBODY;
+        open_world(&w);
+        run(&w, 20);
+        assert_works(frugal_get_counts(w.f, &all, first[on_host]));
+        if (on_host) assert_memory_equal(first[0], first[1], sizeof first[0]);
+        cancel_all(&w);
+        assert_works(frugal_set_counts(w.f, &all, set));
+        assert_works(frugal_age_counts(w.f));
+        assert_works(frugal_preload(w.f, 0, &all));
+        run(&w, 20);
+        assert_works(frugal_get_counts(w.f, &all, counts[on_host]));
+        assert_works(frugal_rank_keys(w.f, 0, KEYS, ranked[on_host], NULL));
+        if (on_host) assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+        if (on_host) assert_memory_equal(ranked[0], ranked[1], sizeof ranked[0]);
+        assert_true(counts[on_host][KEYS - 1] > 1000);
+        finish(&w, 4);
+    }
+}
+
+/* A stop while steps are under way: what the device was given is committed all the same. */
+static void test_stop_in_order(void **state) {
+    (void)state;
+    world w = sorting();
+    open_world(&w);
+    run(&w, 5);
+    uint64_t given = w.step;
+    frugal_stop(w.f);
+    gpu_wait(w.gpus[0]);
+    assert_works(frugal_drain(w.f));
+    frugal_stats stats;
+    frugal_get_stats(w.f, &stats);
+    assert_int_equal(given, stats.steps);
+    close_world(&w);
+}
+
+#endif /* CASES_SORT_H */
