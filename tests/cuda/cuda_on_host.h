@@ -167,7 +167,18 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3,
     cudaMemcpyDefault = 4
 };
-enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2 };
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered = 0,
+    cudaMemoryTypeHost = 1,
+    cudaMemoryTypeDevice = 2,
+    cudaMemoryTypeManaged = 3
+};
+enum cudaMemoryAdvise { cudaMemAdviseSetPreferredLocation = 3, cudaMemAdviseSetAccessedBy = 5 };
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost = 2 };
+struct cudaMemLocation {
+    cudaMemLocationType type;
+    int id;
+};
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMaxBlockDimX = 2,
@@ -220,6 +231,7 @@ enum : unsigned {
     cudaHostRegisterPortable = 1,
     cudaHostRegisterMapped = 2,
     cudaHostRegisterReadOnly = 8,
+    cudaMemAttachGlobal = 1,
     cudaEnableDefault = 0
 };
 struct cudaDeviceProp {
@@ -243,7 +255,8 @@ typedef void (*cudaHostFn_t)(void *);
     ((cudaStream_t)0x2) /* the other one, which --default-stream can make of NULL: no call takes it */
 
 /* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context
- * and the stack of a thread's. A context tells on which device a thread is, and no more. */
+ * and the stack of a thread's, memory that is made and mapped apart. A context tells on which device a thread is, and no
+ * more. */
 #define CUDAAPI
 typedef cudaStream_t CUstream;
 typedef cudaEvent_t CUevent;
@@ -254,7 +267,9 @@ typedef uint64_t cuuint64_t;
 enum CUresult {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_READY = 600,
@@ -262,6 +277,56 @@ enum CUresult {
     CUDA_ERROR_NOT_SUPPORTED = 801
 };
 enum : unsigned { CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_EQ = 1, CU_STREAM_WRITE_VALUE_DEFAULT = 0 };
+
+/* Memory of the host's node by cuMemCreate. Devices and the host have one address space here: an address can be read when
+ * a device and the host were given access, and before that not even by the one that was given it. */
+enum CUdevice_attribute {
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141
+};
+enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST_NUMA = 3 };
+enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
+enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_NONE = 0 };
+enum CUmemAllocationGranularity_flags {
+    CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+    CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1
+};
+enum CUmemAccess_flags { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+typedef unsigned long long CUmemGenericAllocationHandle;
+struct CUmemLocation {
+    CUmemLocationType type;
+    int id;
+};
+struct CUmemAllocationProp {
+    CUmemAllocationType type;
+    CUmemAllocationHandleType requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType, gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+};
+struct CUmemAccessDesc {
+    CUmemLocation location;
+    CUmemAccess_flags flags;
+};
+/* Declared for their types, and not defined: the driver is not linked. */
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice number);
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties,
+                                       CUmemAllocationGranularity_flags which);
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                     unsigned long long flags);
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags);
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t n);
+
 typedef CUresult (*PFN_cuStreamWaitValue64)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 typedef CUresult (*PFN_cuStreamWriteValue64)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
@@ -286,6 +351,8 @@ inline cudaError_t cudaProfilerStart() {
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes);
+cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags = cudaMemAttachGlobal);
+cudaError_t cudaMemAdvise(const void *p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaMallocHost(void **p, size_t bytes);

@@ -18,7 +18,8 @@ void cuda_on_host_reset(void);
 void cuda_on_host_set_devices(int n);
 void cuda_on_host_set_memory(size_t bytes);                /* of each device: cudaMalloc fails above it; 4 GiB */
 void cuda_on_host_set_multiprocessors(int n);              /* of each device: 2 n blocks are resident at a time; 2 */
-void cuda_on_host_set_attribute(int attribute, int value); /* what cudaDeviceGetAttribute says of every device */
+/* What cudaDeviceGetAttribute says of every device; FRUGAL_CUDA_ATTRIBUTES=attribute=value,... for programs. */
+void cuda_on_host_set_attribute(int attribute, int value);
 
 /* How devices read each other's memory; FRUGAL_CUDA_PEERS, or NONE.
  * NONE: the driver says that they cannot, and kernels are not hindered. REAL: all can, once cudaDeviceEnablePeerAccess
@@ -53,7 +54,8 @@ uint64_t cuda_on_host_count(const char *name);
 uint64_t cuda_on_host_synchronizations(void);
 /* Calls that were given NULL for a stream, or none: which stream that is depends on how the caller was compiled. */
 uint64_t cuda_on_host_default_streams(void);
-/* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs. */
+/* What exists now: blocks of memory of devices and of hosts, registrations, reserved addresses and memory for them,
+ * streams, events, graphs. */
 uint64_t cuda_on_host_alive(void);
 /* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too,
  * and who retains it. */

@@ -528,6 +528,70 @@ void test_registered_memory(void **) {
     assert_int_equal(cudaErrorInvalidValue, cudaFreeHost(memory));
 }
 
+__global__ void double_kernel(uint32_t *word) {
+    if (threadIdx.x == 0) *word *= 2;
+}
+
+/* Memory of the host's node: made, mapped, given to device and host, unmapped; it lives until the last of these ends. */
+void test_mapped_memory(void **) {
+    enum : size_t { MIB_2 = 2 << 20 };
+    auto make = driver_call<decltype(cuMemCreate)>("cuMemCreate");
+    auto forget = driver_call<decltype(cuMemRelease)>("cuMemRelease");
+    auto reserve = driver_call<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
+    auto unreserve = driver_call<decltype(cuMemAddressFree)>("cuMemAddressFree");
+    auto map = driver_call<decltype(cuMemMap)>("cuMemMap");
+    auto unmap = driver_call<decltype(cuMemUnmap)>("cuMemUnmap");
+    auto give = driver_call<decltype(cuMemSetAccess)>("cuMemSetAccess");
+    int supported = 0;
+    assert_int_equal(CUDA_SUCCESS,
+                     driver_call<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute")(
+                         &supported, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    assert_int_equal(1, supported);
+    CUmemAllocationProp how = {};
+    how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    how.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+    CUmemAccessDesc access[2] = {{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                                 {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, make(&handle, 100, &how, 0));
+    assert_int_equal(CUDA_SUCCESS, make(&handle, MIB_2, &how, 0));
+    assert_int_equal(CUDA_SUCCESS, reserve(&at, MIB_2, 4 * MIB_2, 0, 0));
+    assert_int_equal(0, at % (4 * MIB_2));
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, give(at, MIB_2, access, 2));
+    assert_int_equal(CUDA_SUCCESS, map(at, MIB_2, 0, handle, 0));
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, map(at, MIB_2, 0, handle, 0));
+    assert_int_equal(CUDA_SUCCESS, forget(handle));
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, forget(handle));
+    assert_int_equal(CUDA_SUCCESS, give(at, MIB_2, access, 2));
+    uint32_t *words = reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(at));
+    words[1000] = 21;
+    GOOD(FRUGAL_LAUNCH(double_kernel, 1, 32, nullptr, words + 1000));
+    GOOD(cudaDeviceSynchronize());
+    assert_int_equal(42, words[1000]);
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, unreserve(at, MIB_2));
+    assert_int_equal(CUDA_SUCCESS, unmap(at, MIB_2));
+    assert_int_equal(CUDA_SUCCESS, unreserve(at, MIB_2));
+    assert_int_equal(0, cuda_on_host_alive());
+}
+
+/* Only devices that share managed memory with the host at any time can be advised. */
+void test_managed_memory(void **) {
+    void *p;
+    cudaPointerAttributes a;
+    GOOD(cudaMallocManaged(&p, 4096));
+    GOOD(cudaPointerGetAttributes(&a, p));
+    assert_int_equal(cudaMemoryTypeManaged, a.type);
+    GOOD(cudaMemAdvise(p, 4096, cudaMemAdviseSetPreferredLocation, {cudaMemLocationTypeHost, 0}));
+    assert_int_equal(cudaErrorInvalidDevice,
+                     cudaMemAdvise(p, 4096, cudaMemAdviseSetAccessedBy, {cudaMemLocationTypeDevice, 0}));
+    cuda_on_host_set_attribute(cudaDevAttrConcurrentManagedAccess, 1);
+    GOOD(cudaMemAdvise(p, 4096, cudaMemAdviseSetAccessedBy, {cudaMemLocationTypeDevice, 0}));
+    assert_int_equal(cudaErrorInvalidValue,
+                     cudaMemAdvise(p, 4097, cudaMemAdviseSetAccessedBy, {cudaMemLocationTypeDevice, 0}));
+    GOOD(cudaFree(p));
+}
+
 void test_refused_registrations(void **) {
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -810,6 +874,8 @@ int main(int argc, char **argv) {
         TEST(test_memory_is_bounded),
         TEST(test_copies_are_checked),
         TEST(test_registered_memory),
+        TEST(test_mapped_memory),
+        TEST(test_managed_memory),
         TEST(test_refused_registrations),
         TEST(test_every_call_can_fail),
         TEST(test_calls_are_counted),

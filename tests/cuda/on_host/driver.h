@@ -1,8 +1,8 @@
-/* driver.h - calls of the driver: waits for values in memory, contexts, and how they are found. */
+/* driver.h - calls of the driver: waits for values in memory, contexts, and how all of them are found. */
 #ifndef ON_HOST_DRIVER_H
 #define ON_HOST_DRIVER_H
 
-#include "memory.h"
+#include "virtual.h"
 
 static CUresult value_operation(counter &calls, CUstream stream, CUdeviceptr address,
                                 task (*make)(device *, uint64_t *, uint64_t, unsigned), cuuint64_t value,
@@ -113,7 +113,16 @@ static cudaError_t entry_point(const char *symbol, void **function, cudaDriverEn
         {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain_context)},
         {"cuCtxGetCurrent", reinterpret_cast<void *>(get_context)},
         {"cuCtxPushCurrent", reinterpret_cast<void *>(push_context)},
-        {"cuCtxPopCurrent", reinterpret_cast<void *>(pop_context)}};
+        {"cuCtxPopCurrent", reinterpret_cast<void *>(pop_context)},
+        {"cuDeviceGetAttribute", reinterpret_cast<void *>(get_attribute)},
+        {"cuMemGetAllocationGranularity", reinterpret_cast<void *>(get_granularity)},
+        {"cuMemCreate", reinterpret_cast<void *>(create_memory)},
+        {"cuMemRelease", reinterpret_cast<void *>(release_memory)},
+        {"cuMemAddressReserve", reinterpret_cast<void *>(reserve_addresses)},
+        {"cuMemAddressFree", reinterpret_cast<void *>(free_addresses)},
+        {"cuMemMap", reinterpret_cast<void *>(map_memory)},
+        {"cuMemUnmap", reinterpret_cast<void *>(unmap_memory)},
+        {"cuMemSetAccess", reinterpret_cast<void *>(set_access)}};
     auto found = driver.find(symbol);
     *function = found != driver.end() ? found->second : nullptr;
     if (result) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

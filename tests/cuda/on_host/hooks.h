@@ -2,7 +2,7 @@
 #ifndef ON_HOST_HOOKS_H
 #define ON_HOST_HOOKS_H
 
-#include "streams.h"
+#include "virtual.h"
 
 static void lose(device *d) {
     d->lost = true;
@@ -87,6 +87,7 @@ void cuda_on_host_reset(void) {
     for (cudaEvent_t e : w.events) delete e;
     for (cudaGraph_t g : w.graphs) delete g;
     for (cudaGraphExec_t e : w.execs) delete e;
+    unmap_everything();
     w.allocations.clear(), w.host.clear(), w.events.clear(), w.graphs.clear(), w.execs.clear();
     for (counter *c = w.counters; c; c = c->next) c->calls = c->fail_at = 0;
     w.defaults();
@@ -197,7 +198,8 @@ uint64_t cuda_on_host_default_streams(void) {
 uint64_t cuda_on_host_alive(void) {
     world_type &w = world();
     guard hold(w.lock);
-    return w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
+    return w.allocations.size() + w.host.size() + w.physicals.size() + w.reservations.size() + w.streams.size() +
+           w.events.size() + w.graphs.size() + w.execs.size();
 }
 
 int cuda_on_host_has_context(int number) {

@@ -2,7 +2,7 @@
 #ifndef ON_HOST_MEMORY_H
 #define ON_HOST_MEMORY_H
 
-#include "streams.h"
+#include "devices.h"
 
 namespace cuda_runtime_on_host {
 
@@ -65,18 +65,46 @@ static void *new_memory(size_t alignment, size_t bytes) {
     return memset(p, 0xff, bytes); /* floats that are NaN, ids that are none */
 }
 
+static cudaError_t allocate(device *d, void **p, size_t bytes, size_t alignment, bool managed) {
+    guard hold(world().lock);
+    if (bytes > world().memory || d->used > world().memory - bytes) return cudaErrorMemoryAllocation;
+    if (!(*p = new_memory(alignment, bytes))) return cudaErrorMemoryAllocation;
+    d->used += bytes;
+    world().allocations[reinterpret_cast<uintptr_t>(*p)] = {bytes, d->number, managed};
+    return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void **p, size_t bytes) {
     static counter calls(__func__);
     device *d = this_device();
     if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
     *p = nullptr;
-    if (!bytes) return end(cudaSuccess);
+    return end(bytes ? allocate(d, p, bytes, 256, false) : cudaSuccess);
+}
+
+/* Counted as the device's, which real ones do only for pages that have moved to it. */
+cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags) {
+    static counter calls(__func__);
+    device *d = this_device();
+    if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
+    if (!bytes || flags != cudaMemAttachGlobal) return end(cudaErrorInvalidValue);
+    return end(allocate(d, p, bytes, 4096, true));
+}
+
+/* Changes nothing: host and devices have one memory here. */
+cudaError_t cudaMemAdvise(const void *p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
     guard hold(world().lock);
-    if (bytes > world().memory || d->used > world().memory - bytes) return end(cudaErrorMemoryAllocation);
-    if (!(*p = new_memory(256, bytes))) return end(cudaErrorMemoryAllocation);
-    d->used += bytes;
-    world().allocations[reinterpret_cast<uintptr_t>(*p)] = {bytes, d->number};
-    return end(cudaSuccess);
+    auto found = containing(world().allocations, p, bytes);
+    bool on_device = location.type == cudaMemLocationTypeDevice;
+    if (found == world().allocations.end() || !found->second.managed) return end(cudaErrorInvalidValue);
+    if (advice != cudaMemAdviseSetPreferredLocation && advice != cudaMemAdviseSetAccessedBy)
+        return end(cudaErrorInvalidValue);
+    if (on_device && (location.id < 0 || static_cast<size_t>(location.id) >= world().devices.size()))
+        return end(cudaErrorInvalidDevice);
+    return end(on_device && attribute_value(cudaDevAttrConcurrentManagedAccess) <= 0 ? cudaErrorInvalidDevice
+                                                                                     : cudaSuccess);
 }
 
 cudaError_t cudaFree(void *p) {
@@ -168,7 +196,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
     void *same = const_cast<void *>(p);
     auto found = containing(world().allocations, p, 1);
     if (found != world().allocations.end())
-        *attributes = {cudaMemoryTypeDevice, found->second.on, same, nullptr};
+        *attributes = {found->second.managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice, found->second.on, same,
+                       found->second.managed ? same : nullptr};
     else if (containing(world().host, p, 1) != world().host.end())
         *attributes = {cudaMemoryTypeHost, this_number(), same, same};
     else

@@ -79,6 +79,15 @@ struct entry { /* of a stream's queue */
 struct allocation {
     size_t bytes;
     int on;
+    bool managed;
+};
+struct physical { /* memory of cuMemCreate: a file without a name, which lives as long as it is mapped somewhere */
+    size_t bytes;
+    int file;
+};
+struct reservation { /* of addresses; one piece of memory fills it, or none does */
+    size_t bytes;
+    bool mapped, by_device, by_host; /* who was given access */
 };
 struct range { /* of host memory that devices know */
     size_t bytes;
@@ -134,6 +143,8 @@ struct world_type {
     size_t memory;
     std::map<uintptr_t, allocation> allocations;
     std::map<uintptr_t, range> host;
+    std::map<unsigned long long, physical> physicals;
+    std::map<uintptr_t, reservation> reservations;
     std::map<int, int> attributes; /* that a test has set */
     int peers;                     /* CUDA_ON_HOST_PEERS_... */
     std::set<cudaStream_t> streams;
@@ -157,6 +168,7 @@ struct world_type {
     world_type();
     std::atomic<uint64_t> default_streams{0}; /* calls that were given no stream, or NULL */
     void defaults();
+    void attributes_from_environment();
     void make_devices(int n) {
         devices.clear();
         for (int i = 0; i < n; i++) {
@@ -171,6 +183,18 @@ uint64_t from_environment(const char *name, uint64_t otherwise) {
     return text && *text ? strtoull(text, nullptr, 0) : otherwise;
 }
 
+/* FRUGAL_CUDA_ATTRIBUTES=number=value,... */
+void world_type::attributes_from_environment() {
+    const char *text = getenv("FRUGAL_CUDA_ATTRIBUTES");
+    int number, value, length;
+    attributes.clear();
+    while (text && sscanf(text, "%d=%d%n", &number, &value, &length) == 2) {
+        attributes[number] = value;
+        text += length;
+        if (*text == ',') text++;
+    }
+}
+
 void world_type::defaults() {
     make_devices(static_cast<int>(from_environment("FRUGAL_CUDA_DEVICES", 2)));
     if (!devices.empty())
@@ -178,7 +202,7 @@ void world_type::defaults() {
     memory = size_t(4) << 30;
     refusal = cudaSuccess;
     refuse_files_only = false;
-    attributes.clear();
+    attributes_from_environment();
     peers = static_cast<int>(from_environment("FRUGAL_CUDA_PEERS", CUDA_ON_HOST_PEERS_NONE));
     named.clear();
     seed = from_environment("FRUGAL_CUDA_SEED", 1);
