@@ -9,7 +9,7 @@
  * This is the one file to compile. It includes its parts, src/cuda/. A part calls and includes only parts above it in
  * this list:
  *
- *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
+ *   toolkit.cuh     CUDA, or its replacement on the host; launches, calls of the driver
  *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes

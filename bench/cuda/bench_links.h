@@ -5,8 +5,7 @@
 #ifndef FRUGAL_BENCH_CUDA_LINKS_H
 #define FRUGAL_BENCH_CUDA_LINKS_H
 
-#include "bench/cuda/bench_memory.h"
-#include "bench/cuda/bench_record.h"
+#include "bench/cuda/bench_options.h"
 
 #include <numeric>
 

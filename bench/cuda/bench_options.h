@@ -3,9 +3,9 @@
 #define FRUGAL_BENCH_CUDA_OPTIONS_H
 
 #include "bench/choices.h"
+#include "bench/cuda/bench_limits.h"
+#include "bench/cuda/bench_record.h"
 #include "bench/cuda/host_gather.h"
-
-#include <stdarg.h>
 
 enum {
     GATHER,
@@ -107,10 +107,9 @@ static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH,
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_STAGED}, 1}, workers = {{0}, 1},
                     pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3},
                     link_blocks = {{0, 4, 8, 16}, 4};
-static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50,
-                host_memory;
-static double cache = 0.05, fraction = 1, case_seconds = 1, seconds;
-static int json, hits_given;
+static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
+static double cache = 0.05, fraction = 1, case_seconds = 1;
+static int hits_given;
 static const char *links;
 
 static const options_entry options[] = {
@@ -158,13 +157,11 @@ static const options_entry options[] = {
      "gather, hits, bags, timeline: samples of which medians are taken, after some more"},
     {"case", OPTIONS_REAL, &case_seconds, 0, 3600, NULL,
      "gather, hits, bags: seconds after which 3 repeats are enough"},
-    {"seconds", OPTIONS_REAL, &seconds, 0, 1e6, NULL,
-     "time after which nothing new is begun; what is left out is printed; 0: no limit"},
+    LIMITS_SECONDS_OPTION,
     {"links", OPTIONS_TEXT, &links, 0, 0, NULL,
      "links: file for the bandwidths of the last --dim, for build/peers --machine", "FILE"},
     LADDER_HOLD_OPTION,
-    {"host-memory", OPTIONS_WHOLE64, &host_memory, 0, 1e15, NULL,
-     "bytes of host memory to use at most; 0: what is available"},
+    LIMITS_MEMORY_OPTION,
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
 };
@@ -184,44 +181,5 @@ static uint32_t workers_of(double value) {
     uint32_t half = bench_processors() / 2;
     return value > 0 ? (uint32_t)value : half > 0 ? half : 1;
 }
-
-/* >>time */
-
-static double began; /* when the program began */
-static uint32_t skipped;
-
-/* Says what is left out, and why. */
-__attribute__((format(printf, 1, 2))) static void skip(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    bench_progress("%s", "");
-    printf("SKIPPED: ");
-    vprintf(format, arguments);
-    putchar('\n');
-    fflush(stdout);
-    va_end(arguments);
-    skipped++;
-}
-
-static int time_is_over(double takes) {
-    return seconds > 0 && bench_now() - began + takes > seconds;
-}
-
-/* May another measurement begin that will take this long? If not, says which one was left out. */
-__attribute__((format(printf, 2, 3))) static int has_time_for(double takes, const char *format, ...) {
-    char what[256];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
-    va_end(arguments);
-    if (bench_interrupted()) return 0;
-    if (time_is_over(takes)) {
-        skip("%s: the %g s of --seconds are over%s", what, seconds, takes > 0 ? ", or would be" : "");
-        return 0;
-    }
-    bench_progress("%s", what);
-    return 1;
-}
-#define has_time(...) has_time_for(0, __VA_ARGS__)
 
 #endif

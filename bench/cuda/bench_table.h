@@ -3,8 +3,7 @@
 #define FRUGAL_BENCH_CUDA_TABLE_H
 
 #include "bench/cuda/bench_held.h"
-#include "bench/cuda/bench_memory.h"
-#include "bench/cuda/bench_record.h"
+#include "bench/cuda/by_processors.h"
 #include "frugal_cuda.h"
 #include "src/device.h"
 
@@ -73,15 +72,6 @@ static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, in
 }
 
 /* >>tables */
-
-/* Processes [0, n) in as many parts as there are processors, because they touch new memory for the first time, page by
- * page, and that takes time. */
-template <typename F> static void by_all_processors(uint64_t n, F part) {
-    std::vector<std::thread> running;
-    uint64_t share = n / bench_processors() + 1;
-    for (uint64_t at = 0; at < n; at += share) running.emplace_back(part, at, std::min(at + share, n));
-    for (std::thread &one : running) one.join();
-}
 
 /* Rows that differ, with numbers from -0.1 to 0.1, each a hash of its place. */
 static void fill(float *weights, uint64_t n) {

@@ -19,10 +19,12 @@
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <cuda/atomic>
+#ifndef FRUGAL_LAUNCH /* or src/cuda/toolkit.cuh's */
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define LADDER_UNROLLED                                 _Pragma("unroll")
-#define LADDER_UNROLLED_BY_4                            _Pragma("unroll 4")
-#define LADDER_LARGE                                    (UINT64_C(256) << 20) /* bytes: measures bandwidth */
+#endif
+#define LADDER_UNROLLED      _Pragma("unroll")
+#define LADDER_UNROLLED_BY_4 _Pragma("unroll 4")
+#define LADDER_LARGE         (UINT64_C(256) << 20) /* bytes: measures bandwidth */
 #endif
 
 #include "bench/keys.h"

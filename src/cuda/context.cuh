@@ -54,18 +54,6 @@ struct on_gpu {
     on_gpu &operator=(const on_gpu &) = delete;
 };
 
-/* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
-static void *find_driver_call(const char *name) {
-    void *call = NULL;
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
-#endif
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
-}
-
 /* Is there a GPU c->ordinal, and a driver that we can use? Makes no context except that GPU's. `instead`: what works
  * without a GPU. */
 static frugal_status open_context(gpu_context *c, const char *call, const char *instead) {

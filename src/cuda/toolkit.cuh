@@ -1,5 +1,5 @@
-/* toolkit.cuh - CUDA, or the header that replaces it (FRUGAL_CUDA_ON_HOST); and how kernels are launched with
- * either. */
+/* toolkit.cuh - CUDA, or the header that replaces it (FRUGAL_CUDA_ON_HOST); how kernels are launched and calls of the
+ * driver are found with either. */
 #ifndef FRUGAL_CUDA_TOOLKIT_CUH
 #define FRUGAL_CUDA_TOOLKIT_CUH
 
@@ -31,5 +31,21 @@ static cudaError_t launch(void (*kernel)(P...), unsigned grid, unsigned block, c
 
 } /* namespace frugal_cuda */
 #endif
+
+namespace frugal_cuda {
+
+/* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
+static inline void *find_driver_call(const char *name) {
+    void *call = NULL;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
+}
+
+} /* namespace frugal_cuda */
 
 #endif /* FRUGAL_CUDA_TOOLKIT_CUH */

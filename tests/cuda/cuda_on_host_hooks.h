@@ -16,8 +16,8 @@ void cuda_on_host_reset(void);
 
 /* >>devices: two, or FRUGAL_CUDA_DEVICES; 0 to 16, before any is used (or after a reset) */
 void cuda_on_host_set_devices(int n);
-void cuda_on_host_set_memory(size_t bytes);                /* of each device: cudaMalloc fails above it; 4 GiB */
-void cuda_on_host_set_multiprocessors(int n);              /* of each device: 2 n blocks are resident at a time; 2 */
+void cuda_on_host_set_memory(size_t bytes);   /* of each device: cudaMalloc fails above it; 4 GiB */
+void cuda_on_host_set_multiprocessors(int n); /* of each device: 2 n blocks are resident at a time; 2 */
 /* What cudaDeviceGetAttribute says of every device; FRUGAL_CUDA_ATTRIBUTES=attribute=value,... for programs. */
 void cuda_on_host_set_attribute(int attribute, int value);
 

@@ -1,14 +1,69 @@
-/* bench_memory.h - how much memory there is, and whether a measurement fits. This is asked before it begins, because a
- * program that the system kills for lack of memory leaves no results. */
-#ifndef FRUGAL_BENCH_CUDA_MEMORY_H
-#define FRUGAL_BENCH_CUDA_MEMORY_H
+/* bench_limits.h - how much time and memory there is, and whether a measurement fits. This is asked before it begins,
+ * because a program that is killed for lack of either leaves no results. */
+#ifndef FRUGAL_BENCH_CUDA_LIMITS_H
+#define FRUGAL_BENCH_CUDA_LIMITS_H
 
-#include "bench/cuda/bench_options.h"
+#include "bench/cuda/ladder.h"
 
+#include <stdarg.h>
 #include <string>
 
+static double seconds;       /* --seconds */
+static uint64_t host_memory; /* --host-memory */
+#define LIMITS_SECONDS_OPTION                                                                                          \
+    {                                                                                                                  \
+        "seconds", OPTIONS_REAL, &seconds, 0, 1e6, NULL,                                                               \
+            "time after which nothing new is begun; what is left out is printed; 0: no limit"                          \
+    }
+#define LIMITS_MEMORY_OPTION                                                                                           \
+    {                                                                                                                  \
+        "host-memory", OPTIONS_WHOLE64, &host_memory, 0, 1e15, NULL,                                                   \
+            "bytes of host memory to use at most; 0: what is available"                                                \
+    }
+
+/* >>time */
+
+static double began; /* when the program began */
+static uint32_t skipped;
+
+/* Says what is left out, and why. */
+__attribute__((format(printf, 1, 2))) static inline void skip(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    bench_progress("%s", "");
+    printf("SKIPPED: ");
+    vprintf(format, arguments);
+    putchar('\n');
+    fflush(stdout);
+    va_end(arguments);
+    skipped++;
+}
+
+static inline int time_is_over(double takes) {
+    return seconds > 0 && bench_now() - began + takes > seconds;
+}
+
+/* May another measurement begin that will take this long? If not, says which one was left out. */
+__attribute__((format(printf, 2, 3))) static inline int has_time_for(double takes, const char *format, ...) {
+    char what[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (bench_interrupted()) return 0;
+    if (time_is_over(takes)) {
+        skip("%s: the %g s of --seconds are over%s", what, seconds, takes > 0 ? ", or would be" : "");
+        return 0;
+    }
+    bench_progress("%s", what);
+    return 1;
+}
+#define has_time(...) has_time_for(0, __VA_ARGS__)
+
+/* >>memory */
+
 /* The number after `name` in a file of lines; `otherwise` if there is none. */
-static uint64_t number_in(const char *path, const char *name, uint64_t otherwise) {
+static inline uint64_t number_in(const char *path, const char *name, uint64_t otherwise) {
     char line[256];
     FILE *file = fopen(path, "r");
     uint64_t number = otherwise;
@@ -25,7 +80,7 @@ static uint64_t number_in(const char *path, const char *name, uint64_t otherwise
 
 /* The memory that the control groups of this process, from its own to the root, leave to it. Their page cache counts as
  * free. */
-static uint64_t memory_of_groups(void) {
+static inline uint64_t memory_of_groups(void) {
     char line[4096];
     std::string path = "";
     FILE *file = fopen("/proc/self/cgroup", "r");
@@ -48,7 +103,7 @@ static uint64_t memory_of_groups(void) {
 }
 
 /* Bytes of host memory that may be used now. A tenth of it is left alone. */
-static uint64_t host_bytes_free(void) {
+static inline uint64_t host_bytes_free(void) {
     uint64_t kib = number_in("/proc/meminfo", "MemAvailable:", 0);
     uint64_t bytes = std::min(kib * 1024, memory_of_groups());
     if (bytes == 0) bench_fail("MemAvailable of /proc/meminfo was wanted, to size tables; it is not there, or 0");
@@ -57,14 +112,14 @@ static uint64_t host_bytes_free(void) {
 }
 
 /* Bytes of the GPU's memory that may be used now. A twentieth is left alone. */
-static uint64_t gpu_bytes_free(void) {
+static inline uint64_t gpu_bytes_free(void) {
     size_t left = 0, all = 0;
     LADDER_CHECK(cudaMemGetInfo(&left, &all));
     return left / 20 * 19;
 }
 
 /* Is there this much memory? If not, says which measurement is left out. */
-static int fits(uint64_t host, uint64_t gpu, const char *what) {
+static inline int fits(uint64_t host, uint64_t gpu, const char *what) {
     uint64_t host_free = host_bytes_free(), gpu_free = gpu_bytes_free();
     if (host > host_free)
         skip("%s: it needs %.3g GB of host memory, and %.3g GB may be used", what, (double)host * 1e-9,
