@@ -154,7 +154,8 @@ static void print_bags(const bagging *b, uint32_t how, uint64_t l2_state, const 
     for (int is_update = 0; is_update < 2; is_update++) {
         const bench_samples *s = is_update ? &r->update : &r->lookup;
         record out;
-        add_text(&out, "experiment", "bags"), add_text(&out, "what", is_update ? "update" : "lookup");
+        add_text(&out, "experiment", "bags"), add_text(&out, "what", is_update ? "update" : "lookup"),
+            add_text(&out, "alone", "staged");
         add_text(&out, "pooling", poolings[how]), add_count(&out, "rows", b->t->rows),
             add_count(&out, "dim", b->t->dim);
         add_count(&out, "keys", b->n), add_count(&out, "batches", b->batches),

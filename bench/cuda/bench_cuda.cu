@@ -9,8 +9,10 @@
  *             processor and copied. The paper's experiment #3.
  * hits        lookup and update by the cache's hit rate.
  * steps       whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
- *             (sync), and p2f without a cache. The paper's #1 and #5.
- * dynamicemb  whole steps as NVIDIA times them: ten tables, a million keys, SGD and Adam.
+ *             (sync), and p2f without a cache; rows in place, which is the default on GPUs, or staged as in the paper,
+ *             or kept (--alone). The paper's #1 and #5.
+ * dynamicemb  whole steps as NVIDIA times them: ten tables, a million keys, SGD and Adam; beside the times that
+ *             NVIDIA publishes for FBGEMM and dynamicemb.
  * bags        pooled lookups and their updates.
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
@@ -75,8 +77,14 @@ static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) 
 
 /* >>main */
 
-/* Only dynamicemb takes several optimizers. */
+/* Only dynamicemb takes several optimizers, only steps and dynamicemb take several ways of --alone. */
 static void check_lists(void) {
+    for (uint32_t i = 0; i < experiment.n && alone.n > 1; i++)
+        if (experiment.values[i] == GRAPH || experiment.values[i] == TIMELINE) {
+            fprintf(stderr, "bench_cuda: --alone has %u, must be one for --experiment %s\n", alone.n,
+                    experiments[(int)experiment.values[i]]);
+            exit(2);
+        }
     for (uint32_t i = 0; i < experiment.n && optimizer.n > 1; i++)
         if (experiment.values[i] != DYNAMICEMB) {
             fprintf(stderr, "bench_cuda: --optimizer has %u, must be one for --experiment %s\n", optimizer.n,

@@ -19,7 +19,7 @@
  * update has reached host memory, divided by their number: it contains finding duplicates, closing and flushing, unless
  * they are hidden behind other work. forward_ms and backward_ms are the GPU's, by events; medians. A device has one
  * cache for all tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; a
- * footprint of 2 caches all.
+ * footprint of 2 caches all. Rows are updated in place, unless --alone says otherwise.
  */
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
@@ -47,17 +47,34 @@ static const published_time published[] = {
     {FRUGAL_ADAM, 0.8, 15.001480, 24.333162}, {FRUGAL_ADAM, 1, 14.369853, 12.284131},
 };
 
-/* The published time of exactly this run on exactly this GPU; else NULL. Several devices share the keys, and have a few
- * more if the keys cannot be divided evenly. */
+/* The published time for this optimizer and this cache, on DYNAMICEMB_GPU with DYNAMICEMB_ROWS; NULL: there is none. */
 static const published_time *find_published(const training *r, double share) {
+    for (const published_time &one : published)
+        if (one.optimizer == r->optimizer && one.footprint == share) return &one;
+    return NULL;
+}
+
+/* Is the work of a step that of the published times, whatever the GPU and the number of rows? Several devices share the
+ * keys, and have a few more if the keys cannot be divided evenly. */
+static int is_same_work(const training *r) {
     const table *t = r->t;
     uint64_t all = r->keys * r->devices;
-    int same = strcmp(t->machine->name, DYNAMICEMB_GPU) == 0 && t->rows / t->parts == DYNAMICEMB_ROWS &&
-               t->parts == 10 && t->dim == 128 && all >= DYNAMICEMB_KEYS &&
-               all < DYNAMICEMB_KEYS + r->devices * t->parts && iterations == 100;
-    for (const published_time &one : published)
-        if (same && one.optimizer == r->optimizer && one.footprint == share) return &one;
-    return NULL;
+    return t->parts == 10 && t->dim == 128 && all >= DYNAMICEMB_KEYS && all < DYNAMICEMB_KEYS + r->devices * t->parts &&
+           iterations == 100;
+}
+
+/* What is published beside it: always printed, with the GPU and the number of rows. Ratios only for the same work;
+ * `comparable`: on the same GPU and with as many rows, too. */
+static void add_published(record *out, const training *r, double share, double step_ms) {
+    const published_time *theirs = find_published(r, share);
+    int same = theirs && is_same_work(r);
+    int comparable =
+        same && strcmp(r->t->machine->name, DYNAMICEMB_GPU) == 0 && r->t->rows / r->t->parts == DYNAMICEMB_ROWS;
+    add_real(out, "fbgemm_ms", theirs ? theirs->fbgemm : NAN, 2);
+    add_real(out, "dynamicemb_ms", theirs ? theirs->dynamicemb : NAN, 2);
+    add_real(out, "fbgemm_ratio", same ? theirs->fbgemm / step_ms : NAN, 3);
+    add_real(out, "dynamicemb_ratio", same ? theirs->dynamicemb / step_ms : NAN, 3);
+    add_count(out, "comparable", (uint64_t)comparable);
 }
 
 /* >>keys */
@@ -108,19 +125,19 @@ static tables_workload draw_tables(const table *t, uint32_t n_devices, uint64_t 
 
 static void print_dynamicemb(const training *r, uint64_t touched, double share, const bench_samples *forward,
                              const bench_samples *backward) {
-    const published_time *theirs = find_published(r, share);
     double step_ms = bench_median(&r->step) * 1e3;
     record out;
     add_text(&out, "experiment", "dynamicemb"), add_text(&out, "gpu", r->t->machine->name);
-    add_count(&out, "tables", r->t->parts), add_count(&out, "rows", r->t->rows / r->t->parts);
+    add_count(&out, "rows", r->t->rows / r->t->parts), add_text(&out, "published_gpu", DYNAMICEMB_GPU);
+    add_count(&out, "published_rows", DYNAMICEMB_ROWS), add_count(&out, "tables", r->t->parts);
     add_real(&out, "fraction", (double)r->t->rows / r->t->parts / DYNAMICEMB_ROWS, 6);
     add_count(&out, "dim", r->t->dim), add_count(&out, "devices", r->devices);
     add_count(&out, "keys", r->keys * r->devices), add_plain(&out, "power_law", DYNAMICEMB_ALPHA);
     add_real(&out, "unique_rows", (double)r->unique_rows / (double)iterations, 0);
     add_text(&out, "optimizer", bench_optimizers[r->optimizer]), add_plain(&out, "footprint", share);
     add_count(&out, "touched_rows", touched), add_count(&out, "cached_rows", r->cached);
-    add_text(&out, "gate", gates[r->gate]), add_count(&out, "loader", r->loader);
-    add_count(&out, "workers", r->workers);
+    add_text(&out, "gate", gates[r->gate]), add_text(&out, "alone", alones[r->alone - FRUGAL_ALONE_STAGED]);
+    add_count(&out, "loader", r->loader), add_count(&out, "workers", r->workers);
     add_count(&out, "lookahead", lookahead), add_count(&out, "iterations", iterations);
     add_real(&out, "hits", bench_median(&r->hits), 4), add_real(&out, "step_ms", step_ms, 4);
     add_real(&out, "forward_ms", bench_median(forward) * 1e3, 4);
@@ -128,12 +145,7 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
     add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4);
     add_real(&out, "announce_ms", bench_median(&r->announcing) * 1e3, 4);
-    add_checked(&out, &r->right), add_count(&out, "comparable", theirs != NULL);
-    if (theirs) {
-        add_real(&out, "fbgemm_ms", theirs->fbgemm, 2), add_real(&out, "dynamicemb_ms", theirs->dynamicemb, 2);
-        add_real(&out, "fbgemm_ratio", theirs->fbgemm / step_ms, 3);
-        add_real(&out, "dynamicemb_ratio", theirs->dynamicemb / step_ms, 3);
-    }
+    add_checked(&out, &r->right), add_published(&out, r, share, step_ms);
     add_long_text(&out, "interval", DYNAMICEMB_INTERVAL), add_long_text(&out, "source", DYNAMICEMB_SOURCE);
     print_record(&out);
 }
@@ -159,14 +171,15 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
     close_training(r, &all);
 }
 
-/* Runs all footprints, gates, loaders and workers on an existing table. */
+/* Runs all footprints, gates, loaders, workers and ways of --alone on an existing table. */
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
     const options_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const options_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
     uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of each device, rounded up */
     if (!has_time("dynamicemb, %s, %u devices", bench_optimizers[kind], n_devices)) return;
     tables_workload w = draw_tables(t, n_devices, of_table);
-    uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
+    uint64_t most = *std::max_element(w.touched.begin(), w.touched.end());
+    uint64_t variants = by_gate->n * by->n * workers.n * alone.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
         training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
         double share = footprint.values[i / variants];
@@ -174,6 +187,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
         r.optimizer = kind, r.batches = iterations, r.cached = (uint64_t)(share * (double)most);
         r.gate = (uint32_t)by_gate->values[i % by_gate->n], r.loader = (uint32_t)by->values[i / by_gate->n % by->n];
         r.workers = workers_of(workers.values[i / by_gate->n / by->n % workers.n]);
+        r.alone = alone_of(i / by_gate->n / by->n / workers.n % alone.n);
         snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices",
                  bench_optimizers[kind], share, n_devices);
         if (has_time("%s", what) && fits(training_host_bytes(&r), training_gpu_bytes(&r), what))
@@ -186,8 +200,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
     uint64_t parts = tables, stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};
-    setup s = {1,    (uint32_t)n_keys,   (uint32_t)lookahead, 0, workers_of(workers.values[0]), FRUGAL_P2F,
-               kind, FRUGAL_ALONE_STAGED};
+    setup s = {1,    (uint32_t)n_keys, (uint32_t)lookahead, 0, workers_of(workers.values[0]), FRUGAL_P2F,
+               kind, alone_of(0)};
     none.dim = width;
     uint64_t fixed = instance_bytes(&none, &s) + (iterations + 1) * n_keys * 8, free_bytes = host_bytes_free();
     uint64_t a_row = (stride + state) * sizeof(float) + 8 + 1,

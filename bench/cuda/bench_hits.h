@@ -122,7 +122,8 @@ static void print_hits(const hitting *h, uint64_t n, double share, uint64_t l2_s
     double memory = (double)n * row + unique * r->hits * row *
                                           (is_update ? 2 : 1); /* rows out, copies in; gradients in, copies both ways */
     record out;
-    add_text(&out, "experiment", "hits"), add_text(&out, "what", is_update ? "update" : "lookup");
+    add_text(&out, "experiment", "hits"), add_text(&out, "what", is_update ? "update" : "lookup"),
+        add_text(&out, "alone", "staged");
     add_count(&out, "rows", t->rows), add_count(&out, "dim", t->dim), add_count(&out, "keys", n);
     add_count(&out, "batches", r->batches);
     add_plain(&out, "wanted", share), add_real(&out, "hits", r->hits, 4), add_real(&out, "unique", r->unique, 4);

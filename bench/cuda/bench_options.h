@@ -104,7 +104,7 @@ static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH,
                     rows, dim, keys, devices, gate, loader, optimizer,
                     batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6}, threads = {{1, 0}, 2},
                     hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
-                    system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_STAGED}, 1}, workers = {{0}, 1},
+                    system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, workers = {{0}, 1},
                     pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3},
                     link_blocks = {{0, 4, 8, 16}, 4};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
@@ -138,7 +138,9 @@ static const options_entry options[] = {
     {"l2", OPTIONS_CHOICES, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
     {"system", OPTIONS_CHOICES, &system_option, 0, 0, systems, "steps: what is run"},
-    {"alone", OPTIONS_CHOICES, &alone, 0, 0, alones, "steps: where rows that one device alone touches are updated"},
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, alones,
+     "steps, dynamicemb, graph, timeline: where rows that one device alone touches are updated; a list only for the "
+     "first two (gather, hits, bags and serve measure staged kernels)"},
     {"cache", OPTIONS_REAL, &cache, 0, 1, NULL,
      "steps, bags, graph, timeline: rows cached by each device, as a share of all"},
     {"pooling", OPTIONS_CHOICES, &pooling, 0, 0, poolings, "bags; plain: no bags"},

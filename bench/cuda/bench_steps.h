@@ -1,11 +1,12 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
  * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them runs in three
- * ways: rows that one device alone touches are updated by workers, or by the GPU in place or in its cached copies. Also
- * the same steps by calls and by replays of a graph.
+ * ways: rows that one device alone touches are updated by workers, or by the GPU in place (the default) or in its cached
+ * copies. Also the same steps by calls and by replays of a graph.
  *
  * A round has as many announcements as steps, and ends when all its updates are in host memory: so its speed is that of
  * a long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the
- * gate, the host does not wait, and no stall is counted. host_ms is spent in the trainer's calls, waiting included.
+ * gate, the host does not wait, and no stall is counted. host_ms is spent in the trainer's calls, waiting included;
+ * announce_ms in the loader's. cpu_ns_per_key is processor time of all threads, those that wait awake included.
  */
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
@@ -31,7 +32,10 @@ static void print_steps(const training *r) {
     add_real(&out, "max", bench_quantile(&r->keys_per_s, 1), 0);
     add_real(&out, "step_ms", bench_median(&r->step) * 1e3, 4);
     add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
-    add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4), add_real(&out, "hits", bench_median(&r->hits), 4);
+    add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4);
+    add_real(&out, "announce_ms", r->loader ? bench_median(&r->announcing) * 1e3 : NAN, 4);
+    add_real(&out, "cpu_ns_per_key", bench_median(&r->cpu_per_key) * 1e9, 2);
+    add_real(&out, "hits", bench_median(&r->hits), 4);
     add_count(&out, "rounds", r->keys_per_s.n), add_checked(&out, &r->right);
     print_record(&out);
 }
@@ -81,7 +85,7 @@ static void take_turns(std::vector<training> *runs, workload *w, const char *wha
 static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew) {
     training r = {};
     r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST;
-    r.alone = FRUGAL_ALONE_STAGED, r.workers = workers_of(workers.values[0]);
+    r.alone = alone_of(0), r.workers = workers_of(workers.values[0]);
     r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew;
     r.cached = (uint64_t)(cache * (double)t->rows);
     /* The steps of all rounds, the one that is checked, and those announced. */
@@ -102,7 +106,7 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
                 training r = make_training(t, STEPS, n_devices, n_keys, skew);
                 r.system = (uint32_t)system_option.values[k / alone.n / by_gate->n];
                 r.gate = (uint32_t)by_gate->values[k / alone.n % by_gate->n];
-                r.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + alone.values[k % alone.n]);
+                r.alone = alone_of(k % alone.n);
                 r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
                 runs.push_back(r);
             }

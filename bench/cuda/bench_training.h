@@ -31,7 +31,7 @@ typedef struct training { /* one configuration, being measured */
     double zipf;
     frugal *f;
     bench_samples keys_per_s, step, stall, hits; /* a round each; seconds of a device's step */
-    bench_samples host, launch, announcing;
+    bench_samples host, launch, announcing, cpu_per_key;
     uint64_t unique_rows, keys_seen; /* in the rounds that count */
     checked right;
 } training;
@@ -47,6 +47,10 @@ typedef struct trainer {
     cudaGraphExec_t graph;
     std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, after it, after update; empty: none */
 } trainer;
+
+static frugal_alone alone_of(uint32_t i) { /* the i-th way of --alone */
+    return (frugal_alone)(FRUGAL_ALONE_STAGED + (int)alone.values[i]);
+}
 
 static setup setup_of(const training *r) {
     return {r->devices,          (uint32_t)r->keys,
@@ -206,7 +210,8 @@ static void train_round(training *r, std::vector<trainer> *all, uint64_t n, int 
     frugal_stats before, after;
     double host = 0, launch = 0, announcing = 0;
     frugal_get_stats(r->f, &before);
-    double seconds_taken = run_steps_of(r, all, n);
+    double cpu = bench_process_seconds(), seconds_taken = run_steps_of(r, all, n);
+    cpu = bench_process_seconds() - cpu;
     frugal_get_stats(r->f, &after);
     for (trainer &one : *all) host += one.spent, launch += one.launched, announcing += one.announcing;
     if (!counts) return;
@@ -217,7 +222,7 @@ static void train_round(training *r, std::vector<trainer> *all, uint64_t n, int 
     bench_add(&r->stall, (after.stall_seconds - before.stall_seconds) / device_steps);
     bench_add(&r->hits, looked_up > 0 ? (double)(after.hits - before.hits) / (double)looked_up : 0);
     bench_add(&r->host, host / device_steps), bench_add(&r->launch, launch / device_steps);
-    bench_add(&r->announcing, announcing / device_steps);
+    bench_add(&r->announcing, announcing / device_steps), bench_add(&r->cpu_per_key, cpu / (double)keys_seen);
     r->unique_rows += looked_up, r->keys_seen += keys_seen;
 }
 
