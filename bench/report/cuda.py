@@ -17,8 +17,11 @@ PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times the
          "pytorch": "PyTorch on the same sizes", "litmus": "Litmus for caches",
          "lookup_ladder": "Lookup, kernel by kernel", "update_ladder": "Update, kernel by kernel",
          "ncu_lookup": "Counters of lookups", "ncu_update": "Counters of updates",
-         "dmon": "Steps while the link's load was read", "timeline": "Timeline of a step"}
-CALLS = {"correctness": ["litmus"], # the others: measurement
+         "dmon": "Steps while the link's load was read", "timeline": "Timeline of a step",
+         "translation": "Rows in place, by how memory was made",
+         "kept_link": "Kept or in place, where the link is the bottleneck",
+         "larger": "A table larger than the GPU's memory"}
+CALLS = {"correctness": ["litmus"], "next": ["translation", "kept_link", "larger"], # the others: measurement
          "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"]}
 
 # >>archives
@@ -119,6 +122,10 @@ RECORDS = {
                         "gather", lambda row: row[0] > 1000000 and row[1] in (32, 128) and row[4] != 1),
     "hits": part_into("host_rows/hits", ("what", "dim", "keys", "wanted"), {"us": "us", "link_share": "link_share"},
                       "hits", lambda row: row[2] in (26624, 1048576)),
+    "translation": part_into("cuda/translation", ("kind", "row_bytes", "gib"),
+                             {"ns_per_row": ("ns_per_row", "min_ns", "max_ns"), "gb_per_s": "gb_per_s"}, "translation"),
+    "kept_link": part_into("cuda/kept_link", ("gate", "alone", "devices"), SPEED, "kept_link"),
+    "larger": part_into("cuda/larger", ("rows", "alone", "zipf"), SPEED, "larger"),
     "pytorch": part_into("cuda/pytorch", ("where", "optimizer", "zipf"), SPEED, "pytorch"),
     "timeline": part_into("cuda/timeline", ("lane", "what", "gate"), {"step_us": "step_us", "length_us": "length_us"},
                           "timeline"),
