@@ -1,7 +1,7 @@
 /* bench_timeline.h - where the time of a step goes: the host's calls, the GPU's work, the gate. One device, P2F.
  * Medians, from the beginning of a step. The GPU's lookup begins when the work before it has ended, and includes the
- * wait for the gate if the stream waits. GPU and host share a clock to some us. With rows in place, which is the default,
- * one device waits for no gate, so none is seen to open.
+ * wait for the gate if the stream waits. GPU and host share a clock to some us. With rows in place, the default, one
+ * device waits for no gate, so none is seen to open.
  */
 #ifndef FRUGAL_BENCH_CUDA_TIMELINE_H
 #define FRUGAL_BENCH_CUDA_TIMELINE_H

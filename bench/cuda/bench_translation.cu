@@ -4,9 +4,10 @@
  *     build/cuda/bench_translation                       all kinds and sizes; --help shows what can be changed
  *     build/cuda/bench_translation --kinds registered,numa --sizes 1,16 --row-bytes 128,512 --json
  *
- * Rows in place slowed down on an H200 from 46 of 55 GB/s to 5.8 where the table grew from 1.3 GB to 6.4 GB. Its figures
- * fit the GPU's own address translation, with 64 KB an entry: registered memory reaches the driver in pages of 4 KB,
- * whatever pages the processor has. If a kind of memory stays as fast with 64 GiB as with 1, tables are to be made so.
+ * Rows in place slowed down on an H200 from 46 of 55 GB/s to 5.8 where the table grew from 1.3 GB to 6.4 GB. Its
+ * figures fit the GPU's own address translation, with 64 KB an entry: registered memory reaches the driver in pages of
+ * 4 KB, whatever pages the processor has. If a kind of memory stays as fast with 64 GiB as with 1, tables are to be
+ * made so.
  *
  * The kinds: bench/cuda/memory_kinds.h. Managed memory is never more than the GPU has free.
  *

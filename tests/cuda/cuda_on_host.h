@@ -255,8 +255,8 @@ typedef void (*cudaHostFn_t)(void *);
     ((cudaStream_t)0x2) /* the other one, which --default-stream can make of NULL: no call takes it */
 
 /* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context
- * and the stack of a thread's, memory that is made and mapped apart. A context tells on which device a thread is, and no
- * more. */
+ * and the stack of a thread's, memory that is made and mapped apart. A context tells on which device a thread is, and
+ * no more. */
 #define CUDAAPI
 typedef cudaStream_t CUstream;
 typedef cudaEvent_t CUevent;
@@ -278,8 +278,8 @@ enum CUresult {
 };
 enum : unsigned { CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_EQ = 1, CU_STREAM_WRITE_VALUE_DEFAULT = 0 };
 
-/* Memory of the host's node by cuMemCreate. Devices and the host have one address space here: an address can be read when
- * a device and the host were given access, and before that not even by the one that was given it. */
+/* Memory of the host's node by cuMemCreate. Devices and the host have one address space here: an address can be read
+ * when a device and the host were given access, and before that not even by the one that was given it. */
 enum CUdevice_attribute {
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141

@@ -532,7 +532,8 @@ __global__ void double_kernel(uint32_t *word) {
     if (threadIdx.x == 0) *word *= 2;
 }
 
-/* Memory of the host's node: made, mapped, given to device and host, unmapped; it lives until the last of these ends. */
+/* Memory of the host's node: made, mapped, given to device and host, unmapped; it lives until it is released and
+ * unmapped. */
 void test_mapped_memory(void **) {
     enum : size_t { MIB_2 = 2 << 20 };
     auto make = driver_call<decltype(cuMemCreate)>("cuMemCreate");
