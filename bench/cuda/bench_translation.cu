@@ -147,6 +147,19 @@ static const char *lacks(uint32_t kind) {
                                               : NULL;
 }
 
+/* Has the host's node, from which the driver takes memory of this kind, so much free? Where nothing says so: yes. */
+static int fits_node(uint32_t kind, uint64_t bytes, const char *what) {
+    if (kind != NUMA) return 1;
+    std::string node = std::to_string(std::max(driver_attribute(ATTRIBUTE_HOST_NUMA_ID), 0));
+    std::string path = "/sys/devices/system/node/node" + node + "/meminfo", line = "Node " + node + " ";
+    uint64_t kib = number_in(path.c_str(), (line + "MemFree:").c_str(), UINT64_MAX / 2048);
+    kib += number_in(path.c_str(), (line + "Inactive(file):").c_str(), 0);
+    if (bytes / 1024 <= kib) return 1;
+    skip("%s: it needs %.3g GB of NUMA node %s, and %.3g GB are free there", what, (double)bytes * 1e-9, node.c_str(),
+         (double)kib * 1024e-9);
+    return 0;
+}
+
 /* Makes memory as large as the largest of sizes[n] for which there are memory and time. The number of sizes that lie in
  * it; 0: none. */
 static uint32_t make_largest(bench *b, memory *m, const double *by_size, uint32_t n) {
@@ -155,7 +168,8 @@ static uint32_t make_largest(bench *b, memory *m, const double *by_size, uint32_
         uint64_t bytes = bytes_of(by_size[n - 1]), host = m->kind == GPU ? 0 : bytes + HUGE_PAGE;
         double expected = host && b->made_bytes ? b->made_s * (double)bytes / (double)b->made_bytes : 0;
         snprintf(what, sizeof what, "translation, %s, %g GiB", kind_names[m->kind], by_size[n - 1]);
-        if (!has_time_for(expected, "%s", what) || !fits(host, m->kind == GPU || m->kind == MANAGED ? bytes : 0, what))
+        if (!has_time_for(expected, "%s", what) ||
+            !fits(host, m->kind == GPU || m->kind == MANAGED ? bytes : 0, what) || !fits_node(m->kind, bytes, what))
             continue;
         m->bytes = bytes;
         const char *why = make_memory(m, &b->machine);
