@@ -967,20 +967,21 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
 }
 
-/* Sets bits[n], and clears what is left of the last word. */
-static void frugal_priv_set_bits(uint64_t *bits, uint32_t n) {
-    if (n / 64) memset(bits, 0xff, n / 64 * sizeof *bits);
-    if (n % 64) bits[n / 64] = ~UINT64_C(0) >> (64 - n % 64);
+/* A word whose first n bits are set; all, if it has fewer. */
+static inline uint64_t frugal_priv_first_bits(uint32_t n) {
+    return n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
 }
 
 /* Announces a legal batch without words, and seals its step: every row is alone, and every copy is current. */
 static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p2f_batch *batch, uint64_t *valid) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     frugal_priv_word *alone = frugal_priv_alone(p, 0, t);
-    if (valid) frugal_priv_set_bits(valid, batch->n);
     if (batch->lost && batch->n) memset(batch->lost, FRUGAL_P2F_NOBODY, batch->n);
-    for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) /* relaxed, all: published by `sealed` */
-        frugal_store_relaxed(&alone[i], ~UINT64_C(0));
+    for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) {
+        uint64_t bits = frugal_priv_first_bits(batch->n - 64 * i);
+        if (valid) valid[i] = bits;
+        frugal_store_relaxed(&alone[i], bits); /* relaxed, all: published by `sealed` */
+    }
     *frugal_priv_n_rows(p, 0, t) = batch->n;
     *frugal_priv_in_place(p, 0, t) = 1;
     step->step = t, step->total = batch->n;

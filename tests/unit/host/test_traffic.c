@@ -73,6 +73,23 @@ static void test_what_crosses_with_a_cache(void **state) {
     rig_finish(&r, 3);
 }
 
+/* One device that updates in place: with each row its state is written. The number of rows is no multiple of 64. */
+static void test_what_crosses_in_place(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    d.devices = 1, d.alone = FRUGAL_ALONE_PLACE;
+    rig_open(&r, &d);
+    for (uint64_t s = 0; s < STEPS; s++) {
+        rig_train(&r, 1);
+        frugal_traffic last = last_of(&r, 0);
+        assert_in_range(last.rows[1], 1, 63);
+        assert_int_equal(last.rows[0], last.rows[1]);
+        assert_int_equal(2 * last.rows[1] * ROW, last.bytes[1]); /* Adagrad: as much state */
+    }
+    rig_finish(&r, 3);
+}
+
 /* An optimizer without state has none that crosses, although rows are copied into the cache. */
 static void test_no_state_crosses_with_sgd(void **state) {
     (void)state;
@@ -266,6 +283,7 @@ int main(void) {
         cmocka_unit_test(test_what_crosses_without_a_cache),
         CASE("test_what_crosses_with_a_cache, LRU", test_what_crosses_with_a_cache, FRUGAL_CACHE_LRU),
         CASE("test_what_crosses_with_a_cache, static", test_what_crosses_with_a_cache, FRUGAL_CACHE_STATIC),
+        cmocka_unit_test(test_what_crosses_in_place),
         cmocka_unit_test(test_no_state_crosses_with_sgd),
         cmocka_unit_test(test_what_does_not_cross),
         cmocka_unit_test(test_repeated_lookups),
