@@ -13,6 +13,10 @@
  * Lookup writes it back when another row gets its place, which takes one kernel more, because all places of the batch
  * must be known first. When another GPU has announced it, a kernel writes it back as soon as its GPU has committed the
  * step before, while workers close this step; the next gate waits for both. The library counts what is written back.
+ *
+ * One GPU in place, or that keeps updates, has no words: nothing is planned, recalled, closed or flushed, and a step is
+ * closed as it is committed. Its gate is the order of its own kernels, which takes no signal. Announcing a key is not
+ * made cheaper here, although no read is noted: that has no constant of its own.
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -31,6 +35,7 @@ typedef struct clockwork {
     frugal *f;         /* whose gates, plans and queue the clock follows */
     int in_place;      /* rows that one GPU touches are updated by this GPU */
     int keeps;         /* ... in its cache, where they can be */
+    int has_words;     /* else no step is planned, and each is closed by its commit */
     uint64_t step;     /* the step whose gate is next, or that is running */
     int under_way;     /* past its gate */
     double committed;  /* when all have committed `step`, or the previous step */
@@ -81,8 +86,11 @@ static void act_announce(clockwork *c) {
         sim_check(status);
         entries += sim_unique_of(c->keys, step, gpu);
     }
-    c->unplanned += entries;
-    c->unplanned_pieces[step % 64] = entries / PLAN_PIECE + 1;
+    if (c->has_words) {
+        c->unplanned += entries;
+        c->unplanned_pieces[step % 64] = entries / PLAN_PIECE + 1;
+    } else
+        c->planning = step + 1; /* there is nothing to plan */
     c->planned[step % 64] = 0;
     c->sealed[step % 64] = c->loaded = now;
     c->announced++;
@@ -91,7 +99,8 @@ static void act_announce(clockwork *c) {
 
 /* Lets the loaders begin the next step, if it is legal at `now`. */
 static void allow_announce(clockwork *c, double now) {
-    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys) + (c->keeps ? seconds_of(c, SIM_RECALL, c->w->keys) : 0);
+    int recalls = c->keeps && c->has_words;
+    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys) + (recalls ? seconds_of(c, SIM_RECALL, c->w->keys) : 0);
     if (c->announced >= c->keys->steps || c->announced > c->stats.steps + c->w->lookahead || isfinite(c->announcing))
         return;
     c->announcing = (now > c->loaded ? now : c->loaded) + work;
@@ -327,18 +336,25 @@ static double write_records(clockwork *c, const uint64_t no_copy[SIM_MAX_GPUS]) 
     return slowest;
 }
 
-/* Passes the gate if it is open. The step begins when the last piece of work that opened the gate has ended. */
+/* When the gate, which is open, was opened: when the last piece of work that it waits for had ended. */
+static double opened(clockwork *c) {
+    double sealed = c->sealed[c->step % 64], open = fmax(c->committed, sealed);
+    if (c->in_place && c->planning <= c->step)
+        bench_fail("the gate of step %llu is open, but it is not planned", (unsigned long long)c->step);
+    if (c->keeps) open = fmax(open, recall(c));
+    if (!c->has_words) return fmax(open, sealed + signal_seconds(c)); /* the GPU knows of its own commit */
+    open = fmax(fmax(open, c->closed), c->slots[c->step % 64]);
+    if (c->in_place) open = fmax(open, c->planned[c->step % 64]);
+    return open + signal_seconds(c);
+}
+
+/* Passes the gate if it is open. */
 static void pass_gate(clockwork *c) {
     uint64_t no_copy[SIM_MAX_GPUS];
     frugal_status status = frugal_try_lookup(c->f, 0, c->step, NULL);
     if (status == FRUGAL_AGAIN) return;
     sim_check(status);
-    double open = fmax(fmax(c->committed, c->closed), fmax(c->slots[c->step % 64], c->sealed[c->step % 64]));
-    if (c->in_place && c->w->gpus > 1 && c->planning <= c->step) /* one GPU's steps are not planned */
-        bench_fail("the gate of step %llu is open, but it is not planned", (unsigned long long)c->step);
-    if (c->in_place && c->w->gpus > 1) open = fmax(open, c->planned[c->step % 64]);
-    if (c->keeps) open = fmax(open, recall(c));
-    open += signal_seconds(c);
+    double open = opened(c), seen = c->has_words ? signal_seconds(c) : 0; /* the commit is seen by others */
     if (c->step == c->w->warm_up) c->first = c->stats;
     c->last = c->stats;
     if (c->step > c->w->warm_up) {
@@ -347,8 +363,8 @@ static void pass_gate(clockwork *c) {
     }
     double lookup = look_up(c, no_copy), dense = sim_dense(c->w), update = write_records(c, no_copy);
     if (c->step >= c->w->warm_up) c->r.lookup += lookup, c->r.dense += dense, c->r.update += update;
-    c->committed = open + lookup + dense + update + signal_seconds(c); /* the commit is seen */
-    if (c->step >= c->w->warm_up) c->r.update += signal_seconds(c);
+    c->committed = open + lookup + dense + update + seen;
+    if (c->step >= c->w->warm_up) c->r.update += seen;
     c->under_way = 1;
 }
 
@@ -363,11 +379,19 @@ static void check_records(const clockwork *c, uint32_t gpu) {
                    gpu, (unsigned long long)wire, (unsigned long long)c->wire[gpu]);
 }
 
+/* Without words the commit has closed the step. */
+static void check_closed(const clockwork *c) {
+    if (!c->has_words && c->stats.steps != c->step + 1)
+        bench_fail("step %llu is committed, but %llu are closed", (unsigned long long)c->step,
+                   (unsigned long long)c->stats.steps);
+}
+
 static void act_commit(clockwork *c) {
     const frugal_gradients records = {.records = 1, .lr = 0.01f};
     for (uint32_t d = 0; d < c->w->gpus; d++) sim_check(frugal_update(c->f, d, c->step, &records));
     for (uint32_t d = 0; d < c->w->gpus; d++) check_records(c, d);
     frugal_get_stats(c->f, &c->stats);
+    check_closed(c);
     c->r.staging_used = fmax(c->r.staging_used, c->stats.staging_in_use);
     c->closed = c->closing = 0;
     c->urgent = 0;
@@ -376,6 +400,7 @@ static void act_commit(clockwork *c) {
     c->recalling = 0;
     c->step++;
     wake(c, c->committed);
+    if (!c->has_words) allow_announce(c, c->committed + signal_seconds(c));
 }
 
 /* >>the clock */
@@ -463,6 +488,7 @@ sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_ke
     frugal_alone alone = sim_alone(system);
     *c = (clockwork){
         .w = w, .keys = keys, .in_place = alone != FRUGAL_ALONE_STAGED, .keeps = alone == FRUGAL_ALONE_KEPT};
+    c->has_words = !c->in_place || w->gpus > 1;
     if (c->keeps) sim_count_kept(&c->kept, w, keys);
     c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, alone, w->keys, 1);
     sim_attach(c->f, w, sim_cached_rows(w), 1);
