@@ -137,6 +137,55 @@ static void test_empty(void **state) {
     rig_finish(&a, 2);
 }
 
+/* >>one device in place: the commit of a step closes it */
+
+/* Every third step brings no gradients. */
+static void change_to_none(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
+    (void)r, (void)device;
+    b->brings = step % 3 != 1;
+}
+
+/* Trains a device, and saves a base and two increments, the files from `number` on. */
+static void save_alone(rig *r, const frugal_desc *d, uint64_t cache_rows, int number) {
+    *r = (rig){.cache.cache_rows = cache_rows, .change = change_to_none};
+    rig_open(r, d);
+    for (int i = 0; i < 3; i++) {
+        rig_train(r, 2); /* of steps 2 and 3 both bring gradients, of 4 and 5 one */
+        rig_save(r, chain_path(number + i), i > 0);
+    }
+}
+
+/* Its increments have exactly the rows that have changed: the same as if steps were planned and closed, where closing
+ * finds them. The files differ only in the first block, which has ids, and in the last one, which has a sum of it. */
+static void test_one_in_place(void **state) {
+    (void)state;
+    static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
+    const size_t first = SAVED_MAGIC_BYTES + sizeof(saved_header) + sizeof(saved_file);
+    const size_t last = sizeof(saved_header) + sizeof(saved_end);
+    const frugal_optimizer frozen = {.kind = FRUGAL_ADAGRAD, .frozen = 1};
+    frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+    frugal_desc d = increments_desc();
+    tables[0].optimizer = &frozen;
+    d.tables = tables, d.devices = 1;
+    for (int i = 0; i < 6; i++) {
+        const char *paths[3];
+        rig a, b;
+        d.alone = ways[i / 2];
+        save_alone(&a, &d, i % 2 ? 16 : 0, 3 * i);
+        for (int k = 0; k < 3; k++) {
+            unsigned char *expected, *found;
+            size_t n = read_file(chain_path(i % 2 * 3 + k), &expected); /* a cache counts touches, which are saved */
+            assert_int_equal(n, read_file(paths[k] = chain_path(3 * i + k), &found));
+            assert_memory_equal(expected + first, found + first, n - first - last);
+            free(expected), free(found);
+        }
+        rig_restore(&b, &d, paths, 3);
+        b.change = change_to_none;
+        rig_same(&a, &b);
+        rig_finish(&b, 2), rig_finish(&a, 2);
+    }
+}
+
 /* >>which rows: every way of saying it, and how many bytes it takes */
 
 enum { MANY = 400000 };
@@ -372,6 +421,7 @@ int main(void) {
         SAVED_CASE("flushed as steps are closed", test_whoever, 4),
         SAVED_TEST(test_written_and_frozen),
         SAVED_TEST(test_empty),
+        SAVED_TEST(test_one_in_place),
         SAVED_TEST(test_which_rows),
         SAVED_TEST(test_clusters),
         SAVED_TEST(test_overhead),
