@@ -56,6 +56,29 @@ static void test_bits(void **state) {
     }
 }
 
+/* The one device is another process's. Its steps are not closed in pieces if it updates in place, and there are more of
+ * them than the rings of 64 hold, with other learning rates in the next round. */
+static void test_one_device(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        crew c;
+        reference ref;
+        frugal *f;
+        crew_init(&c, 50 + i);
+        c.desc.devices = 1, c.desc.alone = ways[i % 3], c.desc.optimizer.kind = kinds[i % 4];
+        c.cache.cache_rows = i < 6 ? 0 : 24, c.steps = 140;
+        pid_t child = crew_fork(&c, 0);
+        if (frugal_open(&c.desc, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+        crew_reference(&c, f, &ref);
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        if (frugal_drain(f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+        for (uint64_t step = 0; step < c.steps; step++) crew_judge(&c, &ref, step);
+        assert_table(f, &ref);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+    }
+}
+
 /* A function of a test in a process of its own. */
 static pid_t fork_to(int (*function)(const crew *c), const crew *c) {
     fflush(NULL);
@@ -263,6 +286,101 @@ static void test_between_steps(void **state) {
         assert_int_equal(FRUGAL_OK, frugal_close(f));
         reference_close(&ref);
         for (int p = 0; p < 4; p++) close(pipes[p / 2][p % 2]);
+    }
+}
+
+/* Rows are written between steps: the one device, of the other process, drops its copies of them, and no others. */
+enum { ONE_STEPS = 8, ONE_WRITTEN = 3 };
+
+/* Three of the rows that it has read, and reads in the next step, and one that nobody has read. */
+static uint32_t rows_to_write(const crew *c, const reference *ref, uint64_t *keys, uint64_t *hits) {
+    int seen[CREW_ROWS] = {0};
+    crew_batch b;
+    uint32_t n = 0;
+    for (uint64_t step = 0; step < ONE_STEPS; step++) {
+        crew_batch_of(c, ref, 0, step, &b);
+        for (uint32_t i = 0; i < b.n; i++) seen[b.rows[i]] = 1;
+    }
+    crew_batch_of(c, ref, 0, ONE_STEPS, &b);
+    *hits = 0;
+    for (uint32_t i = 0; i < b.n; i++) {
+        if (seen[b.rows[i]] != 1) continue;
+        if (b.rows[i] < 40 && n < ONE_WRITTEN)
+            keys[n++] = b.rows[i];
+        else
+            ++*hits;
+        seen[b.rows[i]] = 2;
+    }
+    for (uint32_t x = 0; x < 40 && n == ONE_WRITTEN; x++)
+        if (!seen[x]) keys[n++] = x;
+    return n;
+}
+
+static void write_to_reference(reference *ref, const uint64_t *keys, uint32_t n, float *weights) {
+    for (uint32_t i = 0; i < n * CREW_DIM; i++) weights[i] = 10 + (float)i;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(ref->weights + keys[i] * CREW_DIM, weights + i * CREW_DIM, CREW_DIM * sizeof(float));
+}
+
+static int train_around_a_write(const crew *c) {
+    frugal *f = join_or_exit(c, 0);
+    reference ref;
+    uint64_t step = 0, announced = 0, keys[ONE_WRITTEN + 1], hits;
+    float weights[(ONE_WRITTEN + 1) * CREW_DIM];
+    int wrong = 0;
+    crew_reference(c, f, &ref);
+    EXPECT(crew_train(c, f, 0, &ref, &step, &announced, ONE_STEPS, &wrong) == FRUGAL_OK && !wrong);
+    tell(0);
+    await(1); /* rows are written */
+    write_to_reference(&ref, keys, rows_to_write(c, &ref, keys, &hits), weights);
+    EXPECT(crew_train(c, f, 0, &ref, &step, &announced, ONE_STEPS + 1, &wrong) == FRUGAL_OK && !wrong);
+    tell(0);
+    await(1); /* the copies are verified, and counted */
+    EXPECT(crew_train(c, f, 0, &ref, &step, &announced, c->steps, &wrong) == FRUGAL_OK && !wrong);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return CREW_FINE;
+}
+
+static void test_written_between_steps(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        crew c;
+        reference ref;
+        uint64_t keys[ONE_WRITTEN + 1], hits;
+        float weights[(ONE_WRITTEN + 1) * CREW_DIM];
+        frugal_stats before, after;
+        frugal *f;
+        crew_init(&c, 260 + i);
+        c.desc.devices = 1, c.desc.alone = ways[i];
+        c.cache = (frugal_cpu_desc){.cache_rows = 1000, .policy = FRUGAL_CACHE_LRU};
+        if (pipe(pipes[0]) || pipe(pipes[1])) fail_msg("no pipe");
+        pid_t child = fork_to(train_around_a_write, &c);
+        close(pipes[0][1]); /* so that the end of the child is noticed here */
+        if (frugal_open(&c.desc, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+        crew_reference(&c, f, &ref);
+        await(0);
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        for (uint64_t step = 0; step < ONE_STEPS; step++) crew_judge(&c, &ref, step);
+        assert_int_equal(ONE_WRITTEN + 1, rows_to_write(&c, &ref, keys, &hits));
+        write_to_reference(&ref, keys, ONE_WRITTEN + 1, weights);
+        frugal_keys k = {.table = 0, .keys = keys, .n = ONE_WRITTEN + 1};
+        if (frugal_write_rows(f, &k, weights, NULL) != FRUGAL_OK) fail_msg("write: %s", frugal_message());
+        frugal_get_stats(f, &before);
+        tell(1);
+        await(0);
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        frugal_get_stats(f, &after);
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        assert_true(hits > 0);
+        assert_int_equal(hits, after.hits - before.hits);
+        tell(1);
+        assert_int_equal(CREW_FINE, crew_wait(child));
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        for (uint64_t step = ONE_STEPS; step < c.steps; step++) crew_judge(&c, &ref, step);
+        assert_table(f, &ref);
+        assert_int_equal(FRUGAL_OK, frugal_close(f));
+        reference_close(&ref);
+        close(pipes[0][0]), close(pipes[1][0]), close(pipes[1][1]);
     }
 }
 
@@ -739,6 +857,7 @@ int main(void) {
         cmocka_unit_test(test_bits),          cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_names),         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_between_steps), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_one_device),    cmocka_unit_test(test_written_between_steps),
         cmocka_unit_test(test_settings),      cmocka_unit_test(test_shared_workers),
         cmocka_unit_test(test_file),          cmocka_unit_test(test_cancel_many),
         cmocka_unit_test(test_own_devices),   cmocka_unit_test(test_traced),
