@@ -655,6 +655,55 @@ static void test_answers_of_devices(void **state) {
     leave(), end();
 }
 
+/* Rows are written of which the one device, in place, of another process may have copies: it is told of them, or, if it
+ * cannot drop some, drops all. If it fails, nothing is written. */
+static uint32_t dropped[2], n_dropped, emptied; /* by the attendant, which has answered when they are read */
+
+static frugal_status say_drop(void *device, const uint32_t *rows, uint32_t n) {
+    (void)device;
+    for (uint32_t i = 0; i < n; i++) dropped[n_dropped++ % 2] = rows[i];
+    return returned == FRUGAL_OK ? returned : frugal_fail(returned, "it drops nothing");
+}
+static void say_empty(void *device) {
+    (void)device;
+    emptied++;
+}
+
+static void test_rows_written_beside_copies(void **state) {
+    int has_drop = (int)(intptr_t)*state;
+    frugal_device_ops ops = {.lookup = say_lookup,
+                             .update = say_update,
+                             .empty = say_empty,
+                             .drop = has_drop ? say_drop : NULL,
+                             .close = say_nothing,
+                             .updates_in_place = say_yes};
+    const uint64_t some[2] = {7, 3};
+    const frugal_keys keys = {.table = 1, .keys = some, .n = 2};
+    float weights[2 * CREW_DIM] = {0}, read[2 * CREW_DIM];
+    crew_init(&c, 9);
+    c.desc.devices = 1, c.desc.alone = FRUGAL_ALONE_PLACE;
+    files_before = open_files();
+    n_dropped = emptied = 0;
+    atomic_store(&returned, FRUGAL_OK);
+    open_crew();
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(opener, &keys, weights, NULL)); /* no device is attached yet */
+    join();
+    assert_int_equal(FRUGAL_OK, frugal_attach(joiner, 0, &ops, NULL));
+    assert_int_equal(0, n_dropped + emptied);
+    weights[0] = 5;
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(opener, &keys, weights, NULL));
+    assert_int_equal(has_drop ? 2 : 0, n_dropped);
+    assert_int_equal(has_drop ? 0 : 1, emptied);
+    if (has_drop) assert_true(dropped[0] == 47 && dropped[1] == 43);
+    atomic_store(&returned, FRUGAL_ERR_CUDA);
+    weights[0] = 6;
+    if (has_drop)
+        assert_fails(FRUGAL_ERR_CUDA, frugal_write_rows(opener, &keys, weights, NULL), "it drops nothing", "");
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(opener, &keys, read, NULL));
+    assert_true(read[0] == 5);
+    leave(), end();
+}
+
 /* A call for a device that this process does not have is not answered, and the next one is. */
 static void test_calls_for_others(void **state) {
     (void)state;
@@ -791,6 +840,8 @@ int main(void) {
         cmocka_unit_test(test_attached_meanwhile),
         CASE("test_answers_of_devices", test_answers_of_devices, 0),
         CASE("test_answers_of_devices, which have all operations", test_answers_of_devices, 1),
+        CASE("rows written beside a device without drop", test_rows_written_beside_copies, 0),
+        CASE("rows written beside a device with drop", test_rows_written_beside_copies, 1),
         cmocka_unit_test(test_calls_for_others),
         cmocka_unit_test(test_leaves_after_a_loss),
         cmocka_unit_test(test_close_during_an_update),
