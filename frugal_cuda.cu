@@ -19,6 +19,7 @@
  *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
  *   write_back.cuh  kernel: what the cache keeps, written to host rows
  *   device.cuh      the device as the host sees it; CUDA's errors as our statuses
+ *   cub.cuh         CUB, or what stands for it
  *   sort.cuh        kernels and operations: a batch that the GPU sorts itself, and counts of touches
  *   pinning.cuh     host memory that the GPU reaches in place
  *   batches.cuh     announced batches, sent to the GPU ahead
@@ -105,6 +106,7 @@
 #include "src/cuda/update.cuh"
 #include "src/cuda/write_back.cuh"
 #include "src/cuda/device.cuh"
+#include "src/cuda/cub.cuh"
 #include "src/cuda/sort.cuh"
 #include "src/cuda/pinning.cuh"
 #include "src/cuda/batches.cuh"

@@ -30,14 +30,14 @@ FRUGAL_INLINE uint32_t frugal_hash_touch(uint32_t row, uint64_t step) {
 }
 
 /* The level is raised, or not. `current`: 1: the touch counts; hash: of frugal_hash_touch; chance: of the level. */
-FRUGAL_INLINE uint8_t frugal_raised(uint8_t byte, uint32_t current, uint32_t hash, uint32_t chance) {
-    return (uint8_t)(byte + ((current & (hash < chance)) << LEVEL_AT));
+FRUGAL_INLINE uint32_t frugal_raised(uint32_t byte, uint32_t current, uint32_t hash, uint32_t chance) {
+    return byte + ((current & (hash < chance)) << LEVEL_AT);
 }
 
 /* What a copy will be worth to the device that touches the row, by the raised byte. */
-FRUGAL_INLINE uint8_t frugal_worth_of(uint8_t byte, uint32_t current) {
-    uint32_t level = (uint32_t)byte >> LEVEL_AT, off = current ? 0 : byte & STAYED ? PASSING : RETURNING;
-    return (uint8_t)(level > off ? level - off : 0);
+FRUGAL_INLINE uint32_t frugal_worth_of(uint32_t byte, uint32_t current) {
+    uint32_t level = byte >> LEVEL_AT, off = current ? 0 : byte & STAYED ? PASSING : RETURNING;
+    return level > off ? level - off : 0;
 }
 
 #endif /* FRUGAL_COUNTING_H */

@@ -73,7 +73,7 @@ static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 56
 
 /* The level is raised, or not. `hash`: 31 bits. */
 static inline uint8_t raised_byte(uint8_t byte, uint32_t current, uint32_t hash) {
-    return frugal_raised(byte, current, hash, worth_chances[byte >> LEVEL_AT]);
+    return (uint8_t)frugal_raised(byte, current, hash, worth_chances[byte >> LEVEL_AT]);
 }
 
 /* A byte of which only the level is known. */
@@ -176,7 +176,7 @@ static void count_batch(frugal *f, host_batch *b) {
         else
             while (raised != found && !frugal_cas_relaxed(byte, &found, raised))
                 raised = raised_byte(found, current, hash);
-        worth[u] = frugal_worth_of(raised, current);
+        worth[u] = (uint8_t)frugal_worth_of(raised, current);
     }
 }
 

@@ -167,7 +167,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
         on_gpu on(c);
         status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
         if (status == FRUGAL_OK) status = open_device(c);
-        if (status == FRUGAL_OK && is_counted(c) && !c->counts && frugal_begin_counting(f) != FRUGAL_OK)
+        if (status == FRUGAL_OK && is_counted(c) && !c->counts.words && frugal_begin_counting(f) != FRUGAL_OK)
             status =
                 frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available for the rows' counts, one each",
                             device, (unsigned long long)store->rows);

@@ -85,7 +85,7 @@ static void device_announced(void *device, const frugal_step *step) {
     if (a->whole) frugal_record_of(c->f, c->device, step->step);
     write_tail(c, a, step);
     cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
-    if (error == cudaSuccess && c->counts)
+    if (error == cudaSuccess && c->counts.words)
         error = enqueue_count(c, a->arrays, step->records.n_unique, NULL, step->step, 1, step->read_only,
                               a->tail + a->worth_at, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);

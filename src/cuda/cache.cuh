@@ -31,7 +31,7 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
     given.rows = c->aheads[0].arrays, given.n_unique = n,
     given.step = c->counted - 1; /* so that it does not count as touched in the next step */
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
-    if (error == cudaSuccess && c->counts) {
+    if (error == cudaSuccess && c->counts.words) {
         error = enqueue_count(c, given.rows, n, NULL, 0, 0, 0, c->aheads[0].tail, c->stream);
         given.worth = c->aheads[0].tail;
     } else if (error == cudaSuccess && is_counted(c)) {

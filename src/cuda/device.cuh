@@ -113,7 +113,7 @@ struct gpu_device : gpu_context {
     sort_scratch sort;
     unsigned char *sort_memory, *sort_sent_memory; /* of `sort`; of all `aheads`, in host memory */
     uint64_t *ones;                                /* bits [max_keys], all set: valid bits of a sorted batch */
-    uint8_t *counts;                               /* counts[rows] of touches; NULL: the host counts, or nobody */
+    touch_counts counts;
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */

@@ -188,7 +188,9 @@ static cudaError_t find_sort_bytes(const gpu_device *c, size_t *bytes) {
 static frugal_status open_sort(gpu_device *c) {
     sort_scratch *s = &c->sort;
     uint64_t keys = frugal_settings(c->f)->max_keys, rows = c->store->rows, array = (keys + 3) / 4 * 16;
-    uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), before = 3 * array + segments + 256;
+    uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), counts_bytes = (rows + 3) / 4 * 4;
+    uint32_t chances[WORTH_MOST + 1];
+    uint64_t before = 3 * array + segments + 256 + sizeof chances; /* before CUB's; 256: of what is found */
     void *memory = NULL, *ones = NULL, *counts = NULL;
     if (!c->alone_seen || !frugal_may_sort(c->f)) return FRUGAL_OK;
     for (s->bits = 1; s->bits < 32 && (rows - 1) >> s->bits; s->bits++) continue;
@@ -202,9 +204,13 @@ static frugal_status open_sort(gpu_device *c) {
     s->segments = (key_segment *)(void *)(c->sort_memory + 3 * array);
     s->found = (found_batch *)(void *)(c->sort_memory + 3 * array + segments);
     s->memory = c->sort_memory + before;
-    if (is_counted(c) && allocate_on_gpu(c, rows, "counts", &counts) == FRUGAL_OK) c->counts = (uint8_t *)counts;
+    for (uint32_t level = 0; level <= WORTH_MOST; level++) chances[level] = frugal_chance(level);
+    c->counts.chances = (uint32_t *)(void *)(c->sort_memory + before - sizeof chances);
+    if (is_counted(c) && allocate_on_gpu(c, counts_bytes, "counts", &counts) == FRUGAL_OK)
+        c->counts.words = (uint32_t *)counts;
     cudaError_t error = set_on_gpu(c, ones, 0xff, (keys + 63) / 64 * 8);
-    if (error == cudaSuccess && c->counts) error = set_on_gpu(c, counts, 0, rows);
+    if (error == cudaSuccess) error = copy_to_gpu(c, (void *)(uintptr_t)c->counts.chances, chances, sizeof chances);
+    if (error == cudaSuccess && counts) error = set_on_gpu(c, counts, 0, counts_bytes);
     if (error == cudaSuccess) error = open_sort_sent(c);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming);

@@ -135,7 +135,7 @@ static void close_on_gpu(gpu_device *c) {
      * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
                       c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies,
-                      c->sort_memory,   c->ones,        c->counts};
+                      c->sort_memory,   c->ones,        c->counts.words};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)

@@ -12,6 +12,7 @@
 #ifndef FRUGAL_CUDA_SORT_CUH
 #define FRUGAL_CUDA_SORT_CUH
 
+#include "cub.cuh"
 #include "rows.cuh"
 #include "device.cuh"
 #include "../counting.h"
@@ -102,19 +103,30 @@ __global__ void frugal_chunks_kernel(const uint32_t *index, const uint32_t *star
     }
 }
 
-/* Counts the touches of a batch (src/worth.c), and says what its rows are worth. Every copy of the one device is
- * current. Of a batch that was sorted here `found` knows the number of rows; if a key is bad, nothing is counted.
- * `counts_them` 0: it only says. */
+/* Counts a touch of a row by the one device, all of whose copies are current (src/worth.c). Returns what a copy is worth
+ * then. The bytes of four rows are a word; relaxed, because nothing is read through it. */
+__device__ static inline uint32_t count_touch(const touch_counts &c, uint32_t row, uint64_t step, int read_only) {
+    gpu_atomic<uint32_t> word(c.words[row / 4]);
+    uint32_t at = row % 4 * 8, byte = word.load(cuda::memory_order_relaxed) >> at & 255;
+    uint32_t raised = frugal_raised(byte, 1, frugal_hash_touch(row, step), c.chances[byte >> LEVEL_AT]);
+    if (!read_only) raised |= STAYED;
+    if (raised != byte) word.fetch_add((raised - byte) << at, cuda::memory_order_relaxed);
+    return frugal_worth_of(raised, 1);
+}
+
+/* Counts the touches of a batch, and says what its rows are worth. Of a batch that was sorted here `found` knows the
+ * number of rows; if a key is bad, nothing is counted. counts_them 0: it only says. A thread for four rows. */
 __global__ void frugal_count_kernel(const uint32_t *rows, uint32_t n, const found_batch *found, uint64_t step,
-                                    int counts_them, int read_only, uint8_t *counts, uint8_t *worth) {
+                                    int counts_them, int read_only, touch_counts c, uint32_t *worth) {
     if (found) n = found->bad == NO_POSITION ? found->n_unique : 0;
-    for (uint32_t u = blockIdx.x * blockDim.x + threadIdx.x; u < n; u += gridDim.x * blockDim.x) {
-        uint8_t byte = counts[rows[u]];
-        if (counts_them) {
-            byte = frugal_raised(byte, 1, frugal_hash_touch(rows[u], step), frugal_chance((uint32_t)byte >> LEVEL_AT));
-            counts[rows[u]] = read_only ? byte : (uint8_t)(byte | STAYED);
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; 4 * i < n; i += gridDim.x * blockDim.x) {
+        uint32_t four = 0;
+        for (uint32_t u = 4 * i; u < 4 * i + 4 && u < n; u++) {
+            uint32_t row = rows[u], byte = c.words[row / 4] >> row % 4 * 8 & 255;
+            uint32_t is_worth = counts_them ? count_touch(c, row, step, read_only) : frugal_worth_of(byte, 1);
+            four |= is_worth << u % 4 * 8;
         }
-        worth[u] = frugal_worth_of(byte, 1);
+        worth[i] = four;
     }
 }
 
@@ -133,7 +145,7 @@ static cudaError_t enqueue_count(const gpu_device *c, const uint32_t *rows, uint
                                  uint64_t step, int counts_them, int read_only, uint8_t *worth, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     return FRUGAL_LAUNCH(frugal_count_kernel, sort_grid(c, n), BLOCK_THREADS, stream, rows, n, found, step, counts_them,
-                         read_only, c->counts, worth);
+                         read_only, c->counts, (uint32_t *)(void *)worth);
 }
 
 static batch_ahead *ahead_of(gpu_device *c, uint64_t step) {
@@ -211,7 +223,7 @@ static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_uns
     cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream);
     if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
     if (error == cudaSuccess) error = enqueue_sort(c, a, n);
-    if (error == cudaSuccess && c->counts)
+    if (error == cudaSuccess && c->counts.words)
         error = enqueue_count(c, a->arrays, n, s->found, batch->step, 1, batch->read_only, a->tail + a->worth_at,
                               c->ahead_stream);
     if (error != cudaSuccess) return error;
@@ -228,7 +240,7 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status != FRUGAL_OK) return status;
     *a->found = {NO_POSITION, 0, 0, 0};
-    a->worth_at = 0, a->chunks_at = c->counts ? (batch->n + 7) / 8 * 8 : 0; /* no valid bits: all copies are */
+    a->worth_at = 0, a->chunks_at = c->counts.words ? (batch->n + 7) / 8 * 8 : 0; /* no valid bits: all copies are */
     a->n_lost = a->n_chunks = 0, a->has_kept = 0, a->whole = a->is_sorted = 1;
     cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
@@ -278,7 +290,7 @@ static frugal_status device_fetch(void *device, const frugal_step *step, const f
 }
 
 static int device_counts(void *device) {
-    return ((gpu_device *)device)->counts != NULL;
+    return ((gpu_device *)device)->counts.words != NULL;
 }
 
 static frugal_status device_move_counts(void *device, uint8_t *counts, int store) {
@@ -286,8 +298,8 @@ static frugal_status device_move_counts(void *device, uint8_t *counts, int store
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status != FRUGAL_OK) return status;
-    cudaError_t error =
-        store ? copy_to_gpu(c, c->counts, counts, c->store->rows) : copy_to_host(c, counts, c->counts, c->store->rows);
+    cudaError_t error = store ? copy_to_gpu(c, c->counts.words, counts, c->store->rows)
+                              : copy_to_host(c, counts, c->counts.words, c->store->rows);
     return check_cuda(c, error, "copying counts");
 }
 

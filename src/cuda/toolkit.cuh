@@ -8,8 +8,6 @@
 #define FRUGAL_ALL_PASSES
 #define FRUGAL_SOME_ROWS
 #else
-#include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
 #include <cuda.h>
 #include <cuda/atomic>
 #include <cuda_runtime.h>
