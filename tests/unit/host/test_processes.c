@@ -343,7 +343,7 @@ static int train_around_a_write(const crew *c) {
 
 static void test_written_between_steps(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 1; i < 3; i++) { /* not staged, where workers here write rows, after what the pipe orders */
         crew c;
         reference ref;
         uint64_t keys[ONE_WRITTEN + 1], hits;
