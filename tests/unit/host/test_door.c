@@ -657,7 +657,7 @@ static void test_answers_of_devices(void **state) {
 
 /* Rows are written of which the one device, in place, of another process may have copies: it is told of them, or, if it
  * cannot drop some, drops all. If it fails, nothing is written. */
-static uint32_t dropped[2], n_dropped, emptied; /* by the attendant, which has answered when they are read */
+static _Atomic(uint32_t) dropped[2], n_dropped, emptied; /* by the attendant; it answers by memory mapped elsewhere */
 
 static frugal_status say_drop(void *device, const uint32_t *rows, uint32_t n) {
     (void)device;
