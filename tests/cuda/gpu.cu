@@ -21,7 +21,7 @@ struct gpu {
     float *log; /* [kept][floats] */
     uint64_t *trained;
     uint32_t kept;
-    cudaStream_t key_stream; /* of gpu_keys, as the next three; NULL: not called yet */
+    cudaStream_t key_stream; /* of gpu_keys, as the next three */
     void *keys, *sent;       /* on the GPU; in host memory, from where they are copied */
     size_t key_bytes;
 };
@@ -115,6 +115,15 @@ static void load_kernel(void) {
 #endif
 }
 
+static void grow_keys(gpu *g, size_t bytes) {
+    if (bytes <= g->key_bytes) return;
+    cudaFree(g->keys);
+    cudaFreeHost(g->sent);
+    expect(cudaMalloc(&g->keys, bytes), "memory");
+    expect(cudaHostAlloc(&g->sent, bytes, cudaHostAllocPortable), "memory");
+    g->key_bytes = bytes;
+}
+
 gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned) {
     gpu *g = (gpu *)calloc(1, sizeof *g);
     size_t array = (floats + unaligned + 3) / 4 * 4;
@@ -127,6 +136,8 @@ gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned) {
     expect(cudaMalloc((void **)&g->memory, (2 * array + words + 1) * sizeof(float)), "memory");
     g->rows = g->memory + unaligned, g->grads = g->memory + array + unaligned;
     g->words = (uint32_t *)(void *)(g->memory + 2 * array);
+    expect(cudaStreamCreateWithFlags(&g->key_stream, cudaStreamNonBlocking), "stream");
+    grow_keys(g, 1 << 12); /* not later, when a stream may be captured */
     gpu_set_current(before);
     return g;
 }
@@ -138,7 +149,7 @@ void gpu_close(gpu *g) {
     cudaStreamDestroy(g->stream);
     if (g->blocking) cudaStreamDestroy(g->blocking);
     cudaFree(g->memory);
-    if (g->key_stream) cudaStreamDestroy(g->key_stream);
+    cudaStreamDestroy(g->key_stream);
     cudaFree(g->keys);
     cudaFreeHost(g->sent);
     cudaFree(g->log);
@@ -171,29 +182,16 @@ static cudaError_t copy(gpu *g, void *to, const void *from, size_t bytes, cudaMe
     return error == cudaSuccess ? cudaStreamSynchronize(g->stream) : error;
 }
 
-static void grow_keys(gpu *g, size_t bytes) {
-    if (!g->key_stream) expect(cudaStreamCreateWithFlags(&g->key_stream, cudaStreamNonBlocking), "stream");
-    if (bytes <= g->key_bytes) return;
-    expect(cudaStreamSynchronize(g->key_stream), "synchronize");
-    cudaFree(g->keys);
-    cudaFreeHost(g->sent);
-    expect(cudaMalloc(&g->keys, bytes), "memory");
-    expect(cudaHostAlloc(&g->sent, bytes, cudaHostAllocPortable), "memory");
-    g->key_bytes = bytes;
-}
-
 const void *gpu_keys(gpu *g, const void *host, size_t bytes) {
     on_gpu on(g);
-    grow_keys(g, bytes < 4096 ? 4096 : bytes);
     expect(cudaStreamSynchronize(g->key_stream), "synchronize"); /* the copy before has left `sent` */
+    grow_keys(g, bytes);
     memcpy(g->sent, host, bytes);
     if (bytes) expect(cudaMemcpyAsync(g->keys, g->sent, bytes, cudaMemcpyHostToDevice, g->key_stream), "copy");
     return g->keys;
 }
 
 void *gpu_key_stream(gpu *g) {
-    on_gpu on(g);
-    grow_keys(g, 4096);
     return g->key_stream;
 }
 
