@@ -461,7 +461,7 @@ FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
 /* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced, because the holder is
- * then that of the step to come. */
+ * then that of the step to come. Without words: 1, always. */
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
 
 #ifdef __cplusplus
@@ -569,7 +569,7 @@ typedef struct frugal_priv_device {
 } frugal_priv_device;
 
 struct frugal_p2f {
-    frugal_p2f_desc desc;    /* resolved; constant, like all fields before `sealed` */
+    frugal_p2f_desc desc;    /* resolved; constant, like all fields before `has_words` */
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
     uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */

@@ -223,8 +223,8 @@ static frugal_status open_p2f(frugal *f) {
 }
 
 /* Bytes of the system's memory that the instance takes: not those of the caller's matrices or allocator, and not a
- * file's, whose pages the system can write back. As open_table, open_p2f, open_changed and open_devices allocate it. */
-/* Without words, they are there, and nobody touches them. */
+ * file's, whose pages the system can write back. As open_table, open_p2f, open_changed and open_devices allocate it.
+ * Words that rows do not have are not counted, because nobody touches their memory. */
 static uint64_t memory_of(const frugal *f) {
     const frugal_desc *d = &f->desc;
     uint64_t rows = f->store.rows, state = f->store.state_floats, block = d->max_keys * (uint64_t)f->record_stride;

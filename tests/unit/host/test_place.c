@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/unit/host/alone.h"
@@ -216,10 +217,12 @@ static void test_increments(void **state) {
     const char *paths[3] = {saved_path("save0"), saved_path("save1"), saved_path("save2")};
     frugal_optimizer frozen = {.kind = FRUGAL_ADAGRAD, .frozen = 1};
     frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
-    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
+    frugal_desc d = alone_desc(which == 6 ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_PLACE);
     tables[0].optimizer = &frozen;
-    d.tables = which < 3 ? rig_tables : tables;
+    d.tables = which % 4 < 3 ? rig_tables : tables;
+    d.devices = which < 4 ? 2 : 1;
     d.increments = 1, d.workers = which == 1, d.defer = which == 2;
+    if (which > 4) a.cache.cache_rows = 8;
     rig_open(&a, &d);
     for (int i = 0; i < 3; i++) {
         rig_train(&a, 2);
@@ -230,6 +233,31 @@ static void test_increments(void **state) {
     rig_same(&a, &b);
     rig_finish(&b, 2);
     rig_finish(&a, 2);
+}
+
+static void skip_some(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
+    (void)r, (void)device;
+    b->brings = step % 3 != 1;
+}
+
+/* One device alone has nothing to close. What a step leaves when it is closed, is left nevertheless: its rows are
+ * counted, and the learning rate that it fixed for all processes is forgotten, before step s + 64 fixes its own. */
+static void test_one_device(void **state) {
+    (void)state;
+    rig r = {.change = skip_some};
+    char name[48];
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
+    snprintf(name, sizeof name, "test_place.%ld", (long)getpid());
+    d.devices = 1, d.workers = 1, d.name = name;
+    rig_open(&r, &d);
+    for (int i = 0; i < 150; i++) {
+        r.lr = 0.125f / (float)(1 + i);
+        rig_train(&r, 1);
+    }
+    frugal_stats s = stats_of(&r);
+    assert_true(s.unique_rows > 0 && s.unique_rows == s.alone);
+    assert_true(s.in_place > 0 && s.in_place < s.alone && s.flushed == 0);
+    rig_finish(&r, 3);
 }
 
 int main(void) {
@@ -252,6 +280,11 @@ int main(void) {
         SAVED_CASE("increments (a worker)", test_increments, 1),
         SAVED_CASE("increments (lent threads)", test_increments, 2),
         SAVED_CASE("increments (a frozen table)", test_increments, 3),
+        SAVED_CASE("increments (one device)", test_increments, 4),
+        SAVED_CASE("increments (one device, a frozen table)", test_increments, 7),
+        SAVED_CASE("increments (one device, with a cache)", test_increments, 5),
+        SAVED_CASE("increments (one device that keeps updates)", test_increments, 6),
+        cmocka_unit_test(test_one_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
