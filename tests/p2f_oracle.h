@@ -12,6 +12,9 @@
  * back. A lookup that finds a host row behind its version, other than by what the device itself keeps, has missed a
  * recall.
  *
+ * Some worlds of one device have no words, until they are asked to. Then all rows are alone and all copies current, a
+ * commit closes its step, and a caller that writes a row drops its copy.
+ *
  * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H
 #define P2F_ORACLE_H
@@ -42,6 +45,7 @@ typedef struct world {
     frugal_p2f_desc desc;
     test_random random;
     unsigned in_place;              /* percent of the batches */
+    int wordless;                   /* rows have no words: all batches are in place */
     int keeps[MAX_DEVICES];         /* all its batches are in place, and it may keep the updates */
     uint64_t recalled[MAX_DEVICES]; /* steps whose recalls it has done, or has been asked for */
     int recall_all[RING];           /* by step: it was cancelled, so all that is kept is recalled */
@@ -54,6 +58,7 @@ typedef struct world {
     uint64_t ids;                                /* in the queue, stale ones counted */
     frugal_p2f_progress touched;                 /* alone, shared, in_place */
     uint64_t kept, recalls, needless, evictions; /* updates; recalls of a device; recalled rows that it did not keep */
+    uint64_t switches;                                       /* to words */
     uint64_t flushes, cancels, moves, valids, agains, waits; /* waits: gates that wait for nothing but the plan */
 } world;
 
@@ -148,6 +153,8 @@ static uint64_t ids_in(const world *w, uint32_t slot) {
 
 static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uint32_t i) {
     row *r = &w->rows[b->rows[i]];
+    b->valid[i] = 1, b->from[i] = FRUGAL_P2F_NOBODY;
+    if (w->wordless) return;
     int touched = is_read(w, b->rows[i], step); /* by other devices: this device's read is not counted yet */
     int holds = r->holder == EVERYONE || r->holder == (int)device;
     b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
@@ -164,16 +171,21 @@ static void do_announce(world *w) {
     uint64_t step = w->announced[device];
     if (test_chance(&w->random, 3)) { /* out of order */
         uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
-        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &(frugal_p2f_batch){0}, NULL), FRUGAL_ERR_ORDER);
+        const frugal_p2f_batch none = {.in_place = w->wordless};
+        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &none, NULL), FRUGAL_ERR_ORDER);
     }
     batch b = {.read_only = test_chance(&w->random, 25),
-               .in_place = w->keeps[device] || test_chance(&w->random, w->in_place)};
+               .in_place = w->keeps[device] || test_chance(&w->random, w->wordless ? 97 : w->in_place)};
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
     uint64_t valid = 0;
     const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place, .lost = NULL};
     frugal_status status = frugal_p2f_announce(w->p, device, step, &announced, &valid);
+    if (w->wordless && !b.in_place) {
+        assert_int_equal(status, FRUGAL_ERR_ARGUMENT);
+        return;
+    }
     if (w->sealed < step || step > w->closed + w->desc.lookahead) {
         assert_int_equal(status, FRUGAL_AGAIN);
         w->agains++;
@@ -190,6 +202,7 @@ static void do_announce(world *w) {
     int all = 1;
     for (uint32_t d = 0; d < w->desc.devices; d++) all &= w->announced[d] > step;
     if (all) w->sealed = step + 1;
+    if (w->wordless) w->planned = w->sealed; /* there is nothing to plan */
 }
 
 /* >>plan, commit, close */
@@ -279,7 +292,8 @@ static void check_alone(world *w, uint32_t device, uint64_t step) {
     assert_int_equal(alone != NULL, b->in_place);
     uint64_t bits = 0;
     for (uint32_t i = 0, other; i < b->n; i++) bits |= (uint64_t)(touchers(w, b->rows[i], step, &other) == 1) << i;
-    if (alone && b->n) assert_true(*alone == bits);
+    uint64_t all = b->n ? ~UINT64_C(0) >> (64 - b->n) : 0; /* without words, those past the batch may be set */
+    if (alone && b->n) assert_true((w->wordless ? *alone & all : *alone) == bits);
 }
 
 /* The device writes its alone rows, and updates its cached copies. */
@@ -296,6 +310,14 @@ static void update(world *w, uint32_t device, uint64_t step) {
         w->kept += r->kept == (int)device;
         if (r->kept == NOBODY) r->flushed = r->version;
     }
+}
+
+/* The commit of a step closes it, if rows have no words. */
+static void close_whole(world *w, uint64_t step) {
+    const batch *b = batch_of(w, 0, step);
+    w->touched.alone += b->n;
+    if (b->brings) w->touched.in_place += b->n;
+    w->closed = step + 1;
 }
 
 static void do_commit(world *w) {
@@ -320,6 +342,7 @@ static void do_commit(world *w) {
     if (all) w->ids -= stale; /* the slot is retired */
     assert_int_equal(last, all ? 2 : 0);
     if (all) w->all_committed = step + 1;
+    if (w->wordless) close_whole(w, step);
 }
 
 /* How many devices bring a gradient for `row` at `step`. */
@@ -476,9 +499,9 @@ static void do_cancel(world *w) {
     assert_int_equal(frugal_p2f_cancel(w->p, step), refused ? FRUGAL_ERR_ORDER : FRUGAL_OK);
     if (refused) return;
     w->cancels++;
-    for (uint64_t t = step; t < furthest(w); t++) w->recall_all[t % RING] = t == step;
+    for (uint64_t t = step; t < furthest(w) && !w->wordless; t++) w->recall_all[t % RING] = t == step;
     for (uint32_t d = 0; d < w->desc.devices; d++) {
-        for (uint64_t t = step; t < w->announced[d]; t++)
+        for (uint64_t t = step; t < w->announced[d] && !w->wordless; t++)
             for (uint32_t i = 0; i < batch_of(w, d, t)->n; i++) w->rows[batch_of(w, d, t)->rows[i]].holder = NOBODY;
         if (w->announced[d] > step) w->announced[d] = step;
         if (w->recalled[d] > step) w->recalled[d] = step;
@@ -500,13 +523,25 @@ static void do_holders(world *w) {
     for (uint32_t d = 0; d < w->desc.devices; d++) write_back_all(w, d);
     uint32_t r = (uint32_t)test_below(&w->random, w->desc.rows);
     frugal_p2f_disown(w->p, r);
-    w->rows[r].holder = NOBODY;
+    w->rows[r].version += 1000, w->rows[r].flushed = w->rows[r].version; /* a caller writes the row */
+    if (w->wordless)
+        w->rows[r].copies[0] = UINT64_MAX; /* and drops the copy */
+    else
+        w->rows[r].holder = NOBODY;
     if (test_chance(&w->random, 70)) return;
     frugal_p2f_release_holders(w->p);
     for (uint32_t i = 0; i < w->desc.rows; i++) {
         w->rows[i].holder = EVERYONE;
         for (uint32_t d = 0; d < w->desc.devices; d++) w->rows[i].copies[d] = UINT64_MAX; /* caches are emptied */
     }
+}
+
+static void do_use_words(world *w) {
+    int may = !w->wordless || furthest(w) == w->closed;
+    assert_int_equal(frugal_p2f_use_words(w->p), may ? FRUGAL_OK : FRUGAL_ERR_ORDER);
+    if (!may) return;
+    w->switches += (uint64_t)w->wordless;
+    w->wordless = 0;
 }
 
 /* >>the whole */
@@ -522,7 +557,10 @@ static void check_state(world *w) {
         for (uint64_t s = w->closed; s < furthest(w); s++) announced |= is_read(w, i, s);
         for (uint32_t d = 0; d < w->desc.devices; d++) {
             int current = frugal_p2f_is_current(w->p, d, i);
-            assert_int_equal(current, !announced && (r->holder == EVERYONE || r->holder == (int)d));
+            if (w->wordless)
+                assert_int_equal(current, 1);
+            else
+                assert_int_equal(current, !announced && (r->holder == EVERYONE || r->holder == (int)d));
             /* The rule against the truth: such a copy has all updates, or would have none if the row is not touched. */
             if (current && r->copies[d] != UINT64_MAX) assert_true(r->copies[d] == r->version);
         }
@@ -550,14 +588,17 @@ static void check_state(world *w) {
     for (uint32_t d = 0; d < w->desc.devices; d++)
         assert_int_equal(frugal_p2f_is_recalled(w->p, d, w->committed[d]), waits_for_recall(w, d, w->committed[d]));
     assert_true(frugal_p2f_closed(w->p) == w->closed);
+    assert_int_equal(frugal_p2f_has_words(w->p), !w->wordless);
     for (uint64_t s = w->closed; s < w->closed + 20; s++) {
         assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);
     }
 }
 
 static void act(world *w) {
-    uint64_t dice = test_below(&w->random, w->desc.recalls ? 1150 : 1000);
-    if (dice >= 1000)
+    uint64_t dice = test_below(&w->random, w->desc.recalls ? 1150 : 1001);
+    if (dice == 1000)
+        do_use_words(w);
+    else if (dice > 1000)
         do_recall(w);
     else if (dice < 300)
         do_announce(w);
@@ -594,6 +635,7 @@ static world *open_world(test_random random) {
     w->in_place = (unsigned)test_below(r, 4) * 34; /* none, some, most, all */
     d->threads = 1;
     d->recalls = test_chance(r, 60);
+    d->without_words = w->wordless = d->devices == 1 && test_chance(r, 70);
     for (uint32_t i = 0; i < d->devices; i++) w->keeps[i] = d->recalls && test_chance(r, 75);
     size_t bytes = frugal_p2f_footprint(d);
     void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, (bytes / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN);

@@ -17,6 +17,7 @@ static void random_protocols_agree_with_the_oracle(void **state) {
     uint64_t seed = test_seed("test_p2f_oracle", 20240601);
     uint64_t flushes = 0, cancels = 0, moves = 0, valids = 0, agains = 0, steps = 0;
     uint64_t kept = 0, recalls = 0, needless = 0, evictions = 0;
+    uint64_t wordless = 0, switches = 0;
     uint64_t waits = 0, alone = 0, shared = 0, in_place = 0;
     for (uint64_t round = 0; round < 400 / SHORTER; round++) {
         world *w = open_world((test_random){.seed = seed + round});
@@ -28,11 +29,12 @@ static void random_protocols_agree_with_the_oracle(void **state) {
         steps += w->closed - w->desc.first_step;
         waits += w->waits, alone += w->touched.alone, shared += w->touched.shared, in_place += w->touched.in_place;
         kept += w->kept, recalls += w->recalls, needless += w->needless, evictions += w->evictions;
+        wordless += (uint64_t)w->wordless, switches += w->switches;
         close_world(w);
     }
     /* every kind of thing has happened */
     assert_true(flushes && cancels && moves && valids && agains && waits && alone > in_place && shared && in_place);
-    assert_true(kept && recalls && needless && evictions);
+    assert_true(kept && recalls && needless && evictions && wordless && switches);
     fprintf(stderr, "# %llu updates kept, %llu recalls, %llu kept rows evicted\n", (unsigned long long)kept,
             (unsigned long long)recalls, (unsigned long long)evictions);
     fprintf(stderr, "# %llu steps, %llu flushes, %llu moves, %llu cancels, %llu of %llu rows written in place\n",
