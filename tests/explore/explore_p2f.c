@@ -65,6 +65,12 @@ static void set_up_kept(uint64_t variant) {
 static void set_up_kept_loaders(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .loaders = 1, .workers = 1, .steps = 3, .keeps = 1});
 }
+/* One device without words: a gate is the order of its steps. Workers find nothing to do. */
+static void set_up_wordless(uint64_t variant) {
+    world_desc desc = {.devices = 1, .loaders = 1, .workers = 1, .steps = 4, .wordless = 1};
+    desc.keeps = variant % 3 == 0; /* there is nothing to recall */
+    set_up_world(variant, desc);
+}
 static void set_up_write_through(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .mode = FRUGAL_SYNC});
 }
@@ -83,6 +89,10 @@ static void set_up_driver_keeping(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 2, .steps = 3, .keeps = 1});
 }
 
+static void set_up_driver_wordless(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 1, .workers = 1, .steps = 4, .wordless = 1});
+}
+
 static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint32_t device, uint64_t step) {
     frugal_status status;
     while ((status = call(device, step)) == FRUGAL_AGAIN) {
@@ -95,7 +105,7 @@ static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint
 
 static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
-    int in_place = w->desc.in_place > 0 || w->desc.keeps;
+    int in_place = w->desc.in_place > 0 || w->desc.keeps || w->desc.wordless;
     const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = in_place};
     return frugal_p2f_announce(world_state(w), device, step, &batch, NULL);
 }
@@ -226,13 +236,20 @@ static void make_machine(uint64_t variant, const frugal_p2f_desc *desc) {
 }
 
 static frugal_status quick_announce(uint64_t step, const uint32_t *rows, uint32_t n) {
-    return frugal_p2f_announce(q.p, 0, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL);
+    const frugal_p2f_batch batch = {.rows = rows, .n = n, .in_place = !frugal_p2f_has_words(q.p)};
+    return frugal_p2f_announce(q.p, 0, step, &batch, NULL);
 }
 
-static void set_up_queries(uint64_t variant) {
+enum { QUERIES = 11 };
+
+static void set_up_one_row(uint64_t variant, int without_words) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
+    desc.without_words = without_words;
     q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
     make_machine(variant, &desc);
+}
+static void set_up_queries(uint64_t variant) {
+    set_up_one_row(variant, variant / QUERIES % 2);
 }
 
 enum { ANNOUNCED, COMMITTED, CLOSED, FLUSHED }; /* notes */
@@ -240,11 +257,15 @@ enum { ANNOUNCED, COMMITTED, CLOSED, FLUSHED }; /* notes */
 /* Thread 0 takes one row through a step. */
 static void step_once(void) {
     const uint32_t row = 1;
+    int has_words = frugal_p2f_has_words(q.p);
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    const frugal_p2f_batch batch = {.rows = &row, .n = 1, .in_place = !has_words};
     q.note[ANNOUNCED] = 1;
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &(frugal_p2f_batch){.rows = &row, .n = 1}, q.valid) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &batch, q.valid) == FRUGAL_OK);
     q.note[COMMITTED] = 1;
+    if (!has_words) *q.row = q.note[CLOSED] = 1; /* in place; and the commit closes the step */
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
+    if (!has_words) return;
     EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
     q.note[CLOSED] = 1;
     EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
@@ -300,7 +321,7 @@ static void step_or_query(int number) {
         step_once();
         return;
     }
-    while (!has_happened(q.variant % 11, &note)) explore_wait();
+    while (!has_happened(q.variant % QUERIES, &note)) explore_wait();
     EXPLORE_EXPECT(note == FLUSHED ? *q.row == 1 : q.note[note] == 1);
 }
 
@@ -310,7 +331,7 @@ static uint32_t *over; /* atomic; relaxed */
 
 static void set_up_edges(uint64_t variant) { /* one row, announced and planned */
     const uint32_t row = 1;
-    set_up_queries(variant);
+    set_up_one_row(variant, 0);
     over = explore_alloc(sizeof *over, 64);
     EXPLORE_EXPECT(quick_announce(0, &row, 1) == FRUGAL_OK);
     EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
@@ -386,6 +407,13 @@ static void close_or_take_stale(int number) {
 
 /* >>taken back: the gate of a step, while later announced steps are cancelled */
 
+static void set_up_taken_back(uint64_t variant) {
+    frugal_p2f_desc desc = {.rows = 4, .devices = 1, .max_rows = 3, .lookahead = 1, .threads = 4};
+    desc.without_words = variant % 2;
+    q.note = explore_alloc(8 * sizeof *q.note, 8);
+    make_machine(variant, &desc);
+}
+
 static void announce_beyond_or_pass(int number) {
     static const uint32_t rows[] = {0, 1};
     if (number == 0) {
@@ -428,6 +456,68 @@ static void second_is_planned(void) {
         frugal_p2f_close_end(q.p, &piece, 0);
     }
     EXPLORE_EXPECT(row == 4 && frugal_p2f_closed(q.p) == 1);
+}
+
+/* >>words: rows get words, while a worker looks for work */
+
+static void step_without_words(uint64_t s) {
+    static const uint32_t rows[] = {0, 1};
+    EXPLORE_EXPECT(quick_announce(s, rows, 2) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK);
+}
+
+static void set_up_words(uint64_t variant) {
+    frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 2, .lookahead = 1, .threads = 4, .without_words = 1};
+    desc.first_step = variant % 5;
+    q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8);
+    make_machine(variant, &desc);
+    if (variant / 2 % 2) step_without_words(desc.first_step);
+}
+
+/* Plans, closes and flushes the step of two rows that is announced with words. */
+static void work_with_words(uint64_t s) {
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    frugal_p2f_piece piece;
+    int any = 0;
+    while (frugal_p2f_plan(q.p)) any = 1;
+    for (; frugal_p2f_close_begin(q.p, &piece); any = 1) {
+        EXPLORE_EXPECT(piece.step == s);
+        frugal_p2f_close_end(q.p, &piece, 0);
+    }
+    for (uint32_t n; (n = frugal_p2f_take(q.p, UINT64_MAX, work, NULL)) > 0; any = 1) {
+        EXPLORE_EXPECT(work->step == s && q.note[COMMITTED] == 1);
+        for (uint32_t i = 0; i < n; i++) q.note[FLUSHED + 1 + work[i].row]++;
+        frugal_p2f_done(q.p, work, n);
+    }
+    if (!any) explore_wait();
+}
+
+static void use_words_or_work(int number) {
+    static const uint32_t rows[] = {0, 1};
+    uint64_t s = q.p->desc.first_step + 1 + q.variant / 2 % 2;
+    int goes_on = q.variant % 2;
+    if (number == 0) {
+        step_without_words(s - 1);
+        q.note[ANNOUNCED] = 1;
+        EXPLORE_EXPECT(frugal_p2f_use_words(q.p) == FRUGAL_OK);
+        if (!goes_on) return;
+        EXPLORE_EXPECT(quick_announce(s, rows, 2) == FRUGAL_OK);
+        q.note[COMMITTED] = 1;
+        EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK);
+        while (frugal_p2f_closed(q.p) == s || frugal_p2f_get_progress(q.p).pending) work_with_words(s);
+    } else {
+        while (goes_on && frugal_p2f_closed(q.p) <= s) work_with_words(s);
+        for (int has_words = 0; !goes_on && !has_words;) { /* nothing is to do, however late it learns that */
+            EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 0 && frugal_p2f_close(q.p) == 0);
+            has_words = frugal_p2f_has_words(q.p);
+            if (!has_words) explore_wait();
+        }
+        EXPLORE_EXPECT(q.note[ANNOUNCED] == 1);
+    }
+}
+
+static void rows_are_flushed_once(void) {
+    if (q.variant % 2) EXPLORE_EXPECT(q.note[FLUSHED + 1] == 1 && q.note[FLUSHED + 2] == 1);
 }
 
 /* >>emptied: two rows of a slot are flushed by two threads; the one that empties the slot sees both rows */
@@ -497,12 +587,18 @@ int main(int argc, char **argv) {
         {"kept-loaders", "the same, announced by other threads", 5, set_up_kept_loaders, play, compare},
         {"kept-driver", "the same, when steps are cancelled and announced anew", 3, set_up_driver_keeping,
          drive_or_work, compare},
+        {"wordless", "one device without words, announced by another thread; [P5][P8][P10]", 3, set_up_wordless, play,
+         compare},
+        {"wordless-driver", "the same, when steps are cancelled and announced anew", 2, set_up_driver_wordless,
+         drive_or_work, compare},
+        {"words", "[P24][P25]: rows get words, while a worker looks for work", 2, set_up_words, use_words_or_work,
+         rows_are_flushed_once},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
         {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges,
          close_then_look, NULL},
         {"stale", "[P2][P3]: an update that an old entry leads to is whole", 2, set_up_stale, close_or_take_stale,
          NULL},
-        {"taken-back", "[P5] in cancel: the gate before", 2, set_up_claims, announce_beyond_or_pass, NULL},
+        {"taken-back", "[P5] in cancel: the gate before", 2, set_up_taken_back, announce_beyond_or_pass, NULL},
         {"claims", "[P13]: no piece of a cancelled step is planned", 3, set_up_claims, announce_anew_or_plan,
          second_is_planned},
         {"emptied", "[P17]: who empties a slot has acquired its rows", 2, set_up_emptied, flush_one_of_two, NULL},

@@ -27,6 +27,7 @@ typedef struct world_desc {
     int loaders;       /* announcing is done by a thread of its own */
     unsigned in_place; /* percent of the batches that are announced in place; all, if devices keep updates */
     int keeps;         /* devices keep some updates in their copies */
+    int wordless;      /* one device, whose batches are all in place: rows have no words */
     uint64_t first_step, seed;
 } world_desc;
 
@@ -90,7 +91,7 @@ static inline copy *world_copies(const world *w, uint32_t device) {
     return (copy *)world_at(w, w->copies_at) + (uint64_t)device * w->desc.rows;
 }
 static inline int world_is_in_place(const world *w, uint32_t device, uint64_t step) { /* step counted from 0 */
-    return w->desc.keeps || test_mix3(~w->desc.seed, step, device) % 100 < w->desc.in_place;
+    return w->desc.keeps || w->desc.wordless || test_mix3(~w->desc.seed, step, device) % 100 < w->desc.in_place;
 }
 static inline uint64_t world_gradient(const world *w, uint32_t device, uint64_t step, uint32_t row) {
     return test_mix3(w->desc.seed, step << 8 | device, row);
@@ -105,6 +106,7 @@ static frugal_p2f_desc world_p2f_desc(const world_desc *d) {
                              .mode = d->mode,
                              .first_step = d->first_step,
                              .recalls = d->keeps,
+                             .without_words = d->wordless,
                              .threads = d->workers + 2 * d->devices + 1};
 }
 
