@@ -235,8 +235,8 @@ typedef struct frugal_device_ops {
     void (*cancelled)(void *device);
     /* 1: lookup does not wait for the gate on the host; the device's own work waits until the word of frugal_gates says
      * that the gate is open. Lookup is called once all devices have been told of the step, and those with `poll` have
-     * been given the step before (they may share a queue). The answer is always the same. The attaching thread and the
-     * trainer call it. NULL: 0. */
+     * been given the step before (they may share a queue). The answer is always the same. Any thread calls it.
+     * NULL: 0. */
     int (*waits_for_gate)(void *device);
     /* Rows are worth something else than before: asks frugal_worth for each cached row. Between steps. NULL: the cache
      * does not go by it. */

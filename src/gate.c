@@ -221,20 +221,13 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
     return status;
 }
 
-/* Is the gate of a step no more than the order in which the device does its steps? Then it is given a lookup once it
- * has been given the update before. So it is with a device that goes on working after a call has returned, if nothing
- * is left to do on the host between its steps (frugal_p2f.h, section 4). */
-static int is_in_order(const frugal *f, uint32_t d) {
-    return f->devices[d].ops.poll && !frugal_p2f_has_words(f->p2f);
-}
-
 /* Waits, if `wait`, until the device may be given the lookup of `step`. */
 static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     if (f->joined) return pass_posted_gate(f, d, step, wait);
     int in_order = is_in_order(f, d);
-    int waits_itself = !in_order && device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
+    int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
         waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
     if (!waits_itself && !in_order && !frugal_p2f_gate(f->p2f, step)) {

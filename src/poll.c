@@ -154,6 +154,15 @@ static frugal_status check_ahead(frugal *f, const char *call) {
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
+/* Is the gate of a step no more than the order in which the device does its steps? Then it is given a lookup once it
+ * has been given the update before. So it is with a device that goes on working after a call has returned, if nothing
+ * is left to do on the host between its steps (frugal_p2f.h, section 4), and if it waits for no gate itself. */
+static int is_in_order(const frugal *f, uint32_t d) {
+    const frugal_device_ops *ops = &f->devices[d].ops;
+    if (!ops->poll || frugal_p2f_has_words(f->p2f)) return 0;
+    return !ops->waits_for_gate || !ops->waits_for_gate(f->devices[d].state);
+}
+
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
 
 /* Commits what devices have done, even if no poll has found it yet. The caller holds poll_lock. */
@@ -282,8 +291,8 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
     if (frugal_load_relaxed(&f->lost)) return 0;
     /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not committed.
-     * Without words there are no such gates, and what the device was given is committed. [F7] pairs with [F4] */
-    if (frugal_load_acquire(&f->stopped) && frugal_p2f_has_words(f->p2f)) return 0;
+     * A device that does its steps in order passes no such gates, and what it was given is committed. */
+    if (frugal_load_acquire(&f->stopped) && !is_in_order(f, d)) return 0; /* [F7] pairs with [F4] */
     /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
     done = LEAST(done, updated);
     if (recalls) any |= poll_recall(f, d, last);

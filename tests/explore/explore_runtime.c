@@ -107,6 +107,12 @@ static void set_up_in_place_loaders(uint64_t variant) {
     set_up_way(variant, FRUGAL_ALONE_PLACE, 1);
 }
 
+/* One device alone: rows have no words. */
+static void set_up_one_in_place(uint64_t variant) {
+    w.alone = variant % 3 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_KEPT;
+    set_up_hosts(variant, 1, 1, 1);
+}
+
 /* Kept: what one device has updated stays in its cache, until the other one announces the row, or a read wants it. */
 static void set_up_kept(uint64_t variant) {
     set_up_way(variant, FRUGAL_ALONE_KEPT, 0);
@@ -350,7 +356,8 @@ static void train_or_read_between(int number) {
 /* >>taking back: batches announced ahead are cancelled and announced anew, rows are written, while a worker flushes */
 
 static void set_up_taking_back(uint64_t variant) {
-    set_up(variant, 1, 1, 0);
+    w.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + variant % 3); /* in place and kept: without words */
+    set_up_hosts(variant / 3, 1, 1, 0);
 }
 
 static void cancel_and_write(void) {
@@ -604,6 +611,10 @@ static void set_up_ended(uint64_t variant) {
     set_up_streams_of(variant, 2, 0, 0);
 }
 
+static void set_up_stopped(uint64_t variant) {
+    set_up_streams_of(variant / 3, 1 + (variant % 3 > 0), 0, 0);
+}
+
 static void play_stopped(int number) {
     if (number < (int)w.f->desc.devices) {
         train_while_it_lasts(number);
@@ -795,6 +806,7 @@ int main(int argc, char **argv) {
         {"in-place", "the same, rows that one device has updated in place; with a worker, or none", 3, set_up_in_place,
          play_in_place, NULL},
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},
+        {"one-in-place", "one device without words, a loader of its own, a worker", 3, set_up_one_in_place, play, NULL},
         {"in-place-anew", "the same, batches cancelled and announced anew; the middle of a step is told", 3,
          set_up_in_place, drive_or_help, NULL},
         {"kept", "(g) no gate opens before another device has written back what it keeps; [P20][P21]", 3, set_up_kept,
@@ -834,7 +846,7 @@ int main(int argc, char **argv) {
          NULL},
         {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},
         {"streams-stop", "[F4][F7][F8]: what is done behind gates that a stop forces open is not committed",
-         STOPPER + 1, set_up_ended, play_stopped, NULL},
+         STOPPER + 1, set_up_stopped, play_stopped, NULL},
         {"sharing", "[F13][F14][F15][F16]: two instances share workers; one comes late, each is closed in between", 4,
          set_up_sharing, share, NULL},
         {"sharing-streams", "the same with streams: what is outstanding in any instance is looked after", STOPPER,
