@@ -463,6 +463,7 @@ static void second_is_planned(void) {
 static void step_without_words(uint64_t s) {
     static const uint32_t rows[] = {0, 1};
     EXPLORE_EXPECT(quick_announce(s, rows, 2) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_use_words(q.p) == FRUGAL_ERR_ORDER);
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK);
 }
 
@@ -508,7 +509,7 @@ static void use_words_or_work(int number) {
     } else {
         while (goes_on && frugal_p2f_closed(q.p) <= s) work_with_words(s);
         for (int has_words = 0; !goes_on && !has_words;) { /* nothing is to do, however late it learns that */
-            EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 0 && frugal_p2f_close(q.p) == 0);
+            EXPLORE_EXPECT(frugal_p2f_close(q.p) == 0 && frugal_p2f_plan(q.p) == 0);
             has_words = frugal_p2f_has_words(q.p);
             if (!has_words) explore_wait();
         }

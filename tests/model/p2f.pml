@@ -82,6 +82,9 @@
  *   PLACE      1: all batches are in place; 2: any of them
  *   KEEP       devices may keep updates of alone rows: if PLACE is 2, each of them, or one, or none; such a device
  *              announces all its batches in place
+ *   WORDLESS   DEVICES is 1, PLACE 1: rows have no words. Announcing seals a step that is planned, and says that all
+ *              rows are alone and all copies current; the commit closes it; the queue stays empty. The helper is a
+ *              caller that writes rows between steps, and has the copies dropped
  *   CANCELS    the helper takes steps back, whenever frugal_p2f_cancel may: HELPERS is 1
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
@@ -158,6 +161,10 @@
  *   MARK_CLEARED          | anew    | assertion | sealing takes the mark of cancel back, before the recall
  *   SEALED_MARKED         | anew    | assertion | cancel marks only a step that all devices have announced
  *   CANCELLED_RECALLS     | anew    | assertion | cancel leaves the recalls of the steps that it takes back
+ *   COPY_NOT_DROPPED      | lone    | assertion | without words a caller writes a row, and its copy is not dropped
+ *   STAGED_WORDLESS       | lone    | assertion | without words a device leaves the update of its rows to others
+ *   CLOSED_AT_GATE        | lone    | assertion | without words a step is closed before its device has committed
+ *   CANCELLED_SEALED      | lone    | assertion | cancelling without words leaves steps sealed
  */
 #ifndef DEVICES
 #error "configurations are given by -D: see tests/model/run"
@@ -308,6 +315,11 @@ inline announce_row(d, t, base, r) {
         fi
     }
     INVARIANT(HAS(reads[r], t % READS) == (who != 0));
+#if WORDLESS
+    batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
+    valid[BATCH(d, t)] = valid[BATCH(d, t)] | BIT(r);
+    alone[BATCH(d, t)] = alone[BATCH(d, t)] | BIT(r)
+#else
 #ifdef ALONE_EARLY
     alone[BATCH(d, t)] = alone[BATCH(d, t)] | (who -> 0 : BIT(r));
 #endif
@@ -359,6 +371,7 @@ inline announce_row(d, t, base, r) {
         fi
     :: else
     fi
+#endif
 }
 
 inline publish(s, mask) { /* frugal_pq_commit of one page */
@@ -433,8 +446,12 @@ inline seal(t) {
         INVARIANT(plan[PLAN(i, t)] == 0); /* its ring entry is free: no update of it is left to apply */
     }
     step_in[ENTRY(t)] = t;
+#if WORDLESS
+    plan_claim = NEXT(t); /* nothing is to be claimed */
+#else
     plan_left[ENTRY(t)] = 1;
     close_left[ENTRY(t)] = PIECES;
+#endif
 #if defined(COUNTED_LATE)
     last = 1;
 #elif KEEP && !defined(LISTED_EARLY)
@@ -479,6 +496,9 @@ proctype loader(byte d) {
             base = closed;
 #endif
             INVARIANT(batch[BATCH(d, announced[d])] == 0); /* its ring entry is free */
+#if WORDLESS
+            alone[BATCH(d, announced[d])] = 0; /* of a cancelled batch */
+#endif
 #if READ_ONLY
             if
             :: ro = 0
@@ -503,7 +523,7 @@ proctype loader(byte d) {
                 base = NONE;
 #if CANCELS
                 announcing--;
-#if !defined(CANCELLED_BITS)
+#if !defined(CANCELLED_BITS) && !WORDLESS
                 if
                 :: IN_PLACE(d, announced[d]) -> alone[BATCH(d, announced[d])] = 0
                 :: else
@@ -565,6 +585,8 @@ inline find_alone(s) {
 
 #ifdef CANCELLED_STAGED
 #define WRITES(d, s) true
+#elif defined(STAGED_WORDLESS)
+#define WRITES(d, s) false
 #else
 #define WRITES(d, s) IN_PLACE(d, s)
 #endif
@@ -750,6 +772,50 @@ inline check_reads(d, s) {
     }
 }
 
+/* Forgets what no process will ask again of step s, which reduces the number of states. */
+inline forget(s) {
+    who = (closed == s);
+    for (i : 0 .. DEVICES - 1) {
+        who = who | (plan[PLAN(i, s)] != 0);
+    }
+    if
+    :: !who -> brings[ENTRY(s)] = 0; all_bring[ENTRY(s)] = 0
+    :: else
+    fi
+}
+
+/* The last closer of a step: the entry's counts for the step that comes to it next, then `closed`. */
+inline close_step(s) {
+#ifndef NOT_ARMED
+    announce_left[ENTRY(s)] = DEVICES;
+    commit_left[ENTRY(s)] = DEVICES;
+#endif
+    for (i : 0 .. DEVICES - 1) { /* a process that still reads these finds nothing */
+        batch[BATCH(i, s)] = 0;
+        valid[BATCH(i, s)] = 0;
+        only_read[BATCH(i, s)] = 0;
+        in_place[BATCH(i, s)] = 0;
+#ifndef BITS_KEPT
+        alone[BATCH(i, s)] = 0;
+#endif
+#if KEEP
+        recalled[BATCH(i, s)] = 0
+#endif
+    }
+    for (i : 0 .. ROWS - 1) {
+        written[i] = 0;
+        INVARIANT(COMPLETE(i) || ANY_KEEPS(i)) /* is_complete of src/keep.c relies on this */
+    }
+#if KEEP
+    recall_all[ENTRY(s)] = 0;
+#endif
+#ifndef CLOSED_AT_GATE
+    INVARIANT(closed == s);
+    closed = NEXT(s);
+#endif
+    forget(s)
+}
+
 /* All devices have committed step s: what it changes is owed, unless the device that changes it has written it. */
 inline owe(s) {
     for (j : 0 .. ROWS - 1) {
@@ -796,7 +862,13 @@ inline commit_step(s) {
         queue[s % SLOTS * ROWS + i] = 0;
 #endif
     }
+#if WORDLESS
+    close_claim = NEXT(s);
+    committed = NEXT(s);
+    close_step(s) /* frugal_priv_commit_whole: nobody looks at `committed` before `closed` is stored */
+#else
     committed = NEXT(s)
+#endif
 }
 
 /* frugal_p2f_gate tests in this order. */
@@ -902,6 +974,9 @@ proctype trainer(byte d) {
             GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PLANNED(s) && GATE_RECALLED(s) && GATE_PENDING(s) ->
 #endif
             reading[d] = batch[BATCH(d, s)];
+#ifdef CLOSED_AT_GATE
+            closed = NEXT(s);
+#endif
 #if CANCELS
             inside++;
 #endif
@@ -920,18 +995,6 @@ proctype trainer(byte d) {
 }
 
 /* >>flush */
-
-/* Forgets what no process will ask again of step s, which reduces the number of states. */
-inline forget(s) {
-    who = (closed == s);
-    for (i : 0 .. DEVICES - 1) {
-        who = who | (plan[PLAN(i, s)] != 0);
-    }
-    if
-    :: !who -> brings[ENTRY(s)] = 0; all_bring[ENTRY(s)] = 0
-    :: else
-    fi
-}
 
 inline unplan(r, s) {
     for (i : 0 .. DEVICES - 1) {
@@ -1170,36 +1233,6 @@ inline close_applied(s) {
     od
 }
 
-/* The last closer of a step: the entry's counts for the step that comes to it next, then `closed`. */
-inline close_step(s) {
-#ifndef NOT_ARMED
-    announce_left[ENTRY(s)] = DEVICES;
-    commit_left[ENTRY(s)] = DEVICES;
-#endif
-    for (i : 0 .. DEVICES - 1) { /* a process that still reads these finds nothing */
-        batch[BATCH(i, s)] = 0;
-        valid[BATCH(i, s)] = 0;
-        only_read[BATCH(i, s)] = 0;
-        in_place[BATCH(i, s)] = 0;
-#ifndef BITS_KEPT
-        alone[BATCH(i, s)] = 0;
-#endif
-#if KEEP
-        recalled[BATCH(i, s)] = 0
-#endif
-    }
-    for (i : 0 .. ROWS - 1) {
-        written[i] = 0;
-        INVARIANT(COMPLETE(i) || ANY_KEEPS(i)) /* is_complete of src/keep.c relies on this */
-    }
-#if KEEP
-    recall_all[ENTRY(s)] = 0;
-#endif
-    INVARIANT(closed == s);
-    closed = NEXT(s);
-    forget(s)
-}
-
 /* >>cancel */
 
 #if CANCELS
@@ -1222,7 +1255,7 @@ inline close_step(s) {
 inline cancel_batch(d, t) {
     for (j : 0 .. ROWS - 1) {
         if
-        :: HAS(batch[BATCH(d, t)], j) ->
+        :: HAS(batch[BATCH(d, t)], j) && !WORDLESS ->
             reads[j] = reads[j] & ~BIT(t % READS);
             holder[j] = (CACHES -> NOBODY : EVERYONE)
         :: else
@@ -1259,7 +1292,7 @@ inline cancel(c) {
             if
             :: AT_LEAST(i, SINCE(c, closed) + k) ->
                 cancel_batch(i, (c + k) % CYCLE);
-#if KEEP
+#if KEEP && !WORDLESS
                 mark(c, k)
 #endif
             :: else
@@ -1282,11 +1315,30 @@ inline cancel(c) {
     }
     if
     :: IS_SEALED(SINCE(c, closed)) ->
+#ifndef CANCELLED_SEALED
         sealed = c;
+#endif
         plan_claim = c
     :: else
     fi
 }
+#endif
+
+#if WORDLESS
+#if DEVICES != 1 || PLACE != 1 || !CACHES
+#error "WORDLESS: one device, whose batches are all in place"
+#endif
+/* frugal_write_rows: of a row that nothing is announced for, and of which no update is kept. */
+inline write_by_caller(r) {
+    INVARIANT(!dirty[r] && !owed_by[r] && !reading[0]);
+#ifdef COPY_NOT_DROPPED
+    stale[COPY(0, r)] = 1
+#else
+    stale[COPY(0, r)] = 0 /* it is not there: the row will be read */
+#endif
+}
+#define CALLER_WRITES(r)                                                                                               \
+    :: d_step { announced[0] == closed && !ANY_KEEPS(r) -> write_by_caller(r) }
 #endif
 
 /* >>helpers */
@@ -1430,6 +1482,9 @@ progress:
         close_queued(s);
 #endif
         s = NONE
+#if WORDLESS
+    EACH_ROW(CALLER_WRITES)
+#endif
 #if CANCELS
     CANCEL_ANY
 #endif

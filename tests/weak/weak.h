@@ -58,7 +58,7 @@ void *memcpy(void *to, const void *from, size_t bytes) {
         const frugal_p2f_desc *b = from;
         a->rows = b->rows, a->devices = b->devices, a->max_rows = b->max_rows, a->lookahead = b->lookahead;
         a->staging = b->staging, a->mode = b->mode, a->first_step = b->first_step, a->threads = b->threads;
-        a->zeroed = b->zeroed, a->recalls = b->recalls;
+        a->zeroed = b->zeroed, a->recalls = b->recalls, a->without_words = b->without_words;
     } else {
         assert(bytes % sizeof(uint32_t) == 0);
         for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
