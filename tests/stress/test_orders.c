@@ -244,6 +244,60 @@ static void a_flush_happens_before_the_next_gate_of_the_row(void **state) {
     free(x.p), free(y.p);
 }
 
+/* A machine of one device without words, whose step 0 is announced. */
+static frugal_p2f *machine_without_words(void) {
+    frugal_p2f_desc desc = {.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 0, .without_words = 1};
+    size_t bytes = (frugal_p2f_footprint(&desc) / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN;
+    frugal_p2f *p;
+    const uint32_t row = 3;
+    const frugal_p2f_batch batch = {.rows = &row, .n = 1, .in_place = 1};
+    assert_int_equal(frugal_p2f_init(aligned_alloc(FRUGAL_P2F_ALIGN, bytes), &desc, &p), FRUGAL_OK);
+    assert_int_equal(frugal_p2f_announce(p, 0, 0, &batch, NULL), FRUGAL_OK);
+    return p;
+}
+
+static void write_and_commit(pair *x) {
+    x->written = 42; /* the row */
+    if (frugal_p2f_commit(x->p, 0, 0, 1, NULL) != FRUGAL_OK) abort();
+}
+
+static void write_commit_and_use_words(pair *x) {
+    write_and_commit(x);
+    if (frugal_p2f_use_words(x->p) != FRUGAL_OK) abort();
+}
+
+static void *announce_more_and_read(void *argument) { /* into the place of the batch that was read */
+    pair *x = argument;
+    const frugal_p2f_batch none = {.in_place = 1};
+    await(x);
+    EXPECT(frugal_p2f_announce(x->p, 0, 1, &none, NULL) == FRUGAL_OK);
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void *find_words_and_read(void *argument) {
+    pair *x = argument;
+    await(x);
+    EXPECT(frugal_p2f_has_words(x->p));
+    EXPECT(x->written == 42);
+    EXPECT(frugal_p2f_close(x->p) == 0 && frugal_p2f_plan(x->p) == 0);
+    return NULL;
+}
+
+static void a_commit_without_words_happens_before_the_announcement_that_it_allows(void **state) {
+    (void)state;
+    pair x = {.p = machine_without_words()};
+    run_pair(&x, write_and_commit, announce_more_and_read);
+    free(x.p);
+}
+
+static void getting_words_happens_before_finding_them(void **state) {
+    (void)state;
+    pair x = {.p = machine_without_words()};
+    run_pair(&x, write_commit_and_use_words, find_words_and_read);
+    free(x.p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_adjust_happens_before_the_pop_of_the_id),
@@ -254,6 +308,8 @@ int main(void) {
         cmocka_unit_test(a_commit_happens_before_taking_the_page),
         cmocka_unit_test(a_flush_happens_before_finding_the_row_clean),
         cmocka_unit_test(a_flush_happens_before_the_next_gate_of_the_row),
+        cmocka_unit_test(a_commit_without_words_happens_before_the_announcement_that_it_allows),
+        cmocka_unit_test(getting_words_happens_before_finding_them),
     };
     return cmocka_run_group_tests_name("test_orders", tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ static world_desc random_world(world_desc desc, uint64_t seed) {
     desc.in_place = test_chance(&random, 50) ? (unsigned)test_below(&random, 101) : 0;
     desc.keeps = test_chance(&random, 30);
     desc.devices = (uint32_t)test_between(&random, 1, 4), desc.workers = (uint32_t)test_between(&random, 1, 8);
+    desc.wordless = desc.devices == 1 && test_chance(&random, 70);
     desc.loaders = test_chance(&random, 50), desc.mode = test_chance(&random, 30) ? FRUGAL_SYNC : FRUGAL_P2F;
     return desc;
 }
@@ -109,6 +110,10 @@ static void one_device_without_workers_equals_sequential_training(void **state) 
 static void one_device_with_workers_equals_sequential_training(void **state) {
     (void)state;
     train_on_random_worlds(__func__, (world_desc){.devices = 1, .workers = 2}, 0);
+}
+static void one_device_without_words_equals_sequential_training(void **state) {
+    (void)state;
+    train_on_random_worlds(__func__, (world_desc){.devices = 1, .workers = 2, .loaders = 1, .wordless = 1}, 0);
 }
 static void two_devices_without_workers_equal_sequential_training(void **state) {
     (void)state;
@@ -158,6 +163,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_device_without_workers_equals_sequential_training),
         cmocka_unit_test(one_device_with_workers_equals_sequential_training),
+        cmocka_unit_test(one_device_without_words_equals_sequential_training),
         cmocka_unit_test(two_devices_without_workers_equal_sequential_training),
         cmocka_unit_test(two_devices_with_a_worker_equal_sequential_training),
         cmocka_unit_test(three_devices_with_loaders_and_workers_equal_sequential_training),
