@@ -291,8 +291,85 @@ static void test_sums(void **state) {
     }
 }
 
+/* >>one device, whose rows have no words if it updates in place */
+
+static frugal *open_one(puppet *p, int in_place) {
+    frugal_desc desc = rig_desc();
+    frugal_device_ops ops = puppet_ops;
+    desc.devices = 1, desc.stuck_seconds = 0.02, desc.alone = FRUGAL_ALONE_PLACE;
+    if (in_place) ops.updates_in_place = puppet_in_place;
+    frugal *f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, p));
+    for (uint64_t t = 0; t < 3; t++) announce_row_3(f, 0, t);
+    return f;
+}
+
+/* Its gate is the order in which it works, so it is given steps that it has not come to. Records wait until the block is
+ * free. After a stop, what it was given is committed when it is done. */
+static void test_one_in_order(void **state) {
+    (void)state;
+    puppet p = {0};
+    frugal_records records;
+    frugal *f = open_one(&p, 1);
+    for (uint64_t t = 0; t < 2; t++) step_of_none(f, 0, t);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 2, NULL));
+    assert_stuck(frugal_get_records(f, 0, 2, &records), "device 0");
+    assert_int_equal(0, steps_of(f));
+    p.done = 1;
+    assert_stuck(frugal_get_records(f, 0, 2, &records), "device 0");
+    assert_int_equal(1, steps_of(f));
+    frugal_stop(f);
+    p.done = 2;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(2, steps_of(f));
+    frugal_close(f);
+}
+
+/* One that waits for gates itself is given a step, and passes its gate when it has done the step before. What it does
+ * after a stop is not committed. */
+static void test_one_that_waits(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal *f = open_one(&p, 1);
+    const uint64_t *gates = frugal_gates(f);
+    step_of_none(f, 0, 0);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    while (frugal_help(f)) continue;
+    assert_true(*gates == 1);
+    p.done = 1;
+    frugal_help(f);
+    frugal_help(f);
+    assert_true(*gates == 2 && steps_of(f) == 1);
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 1, NULL));
+    frugal_stop(f);
+    p.done = 2;
+    assert_int_equal(FRUGAL_STOPPED, frugal_drain(f));
+    assert_int_equal(1, steps_of(f));
+    frugal_close(f);
+}
+
+/* One that does not update in place: rows have words, and its updates are others' to apply. */
+static void test_one_that_stages(void **state) {
+    (void)state;
+    puppet p = {0};
+    const float grads[5] = {0};
+    frugal_stats stats;
+    frugal *f = open_one(&p, 0);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, &(frugal_gradients){.grads = grads, .lr = 1}));
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 0 is not closed: device 0 has not finished it");
+    p.done = 1;
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_get_stats(f, &stats);
+    assert_true(stats.flushed == 1 && stats.in_place == 0 && stats.alone == 1);
+    frugal_close(f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_in_order),
+        cmocka_unit_test(test_one_that_waits),
+        cmocka_unit_test(test_one_that_stages),
         cmocka_unit_test(test_not_attached),
         cmocka_unit_test(test_not_updated),
         cmocka_unit_test(test_not_begun_to_recall),
