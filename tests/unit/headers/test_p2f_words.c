@@ -1,5 +1,5 @@
-/* test_p2f_words.c - frugal_p2f.h without words: one device whose batches are all in place. What each call answers, that
- * no byte of the words is touched, and that after frugal_p2f_use_words rows have words as ever. */
+/* test_p2f_words.c - frugal_p2f.h without words: one device whose batches are all in place. What each call answers,
+ * that no byte of the words is touched, and that after frugal_p2f_use_words rows have words as ever. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -304,8 +304,8 @@ static frugal *open_one(puppet *p, int in_place) {
     return f;
 }
 
-/* Its gate is the order in which it works, so it is given steps that it has not come to. Records wait until the block is
- * free. After a stop, what it was given is committed when it is done. */
+/* Its gate is the order in which it works, so it is given steps that it has not come to. Records wait until the block
+ * is free. After a stop, what it was given is committed when it is done. */
 static void test_one_in_order(void **state) {
     (void)state;
     puppet p = {0};
