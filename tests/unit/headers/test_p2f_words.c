@@ -144,7 +144,6 @@ static void what_is_refused_changes_nothing(void **state) {
         refuse(&m, FRUGAL_ERR_ARGUMENT, 0, next, (frugal_p2f_batch){.rows = rows, .n = 2}); /* not in place */
         refuse(&m, FRUGAL_ERR_ARGUMENT, 0, next, (frugal_p2f_batch){.rows = rows, .n = 2, .read_only = 1});
         refuse(&m, FRUGAL_ERR_ARGUMENT, 0, next, (frugal_p2f_batch){.in_place = 0});
-        refuse(&m, FRUGAL_ERR_ARGUMENT, 0, next, (frugal_p2f_batch){.n = 2, .in_place = 1});
         refuse(&m, FRUGAL_ERR_DEVICE, 1, next, (frugal_p2f_batch){.rows = rows, .n = 2, .in_place = 1});
         refuse(&m, FRUGAL_ERR_KEYS, 0, next, (frugal_p2f_batch){.rows = many, .n = MOST + 1, .in_place = 1});
         refuse(&m, FRUGAL_ERR_KEY, 0, next, (frugal_p2f_batch){.rows = beyond, .n = 2, .in_place = 1});

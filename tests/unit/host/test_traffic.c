@@ -49,23 +49,6 @@ static void test_what_crosses_without_a_cache(void **state) {
     rig_finish(&r, 3);
 }
 
-/* One device that updates in place writes each row and its optimizer state (Adagrad: as much), and no row twice. */
-static void test_what_crosses_in_place(void **state) {
-    (void)state;
-    rig r = {0};
-    frugal_desc d = rig_desc();
-    d.devices = 1, d.alone = FRUGAL_ALONE_PLACE;
-    rig_open(&r, &d);
-    for (uint64_t s = 0; s < STEPS; s++) {
-        uint64_t before = total_of(&r, 0).rows[0];
-        rig_train(&r, 1);
-        frugal_traffic last = last_of(&r, 0);
-        assert_true(last.rows[0] > 0 && last.rows[0] == total_of(&r, 0).rows[0] - before);
-        assert_true(last.rows[1] == last.rows[0] && last.bytes[1] == 2 * last.rows[1] * ROW);
-    }
-    rig_finish(&r, 3);
-}
-
 /* With a cache the misses cross, and the optimizer state of those that get a copy: all under LRU, none under static. */
 static void test_what_crosses_with_a_cache(void **state) {
     frugal_cache_policy policy = (frugal_cache_policy)(intptr_t)*state;
@@ -298,7 +281,6 @@ static void test_no_devices_without_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_crosses_without_a_cache),
-        cmocka_unit_test(test_what_crosses_in_place),
         CASE("test_what_crosses_with_a_cache, LRU", test_what_crosses_with_a_cache, FRUGAL_CACHE_LRU),
         CASE("test_what_crosses_with_a_cache, static", test_what_crosses_with_a_cache, FRUGAL_CACHE_STATIC),
         cmocka_unit_test(test_what_crosses_in_place),
