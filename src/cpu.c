@@ -665,11 +665,12 @@ static void cpu_empty(void *device) {
     memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
 }
 
+/* The copies are read anew: a static cache would never get them back. */
 static frugal_status cpu_drop(void *device, const uint32_t *rows, uint32_t n) {
-    cpu_device *c = device;
+    const cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
         int64_t place = find_copy(c, rows[i]);
-        if (place >= 0) c->rows[place] = NO_ROW;
+        if (place >= 0) refresh_copy(c, place, rows[i]);
     }
     return FRUGAL_OK;
 }

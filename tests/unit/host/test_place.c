@@ -260,8 +260,38 @@ static void test_one_device(void **state) {
     rig_finish(&r, 3);
 }
 
+/* Rows that a caller writes keep their places in the cache of one device, with what is written; also in a static cache,
+ * which has no other rows than those that were preloaded. */
+static void test_written_rows(void **state) {
+    rig r = {.cache = {.cache_rows = 512, .policy = (frugal_cache_policy)(intptr_t)*state}};
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
+    uint64_t keys[40];
+    float *weights = calloc(40 * 5, sizeof *weights), *accumulated = calloc(40 * 5, sizeof *accumulated);
+    d.devices = 1;
+    rig_open(&r, &d);
+    for (uint64_t i = 0; i < 40; i++) keys[i] = i;
+    for (uint32_t t = 0; t < 2; t++) {
+        const frugal_keys all = {.table = t, .keys = keys, .n = t ? 20 : 40};
+        assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &all));
+    }
+    rig_train(&r, 3);
+    const frugal_keys written = {.table = 0, .keys = keys, .n = 40};
+    for (int i = 0; i < 40 * 5; i++) weights[i] = (float)i, accumulated[i] = 1 + (float)i;
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &written, weights, accumulated));
+    rig_read(&r, r.ref.weights, r.ref.state);
+    assert_memory_equal(r.ref.weights, weights, 40 * 5 * sizeof *weights);
+    uint64_t misses = stats_of(&r).misses;
+    rig_train(&r, 3);
+    assert_int_equal(misses, stats_of(&r).misses);
+    free(weights), free(accumulated);
+    rig_finish(&r, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CASE("rows that are written (LRU)", test_written_rows, FRUGAL_CACHE_LRU),
+        CASE("rows that are written (counted)", test_written_rows, FRUGAL_CACHE_COUNTED),
+        CASE("rows that are written (static)", test_written_rows, FRUGAL_CACHE_STATIC),
         CASE("bits (SGD)", test_bits, 0),
         CASE("bits (Adagrad)", test_bits, 1),
         CASE("bits (row-wise Adagrad)", test_bits, 2),
