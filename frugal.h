@@ -481,7 +481,8 @@ FRUGAL_API int frugal_help(frugal *f);
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
- * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (only the first write, if the table is in a file). */
+ * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (only the first write, if the table is in a file); if there is one device,
+ * its own, and LOST: the rows are written then. */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;

@@ -348,6 +348,44 @@ static void test_one_that_waits(void **state) {
     frugal_close(f);
 }
 
+static uint32_t dropped, emptied; /* rows; times */
+
+static frugal_status count_dropped(void *device, const uint32_t *rows, uint32_t n) {
+    assert_true(n > 0 && rows[0] == 3 && rows[n - 1] == 3);
+    dropped += n;
+    return puppet_answer(device);
+}
+static void count_emptied(void *device) {
+    (void)device;
+    emptied++;
+}
+
+/* Of rows that a caller writes it drops the copies; or all, if it has no such operation, or that fails. */
+static void test_one_that_drops(void **state) {
+    (void)state;
+    enum { WRITTEN = 2500 };
+    uint64_t *keys = malloc(WRITTEN * sizeof *keys);
+    float *weights = calloc(WRITTEN, 5 * sizeof *weights);
+    for (int i = 0; i < WRITTEN; i++) keys[i] = 3; /* more than one call's */
+    for (int i = 0; i < 3; i++) {
+        puppet p = {0};
+        frugal_desc desc = rig_desc();
+        frugal_device_ops ops = puppet_ops;
+        const frugal_keys written = {.table = 0, .keys = keys, .n = WRITTEN};
+        desc.devices = 1, desc.alone = FRUGAL_ALONE_PLACE;
+        ops.updates_in_place = puppet_in_place, ops.empty = count_emptied, ops.drop = i > 0 ? count_dropped : NULL;
+        frugal *f = open_or_fail(&desc);
+        assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &p));
+        p.refuses = i == 2 ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+        dropped = emptied = 0;
+        assert_int_equal(p.refuses, frugal_write_rows(f, &written, weights, NULL));
+        assert_int_equal(i > 0 ? WRITTEN : 0, dropped);
+        assert_int_equal(i == 1 ? 0 : 3, emptied);
+        frugal_close(f);
+    }
+    free(keys), free(weights);
+}
+
 /* One that does not update in place: rows have words, and its updates are others' to apply. */
 static void test_one_that_stages(void **state) {
     (void)state;
@@ -369,6 +407,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_in_order),
         cmocka_unit_test(test_one_that_waits),
+        cmocka_unit_test(test_one_that_drops),
         cmocka_unit_test(test_one_that_stages),
         cmocka_unit_test(test_not_attached),
         cmocka_unit_test(test_not_updated),
