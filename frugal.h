@@ -562,30 +562,32 @@ FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
  * BUSY changes nothing; it says how many are open. No frugal_open with them may be under way. NULL is accepted. */
 FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
 
-typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
-    uint64_t steps;                  /* closed */
-    uint64_t keys, unique_rows;      /* looked up */
-    uint64_t hits, misses;           /* unique rows served by a copy that may be read; by host memory */
-    uint64_t stale_hits;             /* ... of `hits`: by a declared stale copy that lacked contributions */
-    uint64_t gate_waits;             /* lookups that found the gate closed */
-    double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
-    double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
-    double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
-    double plan_seconds;             /* merging plans, by any thread; the next two also */
-    double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
-    double flush_seconds;            /* taking updates from the queue and applying them; recalls */
-    uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
-    uint64_t flushed;                /* row updates applied, those at closing included */
-    uint64_t flushed_at_close;       /* ... never queued: no workers */
-    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: a gate or a read waited) */
-    uint64_t alone, shared;          /* rows of the closed steps that one device touched; that several touched */
-    uint64_t in_place;               /* of `alone`: updated by their device, and not in `flushed` */
-    uint64_t kept;                   /* ... of these, once their steps are closed: in its copy alone */
-    uint64_t written_back;           /* host rows that were written later from such copies */
-    uint64_t kept_now;               /* rows of which devices keep updates, now */
-    uint64_t stale_ids;              /* queue entries found outdated */
-    int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
+typedef struct frugal_stats {     /* counts since open; seconds are of wall time, summed over threads */
+    uint64_t steps;               /* closed */
+    uint64_t keys, unique_rows;   /* looked up */
+    uint64_t hits, misses;        /* unique rows served by a copy that may be read; by host memory */
+    uint64_t stale_hits;          /* ... of `hits`: by a declared stale copy that lacked contributions */
+    uint64_t gate_waits;          /* lookups that found the gate closed */
+    double barrier_seconds;       /* lookups waiting for other devices to commit the step before; helping included */
+    double stall_seconds;         /* from then until the gate opened: closing and flushing; helping included */
+    double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
+    double worker_busy_seconds;   /* of the worker threads, all together, at this instance's work */
+    double plan_seconds;          /* merging plans, by any thread; the next two also */
+    double close_seconds;         /* closing steps, and applying their updates where that is done at closing */
+    double flush_seconds;         /* taking updates from the queue and applying them; recalls */
+    /* Unique rows, of each device, of the steps that are closed or being closed; 0 if the commit of one device that
+     * updates in place closes them. */
+    uint64_t closed_entries;
+    uint64_t flushed;                       /* row updates applied, those at closing included */
+    uint64_t flushed_at_close;              /* ... never queued: no workers */
+    uint64_t flushed_by_urgency[64];        /* ... by steps left until due, when taken (0: a gate or a read waited) */
+    uint64_t alone, shared;                 /* rows of the closed steps that one device touched; that several touched */
+    uint64_t in_place;                      /* of `alone`: updated by their device, and not in `flushed` */
+    uint64_t kept;                          /* ... of these, once their steps are closed: in its copy alone */
+    uint64_t written_back;                  /* host rows that were written later from such copies */
+    uint64_t kept_now;                      /* rows of which devices keep updates, now */
+    uint64_t stale_ids;                     /* queue entries found outdated */
+    int64_t queue_depth[64];                /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
     uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
     uint64_t other_bytes;                   /* staging, plans, batches, queue, settings: does not grow with rows */

@@ -97,28 +97,28 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     return FRUGAL_OK;
 }
 
-/* Makes a device drop its copies of rows[n]; all of them, if it cannot. */
-static frugal_status drop_copies(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n) {
+/* Makes a device read its copies of rows[n] anew, or drop all, if it cannot. */
+static frugal_status refresh_copies(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     int is_own = !device->mail; /* else its own process locks it */
     if (is_own) hold_copies(device);
-    if (device->ops.drop) status = device->ops.drop(device->state, rows, n);
-    if (!device->ops.drop || status != FRUGAL_OK) device->ops.empty(device->state);
+    if (device->ops.refresh) status = device->ops.refresh(device->state, rows, n);
+    if (!device->ops.refresh || status != FRUGAL_OK) device->ops.empty(device->state);
     if (is_own) release_copies(device);
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, "write_rows");
 }
 
 /* The rows of `keys` have been written, so copies of them are outdated. With words it is enough to say there that nobody
  * has a current one. */
-static frugal_status drop_keys(frugal *f, const frugal_keys *keys) {
+static frugal_status refresh_keys(frugal *f, const frugal_keys *keys) {
     uint32_t rows[1024], n = 0;
     frugal_status first = FRUGAL_OK;
     for (uint32_t i = 0; !frugal_p2f_has_words(f->p2f) && i < keys->n; i++) {
         rows[n++] = (uint32_t)row_of(f, keys, i);
         if (n < 1024 && i + 1 < keys->n) continue;
         for (uint32_t d = 0; d < f->desc.devices; d++) {
-            frugal_status status = is_attached(f, d) ? drop_copies(f, d, rows, n) : FRUGAL_OK;
+            frugal_status status = is_attached(f, d) ? refresh_copies(f, d, rows, n) : FRUGAL_OK;
             if (first == FRUGAL_OK) first = status;
         }
         n = 0;
@@ -142,7 +142,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
             memcpy(state_of(f, row), state + (uint64_t)i * f->store.state_floats,
                    f->store.state_floats * sizeof(float));
     }
-    return drop_keys(f, keys);
+    return refresh_keys(f, keys);
 }
 
 frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride) {

@@ -666,7 +666,7 @@ static void cpu_empty(void *device) {
 }
 
 /* The copies are read anew: a static cache would never get them back. */
-static frugal_status cpu_drop(void *device, const uint32_t *rows, uint32_t n) {
+static frugal_status cpu_refresh(void *device, const uint32_t *rows, uint32_t n) {
     const cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
         int64_t place = find_copy(c, rows[i]);
@@ -747,7 +747,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .preload = cpu_preload,
                                                  .verify = cpu_verify,
                                                  .empty = cpu_empty,
-                                                 .drop = cpu_drop,
+                                                 .refresh = cpu_refresh,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
                                                  .keep = cpu_keep,

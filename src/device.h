@@ -209,10 +209,9 @@ typedef struct frugal_device_ops {
     /* 1: every current copy (frugal_is_current) is its host row (frugal_are_same); between steps */
     int (*verify)(void *device);
     void (*empty)(void *device); /* drops all copies; between steps */
-    /* Drops the copies of rows[n], if there are any, or reads them anew, because the caller has written the host rows.
-     * Between steps, when no update is kept. Rows may be named in any order, and twice. NULL, or if it fails: `empty` is
-     * called. */
-    frugal_status (*drop)(void *device, const uint32_t *rows, uint32_t n);
+    /* Reads the copies of rows[n], if there are any, anew: the caller has written the host rows. Between steps, when no
+     * update is kept. Rows may be named in any order, and twice. NULL, or if it fails: `empty` is called. */
+    frugal_status (*refresh)(void *device, const uint32_t *rows, uint32_t n);
     void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
     /* 1: the device updates rows in place, by frugal_step.alone. The answer is always the same; the attaching thread
      * calls it. NULL: 0. */

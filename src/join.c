@@ -35,9 +35,9 @@ static frugal_status do_call(frugal *f, const message *m) {
     case CALL_PRELOAD:
         status = device->ops.preload(device->state, rows, m->n);
         break;
-    case CALL_DROP:
-        if (device->ops.drop)
-            status = device->ops.drop(device->state, rows, m->n);
+    case CALL_REFRESH:
+        if (device->ops.refresh)
+            status = device->ops.refresh(device->state, rows, m->n);
         else
             device->ops.empty(device->state);
         break;

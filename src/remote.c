@@ -146,8 +146,8 @@ static frugal_status remote_preload(void *device, const uint32_t *rows, uint32_t
     return call_for_rows(device, CALL_PRELOAD, rows, n);
 }
 
-static frugal_status remote_drop(void *device, const uint32_t *rows, uint32_t n) {
-    return call_for_rows(device, CALL_DROP, rows, n);
+static frugal_status remote_refresh(void *device, const uint32_t *rows, uint32_t n) {
+    return call_for_rows(device, CALL_REFRESH, rows, n);
 }
 
 static int remote_verify(void *device) {
@@ -193,7 +193,7 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
                                                     .preload = remote_preload,
                                                     .verify = remote_verify,
                                                     .empty = remote_empty,
-                                                    .drop = remote_drop,
+                                                    .refresh = remote_refresh,
                                                     .close = remote_close,
                                                     .updates_in_place = remote_updates_in_place,
                                                     .announced = remote_announced,

@@ -33,7 +33,7 @@ enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
 typedef enum {
     CALL_WRITE_BACK,
     CALL_PRELOAD,
-    CALL_DROP,
+    CALL_REFRESH,
     CALL_VERIFY,
     CALL_EMPTY,
     CALL_RECOUNT,

@@ -62,8 +62,8 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->nonfinite_rows = frugal_load_relaxed(&f->nonfinite);
     out->first_nonfinite = frugal_load_relaxed(&f->first_nonfinite);
     out->pages_asked = frugal_load_relaxed(&f->ahead.asked);
-    out->state_bytes = f->store.rows * sizeof(uint64_t);
-    out->other_bytes = f->p2f_bytes - out->state_bytes +
+    out->state_bytes = frugal_p2f_has_words(f->p2f) ? word_bytes(f) : 0;
+    out->other_bytes = f->p2f_bytes - word_bytes(f) +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
                        group_bytes(f->store.n_groups) + f->desc.devices * (uint64_t)count_bytes(f);
     for (uint32_t d = 0; d < f->desc.devices; d++)

@@ -76,23 +76,23 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
 }
 
 /* As in preload_rows, an announced batch lends its memory. */
-static frugal_status device_drop(void *device, const uint32_t *rows, uint32_t n) {
+static frugal_status device_refresh(void *device, const uint32_t *rows, uint32_t n) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint32_t most = frugal_settings(c->f)->max_keys, *sent = c->aheads[0].arrays;
+    int wide = is_wide(&c->view);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
-    if (status == FRUGAL_OK) status = check_stream(c, "dropping copies");
+    if (status == FRUGAL_OK) status = check_stream(c, "refreshing copies");
     if (status == FRUGAL_OK) status = empty_cache(c);
-    if (c->view.sets == 0) return status;
-    for (uint32_t at = 0; at < n && status == FRUGAL_OK; at += most) {
-        uint32_t some = n - at < most ? n - at : most, grid = (some + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    for (uint32_t at = 0; at < n && c->view.sets > 0 && status == FRUGAL_OK; at += most) {
+        uint32_t some = n - at < most ? n - at : most, grid = grid_for(c, KERNEL_LOOKUP, some, wide);
         cudaError_t error = cudaMemcpyAsync(sent, rows + at, some * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
         if (error == cudaSuccess)
-            error = FRUGAL_LAUNCH(frugal_drop_kernel, grid, BLOCK_THREADS, c->stream, c->view, (const uint32_t *)sent,
-                                  some);
-        status = check_cuda(c, error, "dropping copies");
+            error =
+                FRUGAL_LAUNCH_WIDE(wide, frugal_refresh_kernel, grid, c->stream, c->view, (const uint32_t *)sent, some);
+        status = check_cuda(c, error, "refreshing copies");
         error = cudaStreamSynchronize(c->stream); /* also after a failure, because the caller reuses `rows` */
-        if (status == FRUGAL_OK) status = check_cuda(c, error, "dropping copies");
+        if (status == FRUGAL_OK) status = check_cuda(c, error, "refreshing copies");
     }
     return status;
 }

@@ -84,15 +84,24 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     }
 }
 
-/* Frees the places of the copies of rows[n]. No other kernel is at the directory, so all is relaxed. */
-__global__ void frugal_drop_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-        uint64_t *set = g.words + set_of(g.sets, rows[i]) * WAYS;
-        for (uint32_t way = 0; way < WAYS; way++) {
-            gpu_atomic<uint64_t> at(set[way]);
-            if ((uint32_t)(at.load(cuda::memory_order_relaxed) >> 32) == rows[i])
-                at.store(FREE_WORD, cuda::memory_order_relaxed);
-        }
+/* Reads the copies of rows[n] anew from the host rows. No other kernel is at the directory, so words are read relaxed.
+ * Groups with the same row write the same. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_refresh_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
+    lane_group<V> group;
+    for (uint64_t at = group.first; at < n; at += group.stride) {
+        uint64_t item = at + group.of_warp;
+        int active = item < n, has_way = active && group.lane < WAYS;
+        uint32_t row = active ? rows[item] : NO_ROW;
+        uint64_t base = set_of(g.sets, row) * WAYS;
+        uint64_t word = FREE_WORD;
+        if (has_way) word = gpu_atomic<uint64_t>(g.words[base + group.lane]).load(cuda::memory_order_relaxed);
+        uint32_t found = group.bits(__ballot_sync(FULL_WARP, has_way && (uint32_t)(word >> 32) == row));
+        if (found == 0) continue;
+        float *copy = g.copies + (base + (uint32_t)__ffs((int)found) - 1) * g.copy_stride;
+        gather_row<V>(g, group, g.weights + row * g.weights_stride, {copy, NULL, 0, 0, NULL});
+        if (g.state_floats) copy_state<V>(g, group, copy + g.state_at, g.state + row * g.state_stride);
     }
 }
 

@@ -103,8 +103,8 @@ __global__ void frugal_chunks_kernel(const uint32_t *index, const uint32_t *star
     }
 }
 
-/* Counts a touch of a row by the one device, all of whose copies are current (src/worth.c). Returns what a copy is worth
- * then. The bytes of four rows are a word; relaxed, because nothing is read through it. */
+/* Counts a touch of a row by the one device, all of whose copies are current (src/worth.c). Returns what a copy is
+ * worth then. The bytes of four rows are a word; relaxed, because nothing is read through it. */
 __device__ static inline uint32_t count_touch(const touch_counts &c, uint32_t row, uint64_t step, int read_only) {
     gpu_atomic<uint32_t> word(c.words[row / 4]);
     uint32_t at = row % 4 * 8, byte = word.load(cuda::memory_order_relaxed) >> at & 255;

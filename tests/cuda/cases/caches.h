@@ -99,6 +99,21 @@ static void test_lost(void **state) {
     finish(&w, 4);
 }
 
+static void write_some(world *w) {
+    uint64_t rows[20];
+    float weights[20 * 8], states[20 * 16];
+    uint32_t dim = w->ref.dim, floats = w->ref.state_floats;
+    for (uint32_t i = 0; i < 20; i++) {
+        rows[i] = (w->step + 3 * i) % w->table.rows;
+        for (uint32_t e = 0; e < dim; e++)
+            w->ref.weights[rows[i] * dim + e] = weights[i * dim + e] = (float)(i + e) * 0.125f;
+        for (uint32_t e = 0; e < floats; e++)
+            w->ref.state[rows[i] * floats + e] = states[i * floats + e] = (float)(i + e) * 0.5f;
+    }
+    frugal_keys keys = {.table = 0, .keys = rows, .n = 20};
+    assert_works(frugal_write_rows(w->f, &keys, weights, states));
+}
+
 /* Preloaded rows stay, others never come. */
 static void test_static(void **state) {
     (void)state;
@@ -119,9 +134,14 @@ static void test_static(void **state) {
     run(&w, 40);
     assert_int_equal(40, (int)hits_of(&w)); /* those in steps that were cancelled, too */
     cancel_all(&w);
+    write_some(&w); /* what is there stays, with what was written */
+    assert_works(frugal_verify(w.f));
+    run(&w, 10);
+    assert_int_equal(45, (int)hits_of(&w));
+    cancel_all(&w);
     assert_works(frugal_release_holders(w.f)); /* the caches are empty */
     run(&w, 10);
-    assert_int_equal(40, (int)hits_of(&w));
+    assert_int_equal(45, (int)hits_of(&w));
     cancel_all(&w);
     keys = (frugal_keys){.table = 0, .keys = NULL, .n = 0};
     assert_works(frugal_preload(w.f, 0, &keys));
@@ -133,21 +153,6 @@ static void preload_some(world *w) {
     for (uint64_t i = 0; i < 100; i++) rows[i] = test_mix2(w->step, i) % w->table.rows;
     frugal_keys keys = {.table = 0, .keys = rows, .n = 100};
     for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(frugal_preload(w->f, d, &keys));
-}
-
-static void write_some(world *w) {
-    uint64_t rows[20];
-    float weights[20 * 8], states[20 * 16];
-    uint32_t dim = w->ref.dim, floats = w->ref.state_floats;
-    for (uint32_t i = 0; i < 20; i++) {
-        rows[i] = (w->step + 3 * i) % w->table.rows;
-        for (uint32_t e = 0; e < dim; e++)
-            w->ref.weights[rows[i] * dim + e] = weights[i * dim + e] = (float)(i + e) * 0.125f;
-        for (uint32_t e = 0; e < floats; e++)
-            w->ref.state[rows[i] * floats + e] = states[i * floats + e] = (float)(i + e) * 0.5f;
-    }
-    frugal_keys keys = {.table = 0, .keys = rows, .n = 20};
-    assert_works(frugal_write_rows(w->f, &keys, weights, states));
 }
 
 /* Everything that happens to a cache between steps. */

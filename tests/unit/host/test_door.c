@@ -656,7 +656,7 @@ static void test_answers_of_devices(void **state) {
 }
 
 /* Rows are written of which the one device, in place, of another process may have copies: it is told of them, or, if it
- * cannot drop some, drops all. If it fails, nothing is written. */
+ * cannot refresh some, or fails, drops all. */
 static _Atomic(uint32_t) dropped[2], n_dropped, emptied; /* by the attendant; it answers by memory mapped elsewhere */
 
 static frugal_status say_drop(void *device, const uint32_t *rows, uint32_t n) {
@@ -674,7 +674,7 @@ static void test_rows_written_beside_copies(void **state) {
     frugal_device_ops ops = {.lookup = say_lookup,
                              .update = say_update,
                              .empty = say_empty,
-                             .drop = has_drop ? say_drop : NULL,
+                             .refresh = has_drop ? say_drop : NULL,
                              .close = say_nothing,
                              .updates_in_place = say_yes};
     const uint64_t some[2] = {7, 3};
@@ -699,8 +699,11 @@ static void test_rows_written_beside_copies(void **state) {
     weights[0] = 6;
     if (has_drop)
         assert_fails(FRUGAL_ERR_CUDA, frugal_write_rows(opener, &keys, weights, NULL), "it drops nothing", "");
+    else
+        assert_int_equal(FRUGAL_OK, frugal_write_rows(opener, &keys, weights, NULL));
+    assert_int_equal(has_drop ? 1 : 2, emptied);
     assert_int_equal(FRUGAL_OK, frugal_read_rows(opener, &keys, read, NULL));
-    assert_true(read[0] == 5);
+    assert_true(read[0] == 6);
     leave(), end();
 }
 

@@ -373,7 +373,7 @@ static void test_one_that_drops(void **state) {
         frugal_device_ops ops = puppet_ops;
         const frugal_keys written = {.table = 0, .keys = keys, .n = WRITTEN};
         desc.devices = 1, desc.alone = FRUGAL_ALONE_PLACE;
-        ops.updates_in_place = puppet_in_place, ops.empty = count_emptied, ops.drop = i > 0 ? count_dropped : NULL;
+        ops.updates_in_place = puppet_in_place, ops.empty = count_emptied, ops.refresh = i > 0 ? count_dropped : NULL;
         frugal *f = open_or_fail(&desc);
         assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &p));
         p.refuses = i == 2 ? FRUGAL_ERR_CUDA : FRUGAL_OK;
