@@ -109,8 +109,8 @@ static frugal_status refresh_copies(frugal *f, uint32_t d, const uint32_t *rows,
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, "write_rows");
 }
 
-/* The rows of `keys` have been written, so copies of them are outdated. With words it is enough to say there that nobody
- * has a current one. */
+/* The rows of `keys` have been written, so copies of them are outdated. With words it is enough to say there that
+ * nobody has a current one. */
 static frugal_status refresh_keys(frugal *f, const frugal_keys *keys) {
     uint32_t rows[1024], n = 0;
     frugal_status first = FRUGAL_OK;

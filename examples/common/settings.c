@@ -211,7 +211,7 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"alone", OPTIONS_CHOICE, &settings->alone, .choices = ways,
                  .help = "who updates rows that one device alone touches: workers (staged), or the device itself, in "
                          "place or, with --cache, in its cached copies (kept; GPUs do it in place); the default is in "
-                         "place on host cores, staged on GPUs and for tables in files"},
+                         "place, and staged for tables in files"},
                 {"trace", OPTIONS_TEXT, &settings->trace, .value = "FILE",
                  .help = "record what each thread does, and what gates wait for; FILE has the last of it whenever the "
                          "training pauses or ends, for ui.perfetto.dev"},
