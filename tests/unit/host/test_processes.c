@@ -289,7 +289,7 @@ static void test_between_steps(void **state) {
     }
 }
 
-/* Rows are written between steps: the one device, of the other process, drops its copies of them, and no others. */
+/* Rows are written between steps: the one device, of the other process, reads its copies of them anew. */
 enum { ONE_STEPS = 8, ONE_WRITTEN = 3 };
 
 /* Three of the rows that it has read, and reads in the next step, and one that nobody has read. */
@@ -305,10 +305,8 @@ static uint32_t rows_to_write(const crew *c, const reference *ref, uint64_t *key
     *hits = 0;
     for (uint32_t i = 0; i < b.n; i++) {
         if (seen[b.rows[i]] != 1) continue;
-        if (b.rows[i] < 40 && n < ONE_WRITTEN)
-            keys[n++] = b.rows[i];
-        else
-            ++*hits;
+        if (b.rows[i] < 40 && n < ONE_WRITTEN) keys[n++] = b.rows[i];
+        ++*hits;
         seen[b.rows[i]] = 2;
     }
     for (uint32_t x = 0; x < 40 && n == ONE_WRITTEN; x++)
