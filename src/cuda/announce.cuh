@@ -22,6 +22,16 @@ static frugal_status check_keys(gpu_device *c, const frugal_batch *batch) {
                                "cuda_announce: device %u: the keys of segment %u are not in a GPU's memory: announce "
                                "them by frugal_announce",
                                c->device, i);
+        if (known.type == cudaMemoryTypeDevice && known.device != c->ordinal)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "cuda_announce: device %u: the keys of segment %u are in the memory of GPU %d: copy them "
+                               "to GPU %d",
+                               c->device, i, known.device, c->ordinal);
+        if ((uintptr_t)keys % (s->keys ? sizeof *s->keys : sizeof *s->keys32))
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "cuda_announce: device %u: the keys of segment %u begin at %p, which is not aligned for "
+                               "keys of %zu bytes",
+                               c->device, i, keys, s->keys ? sizeof *s->keys : sizeof *s->keys32);
     }
     return FRUGAL_OK;
 }
@@ -77,7 +87,13 @@ frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64_t step, co
     {
         on_gpu on(c);
         frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
-        if (status == FRUGAL_OK) status = check_cuda(c, cudaStreamIsCapturing(caller, &capture), "cuda_announce");
+        cudaError_t error = status == FRUGAL_OK ? cudaStreamIsCapturing(caller, &capture) : cudaSuccess;
+        if (error == cudaErrorStreamCaptureImplicit)
+            return frugal_fail(FRUGAL_ERR_ORDER,
+                               "cuda_announce: device %u: the default stream cannot be used while a stream that blocks "
+                               "is being captured: end the capture first, or write the keys on another stream",
+                               device);
+        if (status == FRUGAL_OK) status = check_cuda(c, error, "cuda_announce");
         if (status == FRUGAL_OK && capture != cudaStreamCaptureStatusNone)
             status = frugal_fail(FRUGAL_ERR_ORDER, "cuda_announce: device %u: the stream is being captured", device);
         if (status == FRUGAL_OK) status = check_keys(c, batch);

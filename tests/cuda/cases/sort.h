@@ -23,12 +23,13 @@ static void test_who_sorts(void **state) {
     enum { ONE, TWO, STAGED, INCREMENTS, LISTED, COUNTED, FULL, CASES };
     for (int i = 0; i < CASES; i++) {
         world w = sorting();
-        uint64_t before = sorts(), row = 3, count = 9;
+        uint64_t row = 3, count = 9;
         if (i == TWO) w = world_of(2);
         if (i == STAGED) w.desc.alone = FRUGAL_ALONE_STAGED;
         if (i == INCREMENTS) w.desc.increments = 1;
         if (i == COUNTED) w.places[0].policy = FRUGAL_CACHE_LRU;
         open_world(&w);
+        uint64_t before = sorts(); /* attaching sorts, too */
         frugal_keys keys = {.keys = &row, .n = 1};
         if (i == LISTED) assert_works(frugal_secondaries(w.f, 0, &keys, 0));
         if (i == COUNTED) assert_works(frugal_set_counts(w.f, &keys, &count));
@@ -99,6 +100,71 @@ static void test_announce_there(void **state) {
         assert_fails(FRUGAL_ERR_ORDER, frugal_cuda_announce(w.f, 0, 5, &batch, stream), "announce", "");
         finish(&w, 6);
     }
+}
+
+/* Keys that a kernel could not read: its fault would end the context. */
+static void test_unreadable_keys(void **state) {
+    (void)state;
+    world w = sorting();
+    open_world(&w);
+    uint64_t key[2] = {1, 2};
+    const uint64_t *there = gpu_keys(w.gpus[0], key, sizeof key);
+    frugal_keys keys = {.n = 1};
+    const frugal_batch batch = {&keys, 1, 0};
+    void *stream = gpu_key_stream(w.gpus[0]);
+    keys.keys = (const uint64_t *)(uintptr_t)((uintptr_t)there + 4);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, w.step, &batch, stream), "segment 0", "aligned");
+    keys.keys = NULL, keys.keys32 = (const int32_t *)(uintptr_t)((uintptr_t)there + 2);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, w.step, &batch, stream), "segment 0", "aligned");
+    keys.keys32 = NULL;
+    if (gpus() > 1) {
+        gpu *other = gpu_open(1, 8, 8, 0);
+        keys.keys = gpu_keys(other, key, sizeof key);
+        assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_announce(w.f, 0, w.step, &batch, stream), "segment 0", "GPU 1");
+        gpu_close(other);
+    }
+    finish(&w, 4);
+}
+
+/* An error that the caller's thread has is neither taken for CUB's own nor ended. */
+static void test_sorts_with_an_error(void **state) {
+    (void)state;
+    world w = sorting();
+    gpu_make_error();
+    caller_error = gpu_error();
+    open_world(&w);
+    run(&w, 10);
+    judge(&w);
+    finish(&w, 4);
+    gpu_end_error();
+    caller_error = 0;
+}
+
+static const uint64_t *key_there;
+
+static void announce_on_default(void *argument) {
+    world *w = argument;
+    frugal_keys keys = {.keys = key_there, .n = 1};
+    assert_fails(FRUGAL_ERR_ORDER, frugal_cuda_announce(w->f, 0, w->step, &(frugal_batch){&keys, 1, 0}, NULL),
+                 "default stream", "captured");
+}
+
+static void run_beside(void *argument) {
+    run(argument, 5);
+}
+
+/* Sorting beside captures of others. */
+static void test_sorts_beside_captures(void **state) {
+    (void)state;
+    world w = sorting();
+    open_world(&w);
+    run(&w, 3);
+    for (int blocks = 0; blocks < 2; blocks++) gpu_capture_beside(w.gpus[0], blocks, run_beside, &w);
+    cancel_all(&w);
+    const uint64_t key = 1;
+    key_there = gpu_keys(w.gpus[0], &key, sizeof key);
+    gpu_capture_beside(w.gpus[0], 1, announce_on_default, &w);
+    finish(&w, 4);
 }
 
 /* More segments than the GPU is told of: one a key, and empty ones between. */
