@@ -17,6 +17,8 @@
 #include "device.cuh"
 #include "../counting.h"
 
+#include <signal.h>
+
 namespace frugal_cuda {
 
 /* >>kernels - a thread for each position, or row */
@@ -217,12 +219,42 @@ static cudaError_t enqueue_sort(gpu_device *c, batch_ahead *a, uint32_t n) {
                               (const uint32_t *)s->sorted, n, chunks, s->found);
 }
 
+struct sort_call {
+    gpu_device *c;
+    batch_ahead *a;
+    uint32_t n;
+    cudaError_t error;
+};
+
+static void *sort_apart(void *argument) {
+    sort_call *call = (sort_call *)argument;
+    on_gpu on(call->c);
+    call->error = (cudaError_t)on.result;
+    if (call->error == cudaSuccess) call->error = enqueue_sort(call->c, call->a, call->n);
+    return NULL;
+}
+
+/* CUB takes the thread's last error for its own. So if the caller's thread has one, another thread calls CUB. */
+static cudaError_t enqueue_sort_apart(gpu_device *c, batch_ahead *a, uint32_t n) {
+    if (cudaPeekAtLastError() == cudaSuccess) return enqueue_sort(c, a, n);
+    sort_call call = {c, a, n, cudaSuccess};
+    pthread_t thread;
+    sigset_t all, before; /* signals are for the caller's threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, NULL, sort_apart, &call);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return cudaErrorMemoryAllocation;
+    pthread_join(thread, NULL);
+    return call.error;
+}
+
 static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
     const sort_scratch *s = &c->sort;
     uint32_t n = batch->n;
     cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream);
     if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
-    if (error == cudaSuccess) error = enqueue_sort(c, a, n);
+    if (error == cudaSuccess) error = enqueue_sort_apart(c, a, n);
     if (error == cudaSuccess && c->counts.words)
         error = enqueue_count(c, a->arrays, n, s->found, batch->step, 1, batch->read_only, a->tail + a->worth_at,
                               c->ahead_stream);

@@ -40,7 +40,7 @@ inline cudaError_t on_host_enqueue(void *memory, size_t &bytes, const on_host_wo
     on_host_work *w = new on_host_work(work);
     cudaError_t error = cudaLaunchHostFunc(stream, on_host_run, w);
     if (error != cudaSuccess) delete w;
-    return error;
+    return error == cudaSuccess ? cudaPeekAtLastError() : error; /* as CUB: an older error is taken for its own */
 }
 
 struct DeviceRadixSort {
