@@ -183,6 +183,16 @@ static cudaError_t find_sort_bytes(const gpu_device *c, size_t *bytes) {
     return error;
 }
 
+/* Loads CUB's kernels now, for the reason that load_kernels has: those that sort few keys, and those that sort many. It
+ * uses the memory of a batch. */
+static cudaError_t load_sort(gpu_device *c) {
+    uint32_t most = frugal_settings(c->f)->max_keys;
+    cudaError_t error = set_on_gpu(c, c->sort.keys, 0, most * sizeof *c->sort.keys);
+    if (error == cudaSuccess) error = enqueue_sort_apart(c, &c->aheads[0], 1);
+    if (error == cudaSuccess) error = enqueue_sort_apart(c, &c->aheads[0], most);
+    return finish_copy(c, error);
+}
+
 /* Allocates what sorting on the GPU needs, where it does that, and the counts of rows. If the GPU has no memory for
  * these, the host counts, and sorts. */
 static frugal_status open_sort(gpu_device *c) {
@@ -214,6 +224,7 @@ static frugal_status open_sort(gpu_device *c) {
     if (error == cudaSuccess) error = open_sort_sent(c);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = load_sort(c);
     return check_cuda(c, error, "memory for sorting");
 }
 
