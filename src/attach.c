@@ -66,7 +66,10 @@ static frugal_status hand_counts(frugal *f, uint32_t d) {
     frugal_status status = frugal_begin_counting(f);
     if (status == FRUGAL_OK && counted)
         status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
-    if (status == FRUGAL_OK) f->counter = d + 1;
+    if (status != FRUGAL_OK) return status;
+    pthread_mutex_lock(&f->counts_lock); /* any thread may be reading counts */
+    f->counter = d + 1;
+    pthread_mutex_unlock(&f->counts_lock);
     return status;
 }
 

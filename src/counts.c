@@ -1,25 +1,30 @@
 /* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
 #include "host.h"
 
-/* Before counts are read: copies them from the device that counts, if one does. Until end_counts no other thread does
- * so. Without a lock where the host counts, because counts are bytes that change at any time. */
+/* The device that counts, if one does. The caller holds counts_lock. */
+static host_device *counting_device(frugal *f) {
+    return f->counter ? &f->devices[f->counter - 1] : NULL;
+}
+
+/* Before counts are read: copies them from the device that counts. Until end_counts no other thread does so, nor reads
+ * them; also if the host counts, because a device may begin to count meanwhile. */
 static frugal_status begin_counts(frugal *f) {
-    host_device *device = f->counter ? &f->devices[f->counter - 1] : NULL;
-    if (!device || !is_attached(f, f->counter - 1)) return FRUGAL_OK;
     pthread_mutex_lock(&f->counts_lock);
+    host_device *device = counting_device(f);
+    if (!device) return FRUGAL_OK;
     frugal_status status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 0);
-    if (status != FRUGAL_OK) pthread_mutex_unlock(&f->counts_lock);
-    return status == FRUGAL_OK ? status : after_refusal(f, f->counter - 1, status, "counts");
+    if (status == FRUGAL_OK) return status;
+    pthread_mutex_unlock(&f->counts_lock);
+    return after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
 
 /* `changed`: they were, and are copied back. */
 static frugal_status end_counts(frugal *f, int changed) {
-    host_device *device = f->counter ? &f->devices[f->counter - 1] : NULL;
+    host_device *device = changed ? counting_device(f) : NULL;
     frugal_status status = FRUGAL_OK;
-    if (!device || !is_attached(f, f->counter - 1)) return FRUGAL_OK;
-    if (changed) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+    if (device) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
     pthread_mutex_unlock(&f->counts_lock);
-    return status == FRUGAL_OK ? status : after_refusal(f, f->counter - 1, status, "counts");
+    return status == FRUGAL_OK ? status : after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
 
 /* Counts were changed: caches learn what their copies are worth now. */

@@ -253,8 +253,8 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) * changed;
     worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
     FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
-    uint32_t counter; /* device + 1 that counts them, and `worth` is what was copied last; 0: the host does. Constant
-                         from before its first announcement on */
+    uint32_t counter; /* device + 1 that counts them, and `worth` is what was copied last; 0: the host does. Written
+                         under counts_lock before its first announcement, and read under it, or by its loader */
     pthread_mutex_t counts_lock; /* held while counts are copied, and read */
     host_device *devices;
     clocks *clocks; /* of declared stale copies; NULL: none */

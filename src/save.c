@@ -397,8 +397,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0]);
     if (status != FRUGAL_OK) return status;
     save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
-    for (uint32_t i = 0; i < head->parts;
-         i++) /* of a device that is lost, the counts are those that were copied last */
+    for (uint32_t i = 0; i < head->parts; i++) /* of a device that is lost, those that were copied last */
         if (begin_counts(instances[i]) == FRUGAL_OK) end_counts(instances[i], 0);
     pthread_mutex_init(&job.lock, NULL);
     double began = clock_now();

@@ -639,6 +639,70 @@ static void test_blocks_of_counts(void **state) {
     frugal_close(f);
 }
 
+/* >>a device that counts itself */
+
+static frugal_status counter_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)device, (void)step, (void)rows;
+    return FRUGAL_OK;
+}
+static frugal_status counter_update(void *device, const frugal_step *step, const float *grads) {
+    (void)device, (void)step, (void)grads;
+    return FRUGAL_OK;
+}
+static void counter_close(void *device) {
+    (void)device;
+}
+static int counter_in_place(void *device) {
+    return device != NULL;
+}
+static frugal_status counter_move(void *device, uint8_t *counts, int store) {
+    memcpy(store ? device : counts, store ? counts : device, ROWS);
+    return FRUGAL_OK;
+}
+static const frugal_device_ops counter_ops = {.lookup = counter_lookup,
+                                              .update = counter_update,
+                                              .close = counter_close,
+                                              .updates_in_place = counter_in_place,
+                                              .counts = counter_in_place,
+                                              .move_counts = counter_move};
+
+enum { ASKED = 20000 };
+typedef struct asker {
+    frugal *f;
+    uint32_t asked, ends, wrong; /* atomic, all */
+} asker;
+
+static void *ask_for_counts(void *argument) {
+    asker *a = argument;
+    uint64_t *keys = calloc(ASKED, sizeof *keys), *counts = calloc(ASKED, sizeof *counts);
+    while (!__atomic_load_n(&a->ends, __ATOMIC_RELAXED)) {
+        frugal_status status = frugal_get_counts(a->f, &(frugal_keys){.keys = keys, .n = ASKED}, counts);
+        if (status != FRUGAL_OK || (counts[0] != 0 && counts[0] != 3)) __atomic_store_n(&a->wrong, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&a->asked, 1, __ATOMIC_RELAXED);
+    }
+    free(keys), free(counts);
+    return NULL;
+}
+
+/* Any thread may ask for counts, also while such a device attaches: who began without the lock does not release it. */
+static void test_asked_while_attaching(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        uint8_t bytes[ROWS] = {3 << 1 | 1};
+        frugal_desc d = one_desc(1);
+        asker a = {.f = open_or_fail(&d)};
+        pthread_t thread;
+        assert_int_equal(0, pthread_create(&thread, NULL, ask_for_counts, &a));
+        while (__atomic_load_n(&a.asked, __ATOMIC_RELAXED) == 0) sched_yield();
+        assert_int_equal(FRUGAL_OK, frugal_attach(a.f, 0, &counter_ops, bytes));
+        assert_int_equal(3, count_of(a.f, 0));
+        __atomic_store_n(&a.ends, 1, __ATOMIC_RELAXED);
+        assert_int_equal(0, pthread_join(thread, NULL));
+        assert_int_equal(0, a.wrong);
+        frugal_close(a.f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_byte_stands_for),
@@ -659,6 +723,7 @@ int main(void) {
         cmocka_unit_test(test_told_to_devices),
         cmocka_unit_test(test_begun_meanwhile),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_asked_while_attaching),
         cmocka_unit_test(test_bits),
         SAVED_TEST(test_saved_counts),
         SAVED_TEST(test_blocks_of_counts),
