@@ -353,7 +353,7 @@ typedef struct frugal_batch {
  * between them.
  * Paper: section 3.2, the R set.
  * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (only the first announcement, if the table is in a file),
- * STUCK, STOPPED, LOST. An error changes nothing. */
+ * STUCK, STOPPED, LOST; of a device that sorts (frugal_cuda.h), its own. An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
@@ -457,7 +457,7 @@ typedef struct frugal_records {
 /* The step's staging block, to write summed gradients in place: between lookup and update of `step`. The sums must
  * follow the order given by `order`, in blocks of 32 (frugal_sum_positions of src/device.h), to have the bits
  * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, call this and write only
- * after the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
+ * after the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
@@ -536,11 +536,12 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
  * has eight tenths or more of the hits that a whole scan gives it, as bench_cache measures. */
 
 /* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
- * Errors: ARGUMENT, KEY, TABLE. */
+ * Errors: ARGUMENT, KEY, TABLE; of a device that counts (frugal_cuda.h), its own, and LOST. */
 FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
 /* Sets them. A key that occurs several times gets its last count. Needs a drained instance, as frugal_age_counts does;
  * no other call may be under way. Steps that are announced keep what they have found. Errors: ARGUMENT, KEY, TABLE,
- * MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still go by the old ones. */
+ * MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still go by the old ones; of a
+ * device that counts, they may be as they were. */
 FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
 /* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
  * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
@@ -548,7 +549,7 @@ FRUGAL_API frugal_status frugal_age_counts(frugal *f);
 /* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
  * counts[n] (may be NULL) receives their counts, by which several tables can be merged. No announcement may be under
  * way. The cost grows with rows.
- * Errors: ARGUMENT (more keys than rows), TABLE. */
+ * Errors: ARGUMENT (more keys than rows), TABLE; as frugal_get_counts. */
 FRUGAL_API frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts);
 
 /* >>workers - that instances share; statistics */

@@ -9,9 +9,11 @@
  *
  * ONE DEVICE that updates in place (the default) has no gates but the order of its stream: it may be given steps as far
  * ahead as they are announced, and what it was given is committed, also after frugal_stop. It sorts its batches itself,
- * and counts touches in its own memory; lookup waits until its batch is sorted, and only frugal_get_records waits for
- * the steps before. The host sorts and counts where it needs the rows: with frugal_secondaries, increments, or a table
- * in a file, if touches were counted without a counted cache, or if the GPU has no memory for the counts.
+ * and counts touches in its own memory; lookup, also frugal_try_lookup, waits until its batch is sorted, and only
+ * frugal_get_records waits for the steps before. The host sorts where it needs the rows: with frugal_secondaries,
+ * increments, or a table in a file, if touches were counted without a counted cache, or if the GPU has no memory for
+ * the counts. Calls that read or write counts, and saves, copy a byte a row from the GPU. If that is lost, such calls
+ * return LOST, and a save has the counts that were copied last, as has a process that has joined.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
@@ -20,7 +22,7 @@
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; where it
- *                  sorts, 12 K, what CUB needs for that (some 9 K), and 41 KiB, and with a counted cache a byte a row
+ *                  sorts, 12 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
  *                  of the table; less than 1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
@@ -92,8 +94,9 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
  * stream). They may be overwritten by what it is given next. Where the GPU sorts (ONE DEVICE, above), nothing comes to
  * the host: then lookup and frugal_cuda_replay of the step return KEY if a key is too large, and have changed nothing,
  * until frugal_cancel takes the step back. Elsewhere, and if there are more than 1023 segments, the keys are copied to
- * the host, and the call waits for the stream. Errors: as frugal_announce; ARGUMENT (keys in other memory), ORDER (the
- * stream is being captured), CUDA, DEVICE (not attached by frugal_cuda_attach). */
+ * the host, and the call waits for the stream. Errors: as frugal_announce; ARGUMENT (keys in other memory, or not
+ * aligned), ORDER (the stream is being captured, or see CAPTURES), CUDA, DEVICE (not attached by frugal_cuda_attach).
+ */
 FRUGAL_API frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
                                               void *stream);
 
