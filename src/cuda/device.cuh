@@ -42,6 +42,7 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     /* Of a batch that the GPU sorts (sort.cuh); in host memory, NULL where it sorts none: keys_sent[max_keys],
      * segments_sent[MOST_SEGMENTS + 1], and what it has found. */
     int is_sorted;
+    uint64_t counted; /* step + 1 whose touches are counted, although announcing it failed after that; 0: none */
     uint32_t *keys_sent;
     key_segment *segments_sent;
     found_batch *found;

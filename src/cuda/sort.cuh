@@ -255,9 +255,11 @@ static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_uns
     cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream);
     if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
     if (error == cudaSuccess) error = enqueue_sort_apart(c, a, n);
-    if (error == cudaSuccess && c->counts.words)
-        error = enqueue_count(c, a->arrays, n, s->found, batch->step, 1, batch->read_only, a->tail + a->worth_at,
-                              c->ahead_stream);
+    if (error == cudaSuccess && c->counts.words) {
+        error = enqueue_count(c, a->arrays, n, s->found, batch->step, a->counted != batch->step + 1, batch->read_only,
+                              a->tail + a->worth_at, c->ahead_stream);
+        if (error == cudaSuccess) a->counted = batch->step + 1;
+    }
     if (error != cudaSuccess) return error;
     return cudaMemcpyAsync(a->found, s->found, sizeof *a->found, cudaMemcpyDeviceToHost, c->ahead_stream);
 }
@@ -277,6 +279,7 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;
+    if (error == cudaSuccess) a->counted = 0;
     if (error == cudaSuccess) return FRUGAL_OK;
     cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the caller's keys */
     return check_cuda(c, error, "sorting a batch");

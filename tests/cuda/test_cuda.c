@@ -128,6 +128,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_gate_kernel),
         ON_HOST(test_no_synchronization),
         ON_HOST(test_failures_in_training),
+        ON_HOST(test_failures_in_sorting),
         ON_HOST(test_failures_between_steps),
         ON_HOST(test_loss),
         ON_HOST(test_loss_at_gates),

@@ -415,6 +415,54 @@ static void test_failures_in_training(void **state) {
         }
 }
 
+/* A step without gradients, announced from the GPU's memory, `read_only`; its rows are what was announced. */
+static void failing_step_there(world *w) {
+    uint64_t keys[] = {7, 3, 7, 9};
+    const uint64_t *sent = gpu_keys(w->gpus[0], keys, sizeof keys);
+    frugal_keys segments[] = {{.keys = sent, .n = 1}, {.keys = sent + 1, .n = 3}};
+    const frugal_batch batch = {segments, 2, 1};
+    void *stream = gpu_key_stream(w->gpus[0]);
+    frugal_records r;
+    REPEATED(frugal_cuda_announce(w->f, 0, w->step, &batch, stream));
+    REPEATED(frugal_lookup(w->f, 0, w->step, NULL));
+    REPEATED(frugal_get_records(w->f, 0, w->step, &r));
+    assert_true(r.n == 4 && r.n_unique == 3 && r.rows[0] == 3 && r.rows[2] == 9 && r.record_of[2] == 1);
+    REPEATED(frugal_update(w->f, 0, w->step, NULL));
+}
+
+/* One device that sorts and counts: a call that fails changes no counts, either. */
+static void test_failures_in_sorting(void **state) {
+    (void)state;
+    enum { KEYS = 60 };
+    uint64_t keys[KEYS], undisturbed[KEYS], counts[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) keys[i] = i;
+    frugal_keys all = {.keys = keys, .n = KEYS};
+    keys_there = 0;
+    for (int64_t n = 0;; n++) {
+        world w = world_of(1);
+        w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.max_keys = 80, w.kept = 8;
+        open_world(&w);
+        run(&w, 2);
+        calls_left = n;
+        for (int i = 0; i < 2; i++) failing_step(&w);
+        run(&w, 3);
+        check(&w);
+        cancel_all(&w);
+        failing_step_there(&w);
+        int over = calls_left > 0;
+        assert_works(frugal_get_counts(w.f, &all, n == 0 ? undisturbed : counts));
+        for (uint32_t i = 0; n > 0 && i < KEYS; i++)
+            if (counts[i] != undisturbed[i])
+                fail_msg("call %d: row %u has counted %d, not %d", (int)n, i, (int)counts[i], (int)undisturbed[i]);
+        calls_left = 0;
+        frugal_close(w.f);
+        w.f = NULL;
+        close_world(&w);
+        if (over) break;
+        assert_true(n < 1000);
+    }
+}
+
 /* Between steps, too: a cache that could not be emptied must not be read. */
 static void test_failures_between_steps(void **state) {
     (void)state;
