@@ -131,6 +131,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_failures_in_sorting),
         ON_HOST(test_failures_between_steps),
         ON_HOST(test_loss),
+        ON_HOST(test_loss_of_counts),
         ON_HOST(test_loss_at_gates),
         ON_HOST(test_reset),
     };

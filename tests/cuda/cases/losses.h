@@ -160,6 +160,44 @@ static void test_loss(void **state) {
     check_losses(0, 3, 1);
 }
 
+/* The counts are the GPU's, and it is lost: calls say so, again and again, and a save has those that were read last. */
+static void test_loss_of_counts(void **state) {
+    (void)state;
+    char path[64];
+    uint64_t row = 3, count = 0, set = 99;
+    frugal_keys key = {.keys = &row, .n = 1};
+    world w = world_of(1);
+    w.desc.alone = FRUGAL_ALONE_PLACE;
+    open_world(&w);
+    assert_works(frugal_set_counts(w.f, &key, &set));
+    run(&w, 3);
+    cancel_all(&w);
+    assert_works(frugal_get_counts(w.f, &key, &count));
+    cuda_on_host_lose_device(0);
+    for (int i = 0; i < 2; i++) {
+        uint64_t ranked;
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_get_counts(w.f, &key, &set));
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_rank_keys(w.f, 0, 1, &ranked, NULL));
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_set_counts(w.f, &key, &set));
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_age_counts(w.f));
+    }
+    snprintf(path, sizeof path, "/var/tmp/test_cuda_save.%d", (int)getpid());
+    assert_int_equal(FRUGAL_OK, frugal_save(&w.f, 1, &(frugal_save_desc){.path = path}));
+    close_world(&w);
+    cuda_on_host_reset();
+    gpu_set_current(caller_gpu);
+    const char *saved = path;
+    world again = world_of(1);
+    again.desc.saved = &saved, again.desc.n_saved = 1;
+    again.places[0].ordinal = NOBODY;
+    open_instance(&again);
+    assert_works(frugal_get_counts(again.f, &key, &set));
+    assert_int_equal(count, set);
+    assert_true(count > 50);
+    close_world(&again);
+    unlink(path);
+}
+
 static void test_loss_at_gates(void **state) {
     (void)state;
 #ifdef UNDER_TSAN
