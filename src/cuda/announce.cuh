@@ -23,10 +23,11 @@ static frugal_status check_keys(gpu_device *c, const frugal_batch *batch) {
                                "them by frugal_announce",
                                c->device, i);
         if (known.type == cudaMemoryTypeDevice && known.device != c->ordinal)
-            return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "cuda_announce: device %u: the keys of segment %u are in the memory of GPU %d: copy them "
-                               "to GPU %d",
-                               c->device, i, known.device, c->ordinal);
+            return frugal_fail(
+                FRUGAL_ERR_ARGUMENT,
+                "cuda_announce: device %u: the keys of segment %u are in the memory of GPU %d: copy them "
+                "to GPU %d",
+                c->device, i, known.device, c->ordinal);
         if ((uintptr_t)keys % (s->keys ? sizeof *s->keys : sizeof *s->keys32))
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
                                "cuda_announce: device %u: the keys of segment %u begin at %p, which is not aligned for "
