@@ -19,7 +19,8 @@
  * update has reached host memory, divided by their number: it contains finding duplicates, closing and flushing, unless
  * they are hidden behind other work. forward_ms and backward_ms are the GPU's, by events; medians. A device has one
  * cache for all tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; a
- * footprint of 2 caches all. Rows are updated in place, unless --alone says otherwise.
+ * footprint of 2 caches all. Rows are updated in place, unless --alone says otherwise. Keys lie in
+ * host memory; with --keys-in gpu in the GPU's, as theirs.
  */
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
@@ -137,6 +138,7 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     add_text(&out, "optimizer", bench_optimizers[r->optimizer]), add_plain(&out, "footprint", share);
     add_count(&out, "touched_rows", touched), add_count(&out, "cached_rows", r->cached);
     add_text(&out, "gate", gates[r->gate]), add_text(&out, "alone", alones[r->alone - FRUGAL_ALONE_STAGED]);
+    add_text(&out, "keys_in", places[r->keys_in]), add_text(&out, "sorted_by", places[r->sorted_by]);
     add_count(&out, "loader", r->loader), add_count(&out, "workers", r->workers);
     add_count(&out, "lookahead", lookahead), add_count(&out, "iterations", iterations);
     add_real(&out, "hits", bench_median(&r->hits), 4), add_real(&out, "step_ms", step_ms, 4);
@@ -171,7 +173,7 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
     close_training(r, &all);
 }
 
-/* Runs all footprints, gates, loaders, workers and ways of --alone on an existing table. */
+/* Runs all footprints, gates, loaders, workers, ways of --alone and places of keys on an existing table. */
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
     const options_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const options_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
@@ -179,7 +181,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     if (!has_time("dynamicemb, %s, %u devices", bench_optimizers[kind], n_devices)) return;
     tables_workload w = draw_tables(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end());
-    uint64_t variants = by_gate->n * by->n * workers.n * alone.n;
+    uint64_t variants = by_gate->n * by->n * workers.n * alone.n * keys_in.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
         training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
         double share = footprint.values[i / variants];
@@ -188,6 +190,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
         r.gate = (uint32_t)by_gate->values[i % by_gate->n], r.loader = (uint32_t)by->values[i / by_gate->n % by->n];
         r.workers = workers_of(workers.values[i / by_gate->n / by->n % workers.n]);
         r.alone = alone_of(i / by_gate->n / by->n / workers.n % alone.n);
+        r.keys_in = (uint32_t)keys_in.values[i % variants / by_gate->n / by->n / workers.n / alone.n];
         snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices",
                  bench_optimizers[kind], share, n_devices);
         if (has_time("%s", what) && fits(training_host_bytes(&r), training_gpu_bytes(&r), what))

@@ -21,6 +21,7 @@ enum {
 }; /* what matters most comes first */
 enum { P2F, SYNC, NOCACHE };
 enum { GATE_HOST, GATE_STREAM };
+enum { ON_HOST, ON_GPU };
 enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
@@ -28,6 +29,7 @@ static const char *const experiments[] = {"gather", "hits",     "steps", "dynami
                                           "graph",  "timeline", "links", "serve",      NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
+static const char *const places[] = {"host", "gpu", NULL};
 static const char *const alones[] = {"staged", "place", "kept", NULL};
 static const char *const l2_states[] = {"cold", "warm", NULL};
 static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
@@ -104,9 +106,9 @@ static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH,
                     rows, dim, keys, devices, gate, loader, optimizer,
                     batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6}, threads = {{1, 0}, 2},
                     hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
-                    system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, workers = {{0}, 1},
-                    pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3},
-                    link_blocks = {{0, 4, 8, 16}, 4};
+                    system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, keys_in = {{ON_HOST}, 1},
+                    workers = {{0}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4},
+                    footprint = {{0, 0.8, 1}, 3}, link_blocks = {{0, 4, 8, 16}, 4};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
 static double cache = 0.05, fraction = 1, case_seconds = 1;
 static int hits_given;
@@ -123,6 +125,9 @@ static const options_entry options[] = {
     {"gate", OPTIONS_CHOICES, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits at gates"},
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL,
      "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
+    {"keys-in", OPTIONS_CHOICES, &keys_in, 0, 0, places,
+     "steps, dynamicemb: memory in which keys lie when they are announced; from the GPU's they are copied to the "
+     "host's where the host sorts them: with several devices, or not in place"},
     {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers,
      "optimizer of the rows; a list only for dynamicemb"},
     {"workers", OPTIONS_WHOLES, &workers, 0, 1024, NULL,

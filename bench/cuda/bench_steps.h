@@ -1,7 +1,9 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
  * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them runs in three
  * ways: rows that one device alone touches are updated by workers, or by the GPU in place (the default) or in its
- * cached copies. Also the same steps by calls and by replays of a graph.
+ * cached copies. With --keys-in host,gpu keys lie in host memory, and in the GPU's; sorted_by says who finds the rows
+ * of a batch: if it is the host, keys in the GPU's memory are copied to it by the announcement. Also the same steps by
+ * calls and by replays of a graph.
  *
  * A round has as many announcements as steps, and ends when all its updates are in host memory: so its speed is that of
  * a long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the
@@ -16,6 +18,7 @@
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]);
     add_text(out, "alone", alones[r->alone - FRUGAL_ALONE_STAGED]);
+    add_text(out, "keys_in", places[r->keys_in]), add_text(out, "sorted_by", places[r->sorted_by]);
     add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
@@ -93,7 +96,7 @@ static training make_training(const table *t, uint32_t which, uint32_t n_devices
     return r;
 }
 
-/* All systems, gates and ways of frugal_alone, for a number of workers, and for each way to announce. */
+/* All systems, gates, ways of frugal_alone and places of keys, for a number of workers, and for each who announces. */
 static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double skew) {
     const options_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
                        *by = given_or(&loader, &defaults[STEPS].loader);
@@ -102,11 +105,11 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
         for (uint32_t l = 0; l < by->n && !bench_interrupted(); l++) {
             std::vector<training> runs;
             char what[160];
-            for (uint32_t k = 0; k < system_option.n * by_gate->n * alone.n; k++) {
+            for (uint32_t k = 0; k < system_option.n * by_gate->n * alone.n * keys_in.n; k++) {
                 training r = make_training(t, STEPS, n_devices, n_keys, skew);
-                r.system = (uint32_t)system_option.values[k / alone.n / by_gate->n];
-                r.gate = (uint32_t)by_gate->values[k / alone.n % by_gate->n];
-                r.alone = alone_of(k % alone.n);
+                r.system = (uint32_t)system_option.values[k / keys_in.n / alone.n / by_gate->n];
+                r.gate = (uint32_t)by_gate->values[k / keys_in.n / alone.n % by_gate->n];
+                r.alone = alone_of(k / keys_in.n % alone.n), r.keys_in = (uint32_t)keys_in.values[k % keys_in.n];
                 r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
                 runs.push_back(r);
             }

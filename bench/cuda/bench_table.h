@@ -176,12 +176,14 @@ static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cac
         bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
 }
 
-/* drawn[n]: the same number of keys of each table in turn. */
-static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, const uint64_t *drawn, uint64_t n) {
+/* drawn[n]: the same number of keys of each table in turn. They lie in host memory, or, written by the stream `writer`,
+ * in the GPU's. */
+static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, const uint64_t *drawn, uint64_t n,
+                     cudaStream_t writer = NULL) {
     std::vector<frugal_keys> segments(t->parts);
     for (uint32_t i = 0; i < t->parts; i++) segments[i] = {i, drawn + n / t->parts * i, (uint32_t)(n / t->parts)};
     frugal_batch one = {segments.data(), t->parts, 0};
-    check(frugal_announce(f, device, step, &one));
+    check(writer ? frugal_cuda_announce(f, device, step, &one, writer) : frugal_announce(f, device, step, &one));
 }
 
 #define BENCH_LR 1e-6f /* so small that rows change only in their last bits, however many steps there are */

@@ -24,6 +24,7 @@ static void meet(meeting *m) {
 typedef struct training { /* one configuration, being measured */
     const table *t;
     uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
+    uint32_t keys_in, sorted_by;                            /* ON_HOST or ON_GPU */
     frugal_optimizer_kind optimizer;
     frugal_alone alone;
     uint64_t keys, cached, batches; /* keys, cached: of each device; batches: of keys, in turn */
@@ -42,6 +43,8 @@ typedef struct trainer {
     cudaStream_t stream;
     float *rows, *grads;                       /* [keys][dim] each */
     const uint64_t *drawn;                     /* [batches][keys] */
+    uint64_t *drawn_on_gpu;                    /* the same, copied before the clock starts; NULL: not needed */
+    cudaStream_t writer;                       /* the loader's, which such keys are announced with */
     double began, spent, launched, announcing; /* of this round: when its first step began; seconds in
                                                 * calls of frugal; in the launch between; of the loader */
     cudaGraphExec_t graph;
@@ -88,6 +91,19 @@ static uint64_t workload_bytes(const training *r) {
     return r->devices * r->batches * r->keys * 8;
 }
 
+static void open_keys(trainer *one) {
+    const training *r = one->run;
+    uint64_t n = r->batches * r->keys;
+    LADDER_CHECK(cudaStreamCreateWithFlags(&one->writer, cudaStreamNonBlocking));
+    one->drawn_on_gpu = ladder_device<uint64_t>(n);
+    ladder_put(one->drawn_on_gpu, one->drawn, n);
+}
+
+static void close_keys(const trainer *one) {
+    LADDER_CHECK(cudaStreamDestroy(one->writer));
+    ladder_free(one->drawn_on_gpu);
+}
+
 static std::vector<trainer> open_training(training *r, const workload *w) {
     const table *t = r->t;
     setup s = setup_of(r);
@@ -99,7 +115,9 @@ static std::vector<trainer> open_training(training *r, const workload *w) {
         LADDER_CHECK(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking));
         attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_CACHE_LRU, r->gate == GATE_STREAM);
         one->rows = ladder_device<float>(r->keys * t->dim), one->grads = ladder_device<float>(r->keys * t->dim);
+        if (r->keys_in == ON_GPU) open_keys(one);
     }
+    r->sorted_by = frugal_sorts(r->f, 0) ? ON_GPU : ON_HOST;
     ladder_grid<gradient_kernel>(t->machine, 1, 1); /* loads the kernel before a capture: that may wait for the GPU */
     for (trainer &one : all)
         if (r->graph) capture(&one);
@@ -113,6 +131,7 @@ static void close_training(training *r, std::vector<trainer> *all) {
         for (cudaEvent_t event : one.events) LADDER_CHECK(cudaEventDestroy(event));
         LADDER_CHECK(cudaStreamDestroy(one.stream));
         ladder_free(one.rows), ladder_free(one.grads);
+        if (r->keys_in == ON_GPU) close_keys(&one);
     }
 }
 
@@ -124,14 +143,16 @@ static uint64_t training_host_bytes(const training *r) {
 
 static uint64_t training_gpu_bytes(const training *r) {
     setup s = setup_of(r);
-    return r->devices * device_bytes(r->t, &s, r->system == NOCACHE ? 0 : r->cached, 0);
+    return r->devices * device_bytes(r->t, &s, r->system == NOCACHE ? 0 : r->cached, 0) +
+           (r->keys_in == ON_GPU ? workload_bytes(r) : 0);
 }
 
 /* >>steps */
 
 static void announce_training(trainer *me, uint64_t s) {
     training *r = me->run;
-    announce(r->t, r->f, me->number, s, me->drawn + s % r->batches * r->keys, r->keys);
+    const uint64_t *drawn = r->keys_in == ON_GPU ? me->drawn_on_gpu : me->drawn;
+    announce(r->t, r->f, me->number, s, drawn + s % r->batches * r->keys, r->keys, me->writer);
 }
 
 /* A loader's round: announces the steps that are left until `end`. */
@@ -231,6 +252,24 @@ static void announce_until(training *r, std::vector<trainer> *all, uint64_t end)
         for (trainer &one : *all) announce_training(&one, r->announced);
 }
 
+/* Compares the rows that were found in a batch, by the host or by the GPU, with its keys, position by position. */
+static void check_keys(const trainer *me, uint64_t s) {
+    const training *r = me->run;
+    const uint64_t *drawn = me->drawn + s % r->batches * r->keys;
+    uint64_t of_part = r->t->rows / r->t->parts, keys_of_part = r->keys / r->t->parts;
+    frugal_records records;
+    check(frugal_get_records(r->f, me->number, s, &records));
+    for (uint64_t i = 0; i < r->keys; i++) {
+        uint64_t row = i / keys_of_part * of_part + drawn[i];
+        uint32_t found = records.rows[records.record_of[i]];
+        if (found != row)
+            bench_fail("position %llu of %llu must be of row %llu, and is of row %u: sorting by the %s is wrong; "
+                       "nothing is timed",
+                       (unsigned long long)i, (unsigned long long)r->keys, (unsigned long long)row, found,
+                       places[r->sorted_by]);
+    }
+}
+
 /* A step after a round: its rows and updates are compared, and then, if `small`, the whole cache. */
 static void check_training(training *r, std::vector<trainer> *all, int small) {
     uint64_t s = r->next++;
@@ -252,7 +291,11 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
                 check(frugal_lookup(r->f, d, s, one->rows));
                 compute(r->t->machine, one->stream, one->grads, one->rows, r->keys * r->t->dim);
             },
-            [&](uint32_t d) { update(r->f, d, s, (*all)[d].grads); }, &r->right);
+            [&](uint32_t d) {
+                check_keys(&(*all)[d], s);
+                update(r->f, d, s, (*all)[d].grads);
+            },
+            &r->right);
     if (small) check(frugal_verify(r->f));
     announce_until(r, all, r->next + lookahead);
 }
