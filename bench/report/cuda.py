@@ -13,7 +13,7 @@ from report.record import Into, note
 PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times them",
          "gather": "Host rows: read in place, or gathered and copied", "hits": "Lookup and update by hit rate",
          "serve": "Serving", "bags": "Bags", "graph": "A step by calls, and as a graph",
-         "steps_threads": "Steps by workers and loader",
+         "steps_threads": "Steps by workers and loader", "steps_keys": "Steps by where keys lie",
          "pytorch": "PyTorch on the same sizes", "litmus": "Litmus for caches",
          "lookup_ladder": "Lookup, kernel by kernel", "update_ladder": "Update, kernel by kernel",
          "ncu_lookup": "Counters of lookups", "ncu_update": "Counters of updates",
@@ -21,7 +21,7 @@ PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times the
          "translation": "Rows in place, by how memory was made",
          "kept_link": "Kept or in place, where the link is the bottleneck",
          "larger": "A table larger than the GPU's memory"}
-CALLS = {"correctness": ["litmus"], "next": ["translation", "kept_link", "larger"], # the others: measurement
+CALLS = {"correctness": ["litmus"], "next": ["translation", "kept_link", "larger", "steps_keys"], # others: measurement
          "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"]}
 
 # >>archives
@@ -115,6 +115,8 @@ RECORDS = {
                        lambda row: row[1] == "host"),
     "steps_threads": part_into("cuda/threads", ("system", "gate", "alone", "loader", "workers"), SPEED, "steps_threads",
                                lambda row: row[1] == "host"),
+    "steps_keys": part_into("cuda/keys", ("devices", "loader", "keys_in", "sorted_by"),
+                            {**SPEED, "announce_ms": "announce_ms"}, "steps_keys"),
     "dynamicemb": part_into("cuda/dynamicemb", ("devices", "optimizer", "footprint"),
                             {f: f for f in ("step_ms", "forward_ms", "backward_ms", "announce_ms", "hits")},
                             "dynamicemb"),
