@@ -215,6 +215,10 @@ def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple]
     return found
 
 
+def is_on_gpu(given: Any) -> bool:
+    return hasattr(given, "__dlpack_device__") and given.__dlpack_device__()[0] in (CUDA, CUDA_MANAGED)
+
+
 def new_array(shape: tuple) -> Any:
     """Memory of float32 that is not initialized: a NumPy array, or a memoryview where NumPy is not installed."""
     if numpy is not None:

@@ -75,9 +75,9 @@ def by_table(keys: Keys) -> Any:
     return ((0, keys),)
 
 
-def keys_of(given: Any, what: str) -> Array:
-    """Keys [n]. The library copies them, so those that have gaps are copied here."""
-    return array_of(given, what, KEY_KINDS, (None,), copies=True)
+def keys_of(given: Any, what: str, ordinal: Optional[int] = None, stream: int = 0) -> Array:
+    """Keys [n]. The library copies them, so those in host memory that have gaps are copied here."""
+    return array_of(given, what, KEY_KINDS, (None,), False, ordinal, stream, copies=True)
 
 
 def as_dict(struct: Any) -> dict[str, Any]:

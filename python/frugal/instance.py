@@ -274,7 +274,7 @@ class Frugal:
                     stream: int = 0, gate_on_stream: bool = False, shrink_cache: bool = False) -> None:
         """Attaches `device` on GPU `ordinal`: see frugal_cuda.h. `stream`: the handle of a CUDA stream (as
         torch.cuda.current_stream().cuda_stream); 0: the default stream. Rows, gradients, offsets and weights of this
-        device lie in the GPU's memory, and keys in the host's."""
+        device lie in the GPU's memory, and keys in the host's or there."""
         if not has_cuda:
             raise DeviceError("attach_cuda: this library was built without GPUs. Build it with them, where nvcc is "
                               "installed: FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
@@ -372,24 +372,30 @@ class Frugal:
 
     # Steps
 
-    def announce(self, device: int, step: int, keys: Keys, read_only: bool = False) -> None:
+    def announce(self, device: int, step: int, keys: Keys, read_only: bool = False, stream: int = 0) -> None:
         """Announces the batch of `device` at `step`, at most `lookahead` steps ahead of training.
 
         `keys`: int64, uint64 or int32 [n] for table 0; or {table: keys}, or [(table, keys), ...]: the positions of the
         batch run through them in turn. They are copied, so the caller may change them afterwards. `read_only`: the
-        device will bring no gradients. Waits until the step is legal.
+        device will bring no gradients. Waits until the step is legal. If the device is on a GPU, keys may lie in its
+        memory, all of them: see frugal_cuda_announce, which says when they are copied to the host, and that a wrong key
+        may be an error of lookup. `stream`: the handle of the CUDA stream that has written them; 0: the default stream.
         """
+        given = list(by_table(keys))
+        ordinal = self._device(device, step).ordinal if self.name is None else None
+        there = ordinal is not None and any(_arrays.is_on_gpu(part) for _, part in given)
         segments = []
-        for table, given in by_table(keys):
-            array = keys_of(given, f"announce: keys of {self._label(table)}")
+        for table, part in given:
+            array = keys_of(part, f"announce: keys of {self._label(table)}", ordinal if there else None, stream)
             segments.append((table, array.address, array.shape[0], array.kind, array.owner))
-        self.announce_addresses(device, step, segments, read_only)
+        self.announce_addresses(device, step, segments, read_only, stream=stream if there else None)
 
     def announce_addresses(self, device: int, step: int, segments: Sequence[tuple], read_only: bool = False,
-                           given_up: Optional[threading.Event] = None) -> None:
+                           given_up: Optional[threading.Event] = None, stream: Optional[int] = None) -> None:
         """As announce, for callers that have addresses already: segments of (table, address, n, kind, owner), `kind`
         one of int64, uint64 and int32. No array is checked. `given_up`: when it is set, a wait for another process ends
-        with Stopped; nothing has changed then."""
+        with Stopped; nothing has changed then. `stream`: that of keys in the GPU's memory, which an instance that
+        several processes train does not take; None: they lie in the host's."""
         d = self._device(device, step)
         self._settle(d.loader)
         n = len(segments)
@@ -408,11 +414,14 @@ class Frugal:
         if step == d.announced and not self.may_announce(step):  # any other step is refused at once
             self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
         call = lib.frugal_announce if self.name is None else lib.frugal_try_announce
+        of_stream: tuple = ()
+        if stream is not None:
+            call, of_stream = lib.frugal_cuda_announce, ((stream or None,),)
         since, noticed = 0.0, False
         while True:
             with self._announcing:
                 status = self._logged(d.loader, (ANNOUNCED, d, step, total), call, (device,), (step,),
-                                      (ctypes.byref(d.batch),))
+                                      (ctypes.byref(d.batch),), *of_stream)
             if status != AGAIN:
                 break
             since = since or time.monotonic()

@@ -1,5 +1,6 @@
 """Modules for PyTorch whose devices are on a GPU: the bits of the sequential reference. SKIPPED without a GPU, or with
 a library that has no devices on GPUs (FRUGAL_BUILD_CUDA=1 builds one that has)."""
+import itertools
 import threading
 import unittest
 
@@ -58,23 +59,25 @@ class OnGpu(unittest.TestCase):
                     self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
     def test_announced_ahead(self):
-        """A loader announces, in this thread or in its own; the forward runs on another stream than the module's."""
+        """A loader announces, in this thread or in its own; the forward runs on another stream than the module's. Keys
+        lie in host memory, or on the GPU."""
         generator = torch.Generator().manual_seed(2)
         batches = [torch.randint(0, 50, (16, 3), generator=generator) for _ in range(40)]
         directions = torch.randn(40, 16, 4, generator=generator).to(GPU)
-        for thread in (False, True):
-            for on_stream in (False, True):
-                with self.subTest(thread=thread, gate_on_stream=on_stream):
-                    bag = bag_of(gate_on_stream=on_stream)
-                    reference = Reference(weights_of(bag), "adagrad")
-                    with torch.cuda.stream(torch.cuda.Stream(GPU)):
-                        for step, ids in enumerate(ft.Loader(batches, bag, thread=thread)):
-                            (bag(ids) * directions[step]).sum().backward()
-                        torch.cuda.synchronize()
-                    for step, ids in enumerate(batches):
-                        reference.train([(ids.numpy().reshape(-1),
-                                          np.repeat(directions[step].cpu().numpy(), 3, axis=0))], 0.1)
-                    self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
+        for thread, on_stream, place in itertools.product((False, True), (False, True), ("cpu", GPU)):
+            with self.subTest(thread=thread, gate_on_stream=on_stream, place=place):
+                bag = bag_of(gate_on_stream=on_stream)
+                reference = Reference(weights_of(bag), "adagrad")
+                given = [ids.to(place) for ids in batches]
+                torch.cuda.synchronize()
+                with torch.cuda.stream(torch.cuda.Stream(GPU)):
+                    for step, ids in enumerate(ft.Loader(given, bag, thread=thread)):
+                        (bag(ids) * directions[step]).sum().backward()
+                    torch.cuda.synchronize()
+                for step, ids in enumerate(batches):
+                    reference.train([(ids.numpy().reshape(-1),
+                                      np.repeat(directions[step].cpu().numpy(), 3, axis=0))], 0.1)
+                self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
     def test_keys_on_the_gpu_other_than_announced(self):
         bag, ids = bag_of(), torch.tensor([[1], [2]])
@@ -84,6 +87,13 @@ class OnGpu(unittest.TestCase):
                 bag((ids + 1).to(GPU))
             bag(ids.to(GPU)).sum().backward()
         self.assertEqual(bag._parts[0][1].step, 2)
+
+    def test_a_wrong_key_on_the_gpu(self):
+        bag, ids = bag_of(), torch.tensor([[1], [2]])
+        for _ in range(2):
+            with self.assertRaisesRegex(frugal.KeyRangeError, "50"):
+                bag((ids + 48).to(GPU))
+        bag(ids.to(GPU)).sum().backward()
 
     def test_it_stays_where_it_is(self):
         bag = bag_of()

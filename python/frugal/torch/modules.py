@@ -19,7 +19,7 @@ from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
 from . import advice, operators
 from .processes import Processes
-from .session import POOLING, Session, host_keys, that_stays
+from .session import POOLING, Session, that_stays
 
 DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -392,9 +392,10 @@ class _OneTable(_Module):
 
     def announce(self, input: Tensor, *_: Any, read_only: bool = False,  # type: ignore[override]
                  owner: Any = None) -> None:
-        """Announces the keys of a forward to come: int64 or int32, those that forward will be given, in host memory.
-        Waits until the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
-        self._parts[0][1].announce([host_keys(input, "announce")], read_only or not self.trains, owner)
+        """Announces the keys of a forward to come: int64 or int32, those that forward will be given. Waits until
+        the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
+        session = self._parts[0][1]
+        session.announce(session.own_keys([input], ["announce"]), read_only or not self.trains, owner)
 
     def _takes(self, batch: Any) -> bool:
         return isinstance(batch, Tensor)
@@ -498,9 +499,12 @@ class EmbeddingBagCollection(_Module):
     def announce(self, features: Mapping[str, Any], *, read_only: bool = False,  # type: ignore[override]
                  owner: Any = None) -> None:
         """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
-        keys = [[host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
-                for _, _, names in self._parts]
-        self._announce_all(keys, read_only or not self.trains, owner)
+        self._announce_all(self._keys_of(features, "announce"), read_only or not self.trains, owner)
+
+    def _keys_of(self, features: Mapping[str, Any], call: str) -> List[List[Tensor]]:
+        """Of each part, the keys of each table."""
+        return [session.own_keys([_pair(features[name])[0] for name in names], [f"{call}: {name}" for name in names])
+                for _, session, names in self._parts]
 
     def _takes(self, batch: Any) -> bool:
         return isinstance(batch, Mapping)
@@ -528,9 +532,8 @@ class EmbeddingBagCollection(_Module):
                 if session.queue and session.queue[-1].owner == "forward":  # of one that has failed
                     session.take_back_last()
             if not any(session.queue for _, session, _ in self._parts):
-                self._announce_all([[host_keys(_pair(features[name])[0], f"forward: {name}") for name in names]
-                                    for _, _, names in self._parts],
-                                   not (torch.is_grad_enabled() and self.trains), "forward")
+                self._announce_all(self._keys_of(features, "forward"), not (torch.is_grad_enabled() and self.trains),
+                                   "forward")
         for part, (store, _, names) in enumerate(self._parts):
             pairs = [_pair(features[name]) for name in names]
             bounds = _bounds(pairs, self.include_last_offset, self._place, self._offsets)

@@ -104,6 +104,13 @@ class Session:
 
     # Announcing
 
+    def own_keys(self, keys: Sequence[torch.Tensor], what: Sequence[str]) -> list:
+        """The keys of each table as the library reads them: where they are, if all are on the GPU of this device; else
+        in host memory. Several processes share keys there."""
+        there = self.instance.name is None and all(
+            isinstance(part, torch.Tensor) and part.is_cuda and part.device == self.place for part in keys)
+        return [(whole_keys if there else host_keys)(part, name) for part, name in zip(keys, what)]
+
     def announce(self, keys: Sequence[torch.Tensor], read_only: bool = False, owner: Any = None) -> None:
         """Announces keys[i] of each table for the next step that has no batch yet. Waits until this is legal."""
         self._announce_those_put_off(wait=True)
@@ -143,7 +150,13 @@ class Session:
         batch.begun = True
         segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
                     for table, keys in zip(self.tables, batch.keys)]
-        self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only, self.given_up)
+        stream = None
+        if batch.keys and batch.keys[0].is_cuda:  # as own_keys left them: all are
+            current = torch.cuda.current_stream(self.place)
+            for keys in batch.keys:
+                keys.record_stream(current)  # on which the library orders its reading
+            stream = current.cuda_stream
+        self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only, self.given_up, stream)
         batch.announced = True
 
     def _announce_those_put_off(self, wait: bool) -> None:
@@ -180,7 +193,7 @@ class Session:
                 self._announce_those_put_off(wait=True)
             self.queue.popleft()
             return head
-        batch = _Batch(self.step, [host_keys(part, "forward") for part in keys], not train, self)
+        batch = _Batch(self.step, self.own_keys(keys, ["forward"] * len(keys)), not train, self)
         if head is None:
             self.queue.append(batch)  # so that it is found there, if Ctrl-C comes behind the call
             self.tail = batch.step + 1
@@ -359,4 +372,4 @@ def session_of(number: int) -> Session:
     return session
 
 
-__all__ = ["POOLING", "Session", "host_keys", "session_of", "that_stays", "whole_keys"]
+__all__ = ["POOLING", "Session", "session_of", "that_stays", "whole_keys"]
