@@ -4,7 +4,9 @@
 #define CUB_ON_HOST_H
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <vector>
 
 namespace cub {
@@ -14,6 +16,21 @@ struct on_host_work {
     uint32_t *out, *values_out; /* values_out NULL: sums */
     int n, begin_bit, end_bit;
 };
+
+/* What is enqueued: a device that is lost never comes to it. */
+inline std::set<on_host_work *> &on_host_queue = *new std::set<on_host_work *>; /* reachable to the end */
+inline std::mutex on_host_lock;
+
+inline on_host_work *on_host_begin(const on_host_work &work) {
+    std::lock_guard<std::mutex> guard(on_host_lock);
+    return *on_host_queue.insert(new on_host_work(work)).first;
+}
+
+inline void on_host_end(on_host_work *w) {
+    std::lock_guard<std::mutex> guard(on_host_lock);
+    on_host_queue.erase(w);
+    delete w;
+}
 
 inline void on_host_run(void *argument) {
     on_host_work *w = static_cast<on_host_work *>(argument);
@@ -27,7 +44,7 @@ inline void on_host_run(void *argument) {
     } else {
         std::partial_sum(w->in, w->in + w->n, w->out);
     }
-    delete w;
+    on_host_end(w);
 }
 
 inline cudaError_t on_host_enqueue(void *memory, size_t &bytes, const on_host_work &work, cudaStream_t stream) {
@@ -37,9 +54,9 @@ inline cudaError_t on_host_enqueue(void *memory, size_t &bytes, const on_host_wo
         return cudaSuccess;
     }
     if (bytes < wanted || work.n < 0) return cudaErrorInvalidValue;
-    on_host_work *w = new on_host_work(work);
+    on_host_work *w = on_host_begin(work);
     cudaError_t error = cudaLaunchHostFunc(stream, on_host_run, w);
-    if (error != cudaSuccess) delete w;
+    if (error != cudaSuccess) on_host_end(w);
     return error == cudaSuccess ? cudaPeekAtLastError() : error; /* as CUB: an older error is taken for its own */
 }
 
