@@ -337,7 +337,7 @@ DISK = Into("lookahead/disk", (0,), {"step_ms": 1, "lookup_ms": 2, "gate_ms": 3}
 
 
 def measure_disk():
-    for over, resident in OVER:
+    for over, resident in OVER[:1] + OVER: # the first makes the file, which the system then writes to the disk
         run(f"disk-{over}", STEP + "--devices 1 --workers 1 --optimizer sgd --mode p2f --zipf 0 --rounds 5 "
             f"--file build/results/table --rows 10000000 --keys 1664 --steps 20 --cold --resident {resident}")
     os.remove(os.path.join(KEPT, "table"))
