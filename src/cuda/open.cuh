@@ -95,7 +95,9 @@ static frugal_status open_batches(gpu_device *c) {
         c->aheads[i].tail_sent = c->tail_sent_memory + i * c->tail_bytes;
         error = cudaEventCreateWithFlags(&c->aheads[i].copied, cudaEventDisableTiming);
     }
-    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&c->ahead_stream, cudaStreamNonBlocking);
+    int least = 0, greatest = 0; /* what is done ahead gives way to the step under way */
+    if (error == cudaSuccess) error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error == cudaSuccess) error = cudaStreamCreateWithPriority(&c->ahead_stream, cudaStreamNonBlocking, least);
     return check_cuda(c, error, "a stream and events for copies ahead");
 }
 

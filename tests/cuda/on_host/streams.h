@@ -172,6 +172,23 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     return end(cudaSuccess);
 }
 
+/* As of a GPU that has six; streams run as their threads do, whatever theirs is. */
+constexpr int LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5;
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    static counter calls(__func__);
+    device *d = this_device();
+    if (cudaError_t e = begin(calls, d)) return end(e);
+    *least = LEAST_PRIORITY, *greatest = GREATEST_PRIORITY;
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
+    if (priority > LEAST_PRIORITY || priority < GREATEST_PRIORITY)
+        fail(here(), "cudaStreamCreateWithPriority: a priority that there is not");
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
