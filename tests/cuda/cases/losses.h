@@ -146,10 +146,15 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
 }
 
 static void check_losses(int gate_on_stream, uint32_t devices, int on_host) {
+    int staged = 0;
+#ifdef UNDER_TSAN /* what one lost GPU was writing in place, steps ahead, is ordered with no read: only the bits tell */
+    staged = devices == 1;
+#endif
     for (uint64_t n = 1; n <= 24; n += test_is_short() ? 4 : 1) {
-        check_loss(gate_on_stream, devices, on_host, n, FRUGAL_ALONE_PLACE);
-        check_loss(gate_on_stream, devices, on_host, n, n % 2 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_DEFAULT);
-        check_loss(gate_on_stream, devices, on_host, n, FRUGAL_ALONE_KEPT);
+        int is_staged = staged || n % 2;
+        check_loss(gate_on_stream, devices, on_host, n, staged ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE);
+        check_loss(gate_on_stream, devices, on_host, n, is_staged ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_DEFAULT);
+        if (!staged) check_loss(gate_on_stream, devices, on_host, n, FRUGAL_ALONE_KEPT);
     }
 }
 
