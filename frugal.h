@@ -576,11 +576,9 @@ typedef struct frugal_stats {     /* counts since open; seconds are of wall time
     double plan_seconds;          /* merging plans, by any thread; the next two also */
     double close_seconds;         /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;         /* taking updates from the queue and applying them; recalls */
-    /* Unique rows, of each device, of the steps that are closed or being closed; 0 if the commit of one device that
-     * updates in place closes them. */
-    uint64_t closed_entries;
-    uint64_t flushed;                       /* row updates applied, those at closing included */
-    uint64_t flushed_at_close;              /* ... never queued: no workers */
+    uint64_t closed_entries;      /* unique rows, of each device, of steps that are, or are being, closed in pieces */
+    uint64_t flushed;             /* row updates applied, those at closing included */
+    uint64_t flushed_at_close;    /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64];        /* ... by steps left until due, when taken (0: a gate or a read waited) */
     uint64_t alone, shared;                 /* rows of the closed steps that one device touched; that several touched */
     uint64_t in_place;                      /* of `alone`: updated by their device, and not in `flushed` */

@@ -22,7 +22,7 @@
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; where it
- *                  sorts, 12 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
+ *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
  *                  of the table; less than 1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once

@@ -133,8 +133,8 @@
  *          else reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so
  *          the holders before it are forgotten: all devices write back all that they keep before its gate opens.
  *      (h) Without words only the one device writes rows, in its own order of steps, so it misses nothing. If a caller
- *          writes a row between steps, the caller also drops the device's copy of it, because no word says then that
- *          the copy is outdated.
+ *          writes a row between steps, the device's copy of it must be dropped or read anew, because no word says that
+ *          it is outdated.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -310,12 +310,10 @@ typedef struct frugal_p2f_desc {
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
-    /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i. Without words it may be NULL: the
-     * rows are not known here, and n is their number at most, until frugal_p2f_count_rows. */
-    const uint32_t *rows;
-    uint32_t n;    /* 0: nothing */
-    int read_only; /* the device will commit without gradients, so no cached copy becomes outdated */
-    int in_place;  /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
+    const uint32_t *rows;         /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i */
+    uint32_t n;                   /* 0: nothing */
+    int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
+    int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
     uint8_t *lost; /* lost[n] receives, for each row, which other device's copy is outdated after `step`, if that was
                       the only current one; else FRUGAL_P2F_NOBODY. NULL: not wanted */
 } frugal_p2f_batch;
@@ -354,11 +352,13 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
 FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p);
 FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
 
-/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied. valid[(n
- * + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current at
- * `step`. One thread at a time for each device. AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT
- * (without words also: not in place), DEVICE, KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the
- * flushed rows for every thread that later passes the gate of `step`. */
+/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
+ * valid[(n + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current
+ * at `step`. One thread at a time for each device. Without words `rows` may be NULL: they are not known here, and n is
+ * their number at most, until frugal_p2f_count_rows.
+ * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT (without words also: not in place), DEVICE,
+ * KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the flushed rows for every thread that later passes
+ * the gate of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
 /* Without words: the device's batch of `step`, which is not committed, has so many rows. For frugal_p2f_progress. */

@@ -74,28 +74,35 @@ static void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     float_mode_leave(saved);
 }
 
-/* Marks the piece's rows that devices have updated in place, so that the next increment has them. */
+/* Marks a row that its device has updated in place, so that the next increment has it. */
+static void mark_row(frugal *f, uint32_t row) {
+    uint32_t group = frugal_group_of(f->store.groups, f->store.n_groups, row);
+    if (!f->store.groups[group].optimizer.frozen) mark_changed(f, row);
+}
+
+/* The settings of a step that is about to be closed are forgotten, where processes share them. Relaxed: published by
+ * `closed`, so nobody fixes those of step s + 64 yet. */
+static void forget_fixed(frugal *f, uint64_t step) {
+    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], 0);
+}
+
+/* Marks the piece's rows that devices have updated in place. */
 static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
     for (uint32_t at = 0, n; f->changed && at < piece->n; at += n) {
         const frugal_p2f_entry *entry = piece->entries + at;
         n = frugal_p2f_contributors(entry);
-        uint32_t d, record, group = frugal_group_of(f->store.groups, f->store.n_groups, entry->row);
+        uint32_t d, record;
         frugal_p2f_source(f->p2f, entry->source, &d, &record);
-        if (n == 1 && frugal_p2f_is_in_place(f->p2f, d, piece->step) && frugal_p2f_brings(f->p2f, d, piece->step) &&
-            !f->store.groups[group].optimizer.frozen)
-            mark_changed(f, entry->row);
+        if (n == 1 && frugal_p2f_is_in_place(f->p2f, d, piece->step) && frugal_p2f_brings(f->p2f, d, piece->step))
+            mark_row(f, entry->row);
     }
 }
 
 /* Of a step without words, before its commit closes it: what close_piece does for others. */
 static void close_whole(frugal *f, uint32_t d, uint64_t step, int brings) {
     const host_batch *b = batch_at(f, d, step);
-    /* relaxed: published by `closed`, as in close_piece */
-    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], 0);
-    for (uint32_t u = 0; f->changed && brings && u < b->n_unique; u++) {
-        uint32_t group = frugal_group_of(f->store.groups, f->store.n_groups, b->rows[u]);
-        if (!f->store.groups[group].optimizer.frozen) mark_changed(f, b->rows[u]);
-    }
+    forget_fixed(f, step);
+    for (uint32_t u = 0; f->changed && brings && u < b->n_unique; u++) mark_row(f, b->rows[u]);
 }
 
 /* Commits a step for the device. */
@@ -110,8 +117,7 @@ static int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
     tally(&f->closed_entries, piece.n);
-    /* relaxed: every piece does so before the step is closed, so nobody fixes step s + 64 yet */
-    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[piece.step % FRUGAL_P2F_SLOTS], 0);
+    forget_fixed(f, piece.step); /* every piece does so */
     trace_count(f, NO_DEVICE, piece.step, piece.n);
     mark_in_place(f, &piece);
     if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close_end(f->p2f, &piece, 0);

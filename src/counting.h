@@ -12,17 +12,36 @@ enum { STAYED = 1, LEVEL_AT = 1 };            /* of a byte: did the last touch c
 enum { PASSING = 20, RETURNING = 2 };         /* levels off what a row is worth whose copy was not current */
 
 /* 2 ^ 31 * 2 ^ (-level / 5): the number of touches, of 2 ^ 31 at this level, that raise it. The last level is never
- * raised. (Chosen by comparisons, because a GPU would keep an array in its memory.) */
-FRUGAL_INLINE uint32_t frugal_chance(uint32_t level) {
-    uint32_t of_five = level % WORTH_DOUBLES;
-    uint32_t chance = of_five == 0   ? UINT32_C(2147483648)
-                      : of_five == 1 ? UINT32_C(1869493099)
-                      : of_five == 2 ? UINT32_C(1627488270)
-                      : of_five == 3 ? UINT32_C(1416810830)
-                                     : UINT32_C(1233405466);
-    return level < WORTH_MOST ? chance >> level / WORTH_DOUBLES : 0;
-}
-
+ * raised. A GPU gets a copy. */
+#define FRUGAL_FIVE_CHANCES(n)                                                                                         \
+    UINT32_C(2147483648) >> (n), 1869493099 >> (n), 1627488270 >> (n), 1416810830 >> (n), 1233405466 >> (n)
+static const uint32_t frugal_chances[WORTH_MOST + 1] = {FRUGAL_FIVE_CHANCES(0),
+                                                        FRUGAL_FIVE_CHANCES(1),
+                                                        FRUGAL_FIVE_CHANCES(2),
+                                                        FRUGAL_FIVE_CHANCES(3),
+                                                        FRUGAL_FIVE_CHANCES(4),
+                                                        FRUGAL_FIVE_CHANCES(5),
+                                                        FRUGAL_FIVE_CHANCES(6),
+                                                        FRUGAL_FIVE_CHANCES(7),
+                                                        FRUGAL_FIVE_CHANCES(8),
+                                                        FRUGAL_FIVE_CHANCES(9),
+                                                        FRUGAL_FIVE_CHANCES(10),
+                                                        FRUGAL_FIVE_CHANCES(11),
+                                                        FRUGAL_FIVE_CHANCES(12),
+                                                        FRUGAL_FIVE_CHANCES(13),
+                                                        FRUGAL_FIVE_CHANCES(14),
+                                                        FRUGAL_FIVE_CHANCES(15),
+                                                        FRUGAL_FIVE_CHANCES(16),
+                                                        FRUGAL_FIVE_CHANCES(17),
+                                                        FRUGAL_FIVE_CHANCES(18),
+                                                        FRUGAL_FIVE_CHANCES(19),
+                                                        FRUGAL_FIVE_CHANCES(20),
+                                                        FRUGAL_FIVE_CHANCES(21),
+                                                        FRUGAL_FIVE_CHANCES(22),
+                                                        FRUGAL_FIVE_CHANCES(23),
+                                                        FRUGAL_FIVE_CHANCES(24),
+                                                        64,
+                                                        55};
 /* 31 bits of a row and a step. */
 FRUGAL_INLINE uint32_t frugal_hash_touch(uint32_t row, uint64_t step) {
     uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15) ^ (step + 1) * UINT64_C(0xD1B54A32D192ED03);

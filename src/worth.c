@@ -38,42 +38,12 @@ enum { WORTH_AHEAD = 40 }; /* rows whose bytes are prefetched ahead, to the seco
 
 /* >>byte - and the count that it stands for */
 
-/* frugal_chance of each level: to compute it costs more than the touch. */
-#define FIVE_CHANCES(n)                                                                                                \
-    UINT32_C(2147483648) >> (n), 1869493099 >> (n), 1627488270 >> (n), 1416810830 >> (n), 1233405466 >> (n)
-static const uint32_t worth_chances[WORTH_MOST + 1] = {FIVE_CHANCES(0),
-                                                       FIVE_CHANCES(1),
-                                                       FIVE_CHANCES(2),
-                                                       FIVE_CHANCES(3),
-                                                       FIVE_CHANCES(4),
-                                                       FIVE_CHANCES(5),
-                                                       FIVE_CHANCES(6),
-                                                       FIVE_CHANCES(7),
-                                                       FIVE_CHANCES(8),
-                                                       FIVE_CHANCES(9),
-                                                       FIVE_CHANCES(10),
-                                                       FIVE_CHANCES(11),
-                                                       FIVE_CHANCES(12),
-                                                       FIVE_CHANCES(13),
-                                                       FIVE_CHANCES(14),
-                                                       FIVE_CHANCES(15),
-                                                       FIVE_CHANCES(16),
-                                                       FIVE_CHANCES(17),
-                                                       FIVE_CHANCES(18),
-                                                       FIVE_CHANCES(19),
-                                                       FIVE_CHANCES(20),
-                                                       FIVE_CHANCES(21),
-                                                       FIVE_CHANCES(22),
-                                                       FIVE_CHANCES(23),
-                                                       FIVE_CHANCES(24),
-                                                       64,
-                                                       55};
 /* 2 ^ 32 * 2 ^ (i / 5), rounded down. */
 static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 5667243323u, 6509953083u, 7477972397u};
 
 /* The level is raised, or not. `hash`: 31 bits. */
 static inline uint8_t raised_byte(uint8_t byte, uint32_t current, uint32_t hash) {
-    return (uint8_t)frugal_raised(byte, current, hash, worth_chances[byte >> LEVEL_AT]);
+    return (uint8_t)frugal_raised(byte, current, hash, frugal_chances[byte >> LEVEL_AT]);
 }
 
 /* A byte of which only the level is known. */

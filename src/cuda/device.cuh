@@ -50,9 +50,10 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
 
 constexpr uint32_t MOST_SEGMENTS = 1023; /* of a batch whose keys lie on the GPU, and which it sorts */
 
-struct sort_scratch {                    /* in the GPU's memory, for one batch at a time */
-    uint32_t *keys, *sorted, *positions; /* [max_keys] */
-    key_segment *segments;               /* [MOST_SEGMENTS + 1] */
+struct sort_scratch {                /* in the GPU's memory, for one batch at a time */
+    uint32_t *keys, *sorted, *index; /* [max_keys] */
+    uint32_t *positions;             /* [max_keys]: 0, 1, ...; constant */
+    key_segment *segments;           /* [MOST_SEGMENTS + 1] */
     found_batch *found;
     void *memory;            /* CUB's; NULL: the GPU sorts nothing */
     size_t bytes;            /* of it */

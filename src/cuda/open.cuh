@@ -185,11 +185,12 @@ static cudaError_t find_sort_bytes(const gpu_device *c, size_t *bytes) {
     return error;
 }
 
-/* Loads CUB's kernels now, for the reason that load_kernels has: those that sort few keys, and those that sort many. It
- * uses the memory of a batch. */
-static cudaError_t load_sort(gpu_device *c) {
+/* Writes the positions; and loads CUB's kernels now, for the reason that load_kernels has: those that sort few keys,
+ * and those that sort many. It uses the memory of a batch. */
+static cudaError_t begin_sort(gpu_device *c) {
     uint32_t most = frugal_settings(c->f)->max_keys;
     cudaError_t error = set_on_gpu(c, c->sort.keys, 0, most * sizeof *c->sort.keys);
+    if (error == cudaSuccess) error = FRUGAL_LAUNCH_SORT(c, most, frugal_positions_kernel, c->sort.positions, most);
     if (error == cudaSuccess) error = enqueue_sort_apart(c, &c->aheads[0], 1);
     if (error == cudaSuccess) error = enqueue_sort_apart(c, &c->aheads[0], most);
     return finish_copy(c, error);
@@ -201,8 +202,7 @@ static frugal_status open_sort(gpu_device *c) {
     sort_scratch *s = &c->sort;
     uint64_t keys = frugal_settings(c->f)->max_keys, rows = c->store->rows, array = (keys + 3) / 4 * 16;
     uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), counts_bytes = (rows + 3) / 4 * 4;
-    uint32_t chances[WORTH_MOST + 1];
-    uint64_t before = 3 * array + segments + 256 + sizeof chances; /* before CUB's; 256: of what is found */
+    uint64_t before = 4 * array + segments + 256 + sizeof frugal_chances; /* before CUB's; 256: of what is found */
     void *memory = NULL, *ones = NULL, *counts = NULL;
     if (!c->alone_seen || !frugal_may_sort(c->f)) return FRUGAL_OK;
     for (s->bits = 1; s->bits < 32 && (rows - 1) >> s->bits; s->bits++) continue;
@@ -212,21 +212,22 @@ static frugal_status open_sort(gpu_device *c) {
     if (status == FRUGAL_OK) status = allocate_on_gpu(c, (keys + 63) / 64 * 8, "sorting", &ones);
     c->ones = (uint64_t *)ones;
     if (status != FRUGAL_OK) return status;
-    s->keys = (uint32_t *)memory, s->sorted = s->keys + array / 4, s->positions = s->sorted + array / 4;
-    s->segments = (key_segment *)(void *)(c->sort_memory + 3 * array);
-    s->found = (found_batch *)(void *)(c->sort_memory + 3 * array + segments);
+    s->keys = (uint32_t *)memory, s->sorted = s->keys + array / 4;
+    s->index = s->sorted + array / 4, s->positions = s->index + array / 4;
+    s->segments = (key_segment *)(void *)(c->sort_memory + 4 * array);
+    s->found = (found_batch *)(void *)(c->sort_memory + 4 * array + segments);
     s->memory = c->sort_memory + before;
-    for (uint32_t level = 0; level <= WORTH_MOST; level++) chances[level] = frugal_chance(level);
-    c->counts.chances = (uint32_t *)(void *)(c->sort_memory + before - sizeof chances);
+    c->counts.chances = (uint32_t *)(void *)(c->sort_memory + before - sizeof frugal_chances);
     if (is_counted(c) && allocate_on_gpu(c, counts_bytes, "counts", &counts) == FRUGAL_OK)
         c->counts.words = (uint32_t *)counts;
     cudaError_t error = set_on_gpu(c, ones, 0xff, (keys + 63) / 64 * 8);
-    if (error == cudaSuccess) error = copy_to_gpu(c, (void *)(uintptr_t)c->counts.chances, chances, sizeof chances);
+    if (error == cudaSuccess)
+        error = copy_to_gpu(c, (void *)(uintptr_t)c->counts.chances, frugal_chances, sizeof frugal_chances);
     if (error == cudaSuccess && counts) error = set_on_gpu(c, counts, 0, counts_bytes);
     if (error == cudaSuccess) error = open_sort_sent(c);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming);
-    if (error == cudaSuccess) error = load_sort(c);
+    if (error == cudaSuccess) error = begin_sort(c);
     return check_cuda(c, error, "memory for sorting");
 }
 

@@ -63,6 +63,7 @@ __global__ void frugal_bad_key_kernel(const key_segment *segments, uint32_t n_se
     found->key = s.keys32 ? (uint64_t)(int64_t)s.keys32[k] : s.keys[k];
 }
 
+/* positions[i] = i, once for all batches. */
 __global__ void frugal_positions_kernel(uint32_t *positions, uint32_t n) {
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) positions[i] = i;
 }
@@ -189,24 +190,22 @@ static cudaError_t enqueue_keys(gpu_device *c, batch_ahead *a, const frugal_unso
     return error == cudaSuccess ? cudaStreamWaitEvent(caller, s->read, 0) : error;
 }
 
-/* Sorts, and lists rows and chunks. Memory is used again: that of the keys for places where rows begin, that of the
- * positions for their numbers, that of the sorted keys for the numbers of chunks. */
+/* Sorts, and lists rows and chunks. Memory is used again: that of the keys for places where rows and chunks begin, that
+ * of the sorted keys for the numbers of chunks. */
 static cudaError_t enqueue_sort(gpu_device *c, batch_ahead *a, uint32_t n) {
     const sort_scratch *s = &c->sort;
     batch_arrays to = {a->arrays, a->arrays + c->pitch, a->arrays + 2 * c->pitch, a->arrays + 3 * c->pitch};
     row_chunk *chunks = (row_chunk *)(void *)(a->tail + a->chunks_at);
     size_t bytes = s->bytes;
-    cudaError_t error = FRUGAL_LAUNCH_SORT(c, n, frugal_positions_kernel, s->positions, n);
-    if (error == cudaSuccess)
-        error = cub::DeviceRadixSort::SortPairs(s->memory, bytes, (const uint32_t *)s->keys, s->sorted,
-                                                (const uint32_t *)s->positions, to.order, (int)n, 0, s->bits,
-                                                c->ahead_stream);
+    cudaError_t error =
+        cub::DeviceRadixSort::SortPairs(s->memory, bytes, (const uint32_t *)s->keys, s->sorted,
+                                        (const uint32_t *)s->positions, to.order, (int)n, 0, s->bits, c->ahead_stream);
     if (error == cudaSuccess)
         error = FRUGAL_LAUNCH_SORT(c, n, frugal_heads_kernel, (const uint32_t *)s->sorted, n, s->keys);
     if (error == cudaSuccess)
-        error = cub::DeviceScan::InclusiveSum(s->memory, bytes, (const uint32_t *)s->keys, s->positions, (int)n,
+        error = cub::DeviceScan::InclusiveSum(s->memory, bytes, (const uint32_t *)s->keys, s->index, (int)n,
                                               c->ahead_stream);
-    const uint32_t *index = s->positions;
+    const uint32_t *index = s->index;
     if (error == cudaSuccess)
         error = FRUGAL_LAUNCH_SORT(c, n, frugal_list_kernel, (const uint32_t *)s->sorted, index, n, to, s->found);
     if (error == cudaSuccess)
