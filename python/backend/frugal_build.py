@@ -35,6 +35,7 @@ import frugal_declare  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = HERE / "frugal"
 LIBRARY = "libfrugal.so"
+HEADERS = ["frugal.h", "frugal_p2f.h", "frugal_pq.h"]  # which frugal/torch/compiled.cc needs, where PyTorch is
 # As the README's one line, and what a shared library needs. Without NDEBUG each lookup checks its rows.
 FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
 NVCC_FLAGS = ["-O3", "-std=c++17", "--fmad=false", "-DNDEBUG", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
@@ -75,9 +76,12 @@ def run(command: list[str]) -> None:
 
 
 def build_library(folder: pathlib.Path) -> None:
-    """Makes `folder`/libfrugal.so and `folder`/_declarations.py."""
+    """Makes `folder`/libfrugal.so, `folder`/_declarations.py and `folder`/include."""
     source = source_folder()
     (folder / "_declarations.py").write_text(frugal_declare.declare(source), encoding="utf-8")
+    (folder / "include").mkdir(exist_ok=True)
+    for header in HEADERS:
+        shutil.copyfile(source / header, folder / "include" / header)
     compiler = shlex.split(os.environ.get("CC", "cc"))
     flags = ["-O3", *shlex.split(os.environ.get("CFLAGS", "")), *FLAGS]
     with tempfile.TemporaryDirectory() as made:
@@ -148,7 +152,7 @@ def info_files(version: str, tag: str) -> dict[str, bytes]:
 
 
 def package_files() -> list[pathlib.Path]:
-    return sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".typed") and path.is_file()
+    return sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".typed", ".cc") and path.is_file()
                   and path.name != "_declarations.py")
 
 

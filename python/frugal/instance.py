@@ -133,7 +133,8 @@ class Frugal:
     it, 1 to 64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
 
     Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of the
-    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it).
+    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it),
+    `is_in_place` (devices update the rows that they alone touch where they are).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -248,6 +249,7 @@ class Frugal:
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
         self.lookahead, self.first_step = settings.lookahead, settings.first_step
         self.state_floats = lib.frugal_state_floats(settings.optimizer.kind, settings.dim)
+        self.is_in_place = settings.alone == c.FRUGAL_ALONE_PLACE
         self._stuck_seconds = settings.stuck_seconds
         self._devices = [_Device(settings.first_step) for _ in range(settings.devices)]
         self._ended = False  # stopped, or a device was lost: threads that wait ask the library
@@ -411,8 +413,8 @@ class Frugal:
             total += count
         d.batch.segments = ctypes.addressof(d.segments)
         d.batch.n_segments, d.batch.read_only = n, flag(read_only, "read_only")
-        if step == d.announced and not self.may_announce(step):  # any other step is refused at once
-            self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
+        if step == d.announced:  # any other step is refused at once
+            self.await_announce(step)
         call = lib.frugal_announce if self.name is None else lib.frugal_try_announce
         of_stream: tuple = ()
         if stream is not None:
@@ -445,6 +447,16 @@ class Frugal:
             elif d.announced < step or d.updated + self.lookahead < step:
                 return False
         return True
+
+    def await_announce(self, step: int) -> None:
+        """Waits until `step` may be announced."""
+        if not self.may_announce(step):
+            self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
+
+    def await_lookup(self, device: int, step: int) -> None:
+        """Waits until the other devices have made the calls that the lookup of `step`, the next of `device`, needs."""
+        if step == self._devices[device].updated and not self._may_look_up(step):
+            self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
 
     def _keys_of(self, d: _Device, step: int) -> int:
         """The number of keys of the batch of `step`; waits for its loader, if the step is the next one."""
@@ -481,8 +493,7 @@ class Frugal:
         `stride`: floats from row to row, at least dim; 0: dim."""
         d = self._device(device, step)
         self._settle(d.trainer)
-        if step == d.updated and not self._may_look_up(step):
-            self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
+        self.await_lookup(device, step)
         if stride:
             status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup_strided, (device,),
                                   (step,), (address or None,), (stride,))
@@ -524,8 +535,7 @@ class Frugal:
         pooled row to pooled row, at least dim; 0: dim."""
         d = self._device(device, step)
         self._settle(d.trainer)
-        if step == d.updated and not self._may_look_up(step):
-            self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
+        self.await_lookup(device, step)
         bags = d.bags
         bags.n_bags, bags.offsets, bags.weights, bags.pooling = n_bags, offsets, weights, pooling
         bags.stride = stride

@@ -7,7 +7,8 @@
         loss.backward()                                                             # updates the table
         optimizer.step()                                                            # the rest of the model
 
-Needs PyTorch 2.4 or later. The package has no compiled part that depends on a version of PyTorch.
+Needs PyTorch 2.4 or later. Where there is a C++ compiler, the first import compiles the operators for it (compiled.py);
+else they are in Python, with the same bits. `build` says which.
 """
 try:
     import torch as _torch
@@ -18,9 +19,10 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
     raise ImportError(f"frugal.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: "
                       "pip install -U torch")
 
+from .compiled import build  # noqa: E402
 from .loader import Loader  # noqa: E402
 from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
 from .processes import Processes  # noqa: E402
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Loader", "Optimizer", "Processes"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Loader", "Optimizer", "Processes", "build"]

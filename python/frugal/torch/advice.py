@@ -10,10 +10,6 @@ from typing import Any, Dict, List
 import torch
 from torch import nn
 
-SCALING = ("To train with a loss that a GradScaler scales, set gradient_scale = 1 / scaler.get_scale() of the module "
-           "before each backward, once skip_nonfinite = True, and call step() of a frugal.torch.Optimizer itself; "
-           "scaler.step and scaler.unscale_ are for the other optimizers.")
-
 _INSTEAD = {
     "sparse": "in PyTorch it means sparse gradients, and the gradients of these modules always are. For a file whose "
               "disk space is not reserved write file_sparse=True",
@@ -112,14 +108,13 @@ def _is_scaled() -> bool:
                any(runs(following) for following, _ in node.next_functions if following is not None) for node in made)
 
 
-def check_first_update(module: nn.Module, scale_given: bool, describe: str) -> None:
-    """Before the first update of a table. RuntimeError, if a GradScaler has scaled the loss, and nobody has said what
-    the gradients of the table are to be multiplied by. A warning, if an optimizer of the model around the table leaves
-    it at its default, `describe` ("": it has a setting of its own)."""
-    if not scale_given and _is_scaled():
-        raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and gradient_scale of the module is "
-                           f"not set: the table, which is unchanged, would be updated with scaled gradients. {SCALING} "
-                           "If this loss is not scaled, set gradient_scale = 1")
+def check_first_update(module: nn.Module, describe: str) -> None:
+    """Before the first update of a table. RuntimeError, if a GradScaler has scaled the loss. A warning, if an optimizer
+    of the model around the table leaves it at its default, `describe` ("": it has a setting of its own)."""
+    if _is_scaled():
+        raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and the table, which is unchanged, "
+                           "would be updated with scaled gradients. Write optimizer = frugal.torch.Optimizer(module), "
+                           "and scaler.step(optimizer) beside the step of the model's optimizer")
     if describe and any(not type(one).__module__.startswith(__package__) for one in _alive(torch.optim.Optimizer)):
         warnings.warn(f"{module}: model.parameters() does not have its rows, so no optimizer of torch.optim trains "
                       f"them. They train by {describe}. Make the module with optimizer=... and lr=...; "

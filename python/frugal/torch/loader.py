@@ -2,6 +2,7 @@
 knows that step early enough."""
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections import deque
@@ -19,8 +20,11 @@ class Loader:
 
     `modules`: a module of frugal.torch, or {module: keys} for several. `keys`: from a batch, what the module's announce
     is given: a tensor, and for a collection its features. The forward must be given the same keys. `ahead`: how many
-    steps; None: the module's lookahead. `read_only`: the forwards will be without gradients, as in an evaluation.
-    `thread`: a thread takes and announces batches, beside training; else this happens between the steps.
+    steps; None: the module's lookahead; none, if all tables have one device, on host cores, without a cache, and no
+    file: there it would save nothing. `read_only`: the forwards will be without gradients, as in an evaluation.
+    `thread`: a thread takes and announces batches, beside training; else this happens between the steps. `accumulate`:
+    so many batches are one step, as micro-batches (announce_micro_batches of the modules, which `keys` then serves);
+    the last step may have fewer. Call step() of a frugal.torch.Optimizer after each so many.
 
     A batch that was yielded and has had no forward when the next one is taken is skipped. If the loop is left early,
     what is announced is taken back; with several devices it stays announced, until `cancel` of the module. With several
@@ -30,7 +34,7 @@ class Loader:
 
     def __init__(self, batches: Iterable[Any], modules: Union[_Module, Mapping[_Module, Callable[[Any], Any]]],
                  keys: Optional[Callable[[Any], Any]] = None, *, ahead: Optional[int] = None, read_only: bool = False,
-                 thread: bool = False):
+                 thread: bool = False, accumulate: int = 1):
         if isinstance(modules, _Module):
             modules = {modules: keys or _itself}
         elif not isinstance(modules, Mapping) or not all(isinstance(module, _Module) for module in modules):
@@ -39,10 +43,16 @@ class Loader:
         elif keys is not None:
             raise TypeError("Loader: with {module: keys} each module has its keys there; `keys` was given, too")
         self.batches, self.modules, self.read_only, self.thread = batches, dict(modules), read_only, thread
+        self.accumulate = in_range(accumulate, 32, "accumulate")
+        if accumulate < 1 or (accumulate > 1 and read_only):
+            raise ValueError(f"accumulate: 1 or more is wanted, and 1 with read_only; {accumulate} was given")
         most = min(f.lookahead for module in self.modules for f in module.instances)
         if ahead is not None and not 0 <= in_range(ahead, 32, "ahead") <= most:
             raise ValueError(f"ahead: 0 to the modules' lookahead, {most}, is wanted; {ahead} was given")
         self.ahead = most if ahead is None else ahead
+        # Without announcements a forward announces its own keys, which costs less than to compare them.
+        self.announces = ahead is not None or thread or accumulate > 1 or \
+            not all(store.announces_in_vain for module in self.modules for store, _, _ in module._parts)
 
     def __len__(self) -> int:
         return len(self.batches)  # type: ignore[arg-type]
@@ -50,54 +60,84 @@ class Loader:
     def _sessions(self) -> list:
         return [session for module in self.modules for _, session, _ in module._parts]
 
-    def _announce(self, batch: Any, owner: Any) -> None:
+    def _keys_of(self, batch: Any, module: _Module, keys: Callable[[Any], Any]) -> Any:
+        if keys is _itself and not module._takes(batch):
+            raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} does not "
+                            "take as it is. Say where the keys are: Loader(batches, module, lambda batch: batch[0])")
+        return keys(batch)
+
+    def _announce(self, batches: list, owner: Any) -> None:
+        """The batches of one step."""
         for module, keys in self.modules.items():
-            if keys is _itself and not module._takes(batch):
-                raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} "
-                                "does not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
-                                "batch[0])")
-            module.announce(keys(batch), read_only=self.read_only, owner=owner)
+            given = [self._keys_of(batch, module, keys) for batch in batches]
+            if self.accumulate > 1:
+                module.announce_micro_batches(given, owner=owner)
+            else:
+                module.announce(given[0], read_only=self.read_only, owner=owner)
+
+    def _steps(self) -> Iterator[list]:
+        """The batches of each step."""
+        batches = iter(self.batches)
+        while True:
+            of_step = list(itertools.islice(batches, self.accumulate))
+            if not of_step:
+                return
+            yield of_step
 
     def __iter__(self) -> Iterator[Any]:
+        if not self.announces:
+            yield from self._checked()
+            return
         owner = object()
         yielded = self._in_thread(owner) if self.thread else self._between_steps(owner)
+        sessions = self._sessions()
         try:
-            for batch in yielded:
-                before = [session.queue[0] if session.queue else None for session in self._sessions()]
-                yield batch
-                for session, head in zip(self._sessions(), before):
-                    if head is not None and session.queue and session.queue[0] is head and head.owner is owner:
-                        session.skip()  # it has had no forward
+            for of_step in yielded:
+                for batch in of_step:
+                    before = [session.following(owner) for session in sessions]
+                    yield batch
+                    for session, following in zip(sessions, before):
+                        if following is not None and session.following(owner) == following:
+                            session.skip()  # it has had no forward
         finally:
             yielded.close()
             self._take_back(owner)
 
-    def _between_steps(self, owner: Any) -> Generator[Any, None, None]:
+    def _checked(self) -> Iterator[Any]:
+        """The batches, announced by their forwards."""
+        for batch in self.batches:
+            for module, keys in self.modules.items():
+                if keys is _itself:
+                    self._keys_of(batch, module, keys)
+            yield batch
+
+    def _between_steps(self, owner: Any) -> Generator[list, None, None]:
         waiting: deque = deque()
-        batches = iter(self.batches)
+        steps = self._steps()
         sessions = self._sessions()
         more = True
         while True:
             while more and len(waiting) <= self.ahead and all(session.may_announce() for session in sessions):
-                batch = next(batches, _END)
-                if batch is _END:
+                of_step = next(steps, None)
+                if of_step is None:
                     more = False
                     break
-                self._announce(batch, owner)
-                waiting.append(batch)
+                self._announce(of_step, owner)
+                waiting.append(of_step)
             if not waiting:
                 if not more:
                     return
                 for session in sessions:  # the step before has had no backward
+                    session.refuse_pending("Loader")
                     session.close_step()
-                batch = next(batches, _END)
-                if batch is _END:
+                of_step = next(steps, None)
+                if of_step is None:
                     return
-                self._announce(batch, owner)
-                waiting.append(batch)
+                self._announce(of_step, owner)
+                waiting.append(of_step)
             yield waiting.popleft()
 
-    def _in_thread(self, owner: Any) -> Generator[Any, None, None]:
+    def _in_thread(self, owner: Any) -> Generator[list, None, None]:
         ready: queue.Queue = queue.Queue(maxsize=self.ahead + 1)
         closing = threading.Event()
         sessions = self._sessions()
@@ -111,13 +151,13 @@ class Loader:
 
         def run() -> None:
             try:
-                for batch in self.batches:
+                for of_step in self._steps():
                     while not closing.is_set() and not all(session.may_announce() for session in sessions):
                         sessions[0].instance.wait_for_change(0.05)
                     if closing.is_set():
                         return
-                    self._announce(batch, owner)
-                    put((batch, None))
+                    self._announce(of_step, owner)
+                    put((of_step, None))
                 put((None, None))
             except BaseException as error:  # raised again in the loop
                 put((None, error))
@@ -130,17 +170,18 @@ class Loader:
         try:
             while True:
                 try:
-                    batch, error = ready.get(timeout=0.05)
+                    of_step, error = ready.get(timeout=0.05)
                 except queue.Empty:
                     if not all(session.may_announce() for session in sessions):
                         for session in sessions:  # the thread waits for a step that has had no backward
+                            session.refuse_pending("Loader")
                             session.close_step()
                     continue
                 if error is not None:
                     raise error
-                if batch is None:
+                if of_step is None:
                     return
-                yield batch
+                yield of_step
         finally:
             closing.set()
             thread.join()
@@ -154,9 +195,6 @@ class Loader:
                 continue  # or a forked child ends, in which it never was open
             if any(batch.owner is owner for batch in session.queue) and session.instance.devices == 1:
                 session.cancel()
-
-
-_END = object()
 
 
 def _itself(batch: Any) -> Any:

@@ -18,6 +18,7 @@ from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
 from . import advice, operators
+from .micro_batches import micro_batches_of
 from .processes import Processes
 from .session import POOLING, Session, that_stays
 
@@ -64,11 +65,17 @@ class _Store:
             session.group = self.groups[at]
             if at < len(self.sessions):  # opened again: modules and groups keep their sessions
                 before = self.sessions[at]
-                before.__dict__.update(session.__dict__, id=before.id, group=before.group,
-                                       gradient_scale=before.gradient_scale, skip_nonfinite=before.skip_nonfinite)
+                before.__dict__.update(session.__dict__, id=before.id, group=before.group, optimizer=before.optimizer)
                 siblings[-1] = _reference(self.sessions[at])
             else:
                 self.sessions.append(session)
+
+    @property
+    def announces_in_vain(self) -> bool:
+        """Does an announcement before the forward save nothing? A device on host cores that alone updates rows in place
+        flushes nothing, and has nothing to copy; of a table in a file it asks for pages ahead."""
+        return (len(self.places) == 1 and self.processes is None and self.places[0].type == "cpu" and
+                not self.cache_rows and self.options.get("file") is None and self.instance.is_in_place)
 
     def open_at(self, step: int) -> None:
         """Opens the instance again, with `step` as its next step. Rows are then first values again."""
@@ -143,31 +150,6 @@ class _Module(nn.Module):
                 session.group["lr"] = value
 
     @property
-    def gradient_scale(self) -> float:
-        """What gradients are multiplied by before they go to the table; 1. Set it to 1 / scaler.get_scale() before each
-        step, if a torch.amp.GradScaler scales the loss, because no optimizer of torch.optim unscales them, and set
-        skip_nonfinite. With 0 steps have no gradients. While it was never set, the first backward raises RuntimeError
-        if a GradScaler is in use."""
-        scale = self._parts[0][1].gradient_scale
-        return 1.0 if scale is None else scale
-
-    @gradient_scale.setter
-    def gradient_scale(self, value: float) -> None:
-        for _, session, _ in self._parts:
-            session.gradient_scale = value
-
-    @property
-    def skip_nonfinite(self) -> bool:
-        """Does a step end without gradients, if one of them is not finite? False. A GradScaler skips such a step of the
-        other parameters, and needs True here; on a GPU the check waits for the gradients."""
-        return self._parts[0][1].skip_nonfinite
-
-    @skip_nonfinite.setter
-    def skip_nonfinite(self, value: bool) -> None:
-        for _, session, _ in self._parts:
-            session.skip_nonfinite = value
-
-    @property
     def instances(self) -> Tuple[Frugal, ...]:
         """The instances, for statistics and for the calls that modules do not have."""
         return tuple(store.instance for store, _, _ in self._parts)
@@ -214,6 +196,37 @@ class _Module(nn.Module):
         """Announces the keys of a forward to come: what `features` are is said at each module."""
         raise NotImplementedError
 
+    def announce_micro_batches(self, batches: Sequence[Any], *, owner: Any = None) -> None:
+        """Announces several forwards to come as one step: `batches`, what `forward` will be given, in their order; for
+        bags with their offsets, as a pair. Their backwards are collected, and commit when all have come; with a
+        frugal.torch.Optimizer its `step` commits. The rows then have the bits of one batch with all their keys:
+        `max_keys` must hold that many, and the memory of rows and gradients is that of such a batch. One that has no
+        backward counts as gradients of 0. per_sample_weights are refused. ValueError, if the module does not train."""
+        if not self.trains:
+            raise ValueError("announce_micro_batches: the module does not train: requires_grad_(False) was called")
+        if not len(batches):
+            raise ValueError("announce_micro_batches: at least one batch is wanted; none was given")
+        parts = [self._micro_parts(batch) for batch in batches]  # of each batch and part: keys, bounds, pooling
+        steps = []
+        for number, (_, session, _) in enumerate(self._parts):
+            of_part = [part[number] for part in parts]
+            bounds = None if of_part[0][1] is None else [bounds for _, bounds, _ in of_part]
+            steps.append((session, [one for keys, _, _ in of_part for one in keys],
+                          micro_batches_of([keys for keys, _, _ in of_part], bounds, of_part[0][2])))
+        done: List[Session] = []
+        try:
+            for session, keys, micro in steps:
+                session.announce(keys, False, owner, micro)
+                done.append(session)
+        except BaseException:
+            for session in reversed(done):
+                session.take_back_last()
+            raise
+
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        """Of what forward takes, for each part: its keys by table, where its bags begin, how they are pooled."""
+        raise NotImplementedError
+
     def cancel(self) -> None:
         """Takes back what is announced and has had no forward, on all devices. No forward may be under way."""
         for _, session, _ in self._parts:
@@ -223,6 +236,7 @@ class _Module(nn.Module):
         """The data of this module's device has ended, and other devices go on: it has no part in their steps any more.
         `cancel` of a step that it has announced takes this back."""
         for _, session, _ in self._parts:
+            session.refuse_pending("finish")
             session.close_step()
             session.instance.finish(session.device)
 
@@ -362,10 +376,10 @@ def _check_of(module: _Module, part: int) -> Callable[[], None]:
         if module is None:
             return
         session = module._parts[part][1]
-        asks = not part and module._default and session.optimizer is None and \
-            module._parameters.listed  # type: ignore[attr-defined]
-        advice.check_first_update(module, session.gradient_scale is not None,
-                                  f"the default, {module._default}, with lr {module.lr:g}" if asks else "")
+        if not session.commits_itself():
+            return
+        asks = not part and module._default and module._parameters.listed  # type: ignore[attr-defined]
+        advice.check_first_update(module, f"the default, {module._default}, with lr {module.lr:g}" if asks else "")
     return check
 
 
@@ -416,6 +430,9 @@ class Embedding(_OneTable):
     saved, increments; of several processes those of rank 0 count.
     """
 
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        return [(self._parts[0][1].own_keys([batch], ["announce_micro_batches"]), None, 0)]
+
     def forward(self, input: Tensor) -> Tensor:
         """`input`: int64 or int32 of any shape. Returns float32 [*input.shape, embedding_dim]."""
         rows = self._lookup(0, [input], None, None, 0)
@@ -434,6 +451,11 @@ class EmbeddingBag(_OneTable):
         advice.check_mode(mode)
         super().__init__(num_embeddings, embedding_dim, max_keys=max_keys, **arguments)
         self.mode, self.include_last_offset = mode, include_last_offset
+
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        input, offsets = _pair(batch)
+        bounds = _bounds([(input, offsets)], self.include_last_offset, self._place, self._offsets)
+        return [(self._parts[0][1].own_keys([input], ["announce_micro_batches"]), bounds, POOLING[self.mode])]
 
     def forward(self, input: Tensor, offsets: Optional[Tensor] = None,
                 per_sample_weights: Optional[Tensor] = None) -> Tensor:
@@ -506,6 +528,14 @@ class EmbeddingBagCollection(_Module):
         return [session.own_keys([_pair(features[name])[0] for name in names], [f"{call}: {name}" for name in names])
                 for _, session, names in self._parts]
 
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        made = []
+        for (_, _, names), keys in zip(self._parts, self._keys_of(batch, "announce_micro_batches")):
+            pairs = [_pair(batch[name]) for name in names]
+            made.append((keys, _bounds(pairs, self.include_last_offset, self._place, self._offsets),
+                         POOLING[self.mode]))
+        return made
+
     def _takes(self, batch: Any) -> bool:
         return isinstance(batch, Mapping)
 
@@ -526,8 +556,10 @@ class EmbeddingBagCollection(_Module):
         for EmbeddingBag. `per_sample_weights`: for each table weights of its input's shape; mode "sum" only.
         Returns {name: float32 [n_bags, dim]}, or, stacked, float32 [tables, n_bags, dim]."""
         made: Dict[str, Tensor] = {}
-        if len(self._parts) > 1:  # one step of all parts: none is looked up unless all are announced
+        # One step of all parts: none is looked up unless all are announced.
+        if len(self._parts) > 1 and not any(session.has_micro_batch() for _, session, _ in self._parts):
             for _, session, _ in self._parts:
+                session.refuse_pending("forward")
                 session.close_step()
                 if session.queue and session.queue[-1].owner == "forward":  # of one that has failed
                     session.take_back_last()

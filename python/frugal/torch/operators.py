@@ -7,50 +7,30 @@
 
 `anchor` has no elements. It makes autograd call the backward, because keys have no gradients; rows get theirs in the
 table, not in a tensor. The operators have no arguments that they change, so torch.compile may take them into a graph.
-They run in the order of their data: the lookup of a step, then its update.
+They run in the order of their data: the lookup of a step, then its update. `step`: int64 [2], the step and the
+micro-batch.
+
+Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there, too;
+the functions here then do what it leaves to them. Else these are the bodies.
 """
 from __future__ import annotations
 
+import ctypes
 from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from .session import Session, session_of, whole_keys
+from .._library import lib
+from . import compiled
+from .session import Session, new_floats, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
+_tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
 _library.define("lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, "
-                "int dim, bool train) -> (Tensor, Tensor)")
+                "int dim, bool train) -> (Tensor, Tensor)", tags=_tags)
 _library.define("update(Tensor grads, Tensor step, Tensor? weights, int session, bool by_bag, bool wants_weights) "
-                "-> (Tensor, Tensor)")
-
-
-def _on_stream(session: Session, tensors: List[Optional[Tensor]]) -> Any:
-    """With a stream of its own, the device's work comes after the current stream's, and `tensors` live long enough."""
-    stream = session.stream
-    if stream is None:
-        return None
-    current = torch.cuda.current_stream(session.place)
-    if current.cuda_stream == stream.cuda_stream:
-        return None
-    stream.wait_stream(current)
-    for tensor in tensors:
-        if tensor is not None and tensor.is_cuda:
-            tensor.record_stream(stream)
-    return current
-
-
-def _gather(session: Session, step: int, n: int, offsets: Optional[Tensor], weights: Optional[Tensor], pooling: int,
-            rows: Tensor) -> None:
-    current = _on_stream(session, [offsets, weights, rows])
-    if offsets is None:
-        session.instance.lookup_address(session.device, step, rows.data_ptr())
-    else:
-        session.instance.lookup_bags_addresses(session.device, step, offsets.numel() - 1, offsets.data_ptr(),
-                                               None if weights is None else weights.data_ptr(), pooling,
-                                               rows.data_ptr(), (offsets, weights))
-    if current is not None:
-        current.wait_stream(session.stream)
+                "-> (Tensor, Tensor)", tags=_tags)
 
 
 def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor], session: int,
@@ -63,10 +43,15 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
         _check(weights, "per_sample_weights", torch.float32, s.place)
         if weights.numel() != n:
             raise ValueError(f"per_sample_weights: {n} are wanted, one for each key; {weights.numel()} were given")
-    rows = _floats((n if offsets is None else offsets.numel() - 1, dim), s.place)
-    batch = s.begin([whole_keys(part, "forward") for part in keys], train)
+    given = [whole_keys(part, "forward") for part in keys]
+    if s.has_micro_batch():
+        return _next_micro_batch(s, given, offsets, weights, train)
+    batch = s.begin(given, train)
     try:
-        _gather(s, batch.step, n, offsets, weights, pooling, rows)
+        if batch.micro is not None:
+            return _first_micro_batch(s, batch, offsets, weights)
+        rows = new_floats((n if offsets is None else offsets.numel() - 1, dim), s.place)
+        s.gather(batch.step, offsets, weights, pooling, rows)
     except BaseException:
         s.put_back(batch)
         raise
@@ -74,9 +59,24 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
     return rows, s.token(batch.step)
 
 
-def _floats(shape: Tuple[int, ...], place: torch.device) -> Tensor:
-    """Memory that the library writes: float32, whatever PyTorch's default is."""
-    return torch.empty(shape, dtype=torch.float32, device=place)
+def _first_micro_batch(s: Session, batch: Any, offsets: Optional[Tensor], weights: Optional[Tensor]
+                       ) -> Tuple[Tensor, Tensor]:
+    batch.micro.check_bounds(offsets, weights)
+    s.start_micro_batches(batch)
+    return batch.micro.take_rows(), s.token(batch.step)
+
+
+def _next_micro_batch(s: Session, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
+                      train: bool) -> Tuple[Tensor, Tensor]:
+    micro = s.micro
+    assert micro is not None
+    if not train:
+        raise RuntimeError(f"forward without gradients: micro-batch {micro.next} of {micro.n} of step {s.open} comes "
+                           "next. Evaluate between steps")
+    s.check_keys(micro.batch, micro.next * micro.n_segments, keys)
+    micro.check_bounds(offsets, weights)
+    token = s.token(micro.batch.step, micro.next)
+    return micro.take_rows(), token
 
 
 def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) -> None:
@@ -88,13 +88,13 @@ def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) ->
 def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                  session: int, pooling: int, dim: int, train: bool) -> Tuple[Tensor, Tensor]:
     n = sum(part.numel() for part in keys) if offsets is None else offsets.numel() - 1
-    return _floats((n, dim), anchor.device), torch.empty((), dtype=torch.int64, device="cpu")
+    return new_floats((n, dim), anchor.device), torch.empty((2,), dtype=torch.int64, device="cpu")
 
 
 def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
             wants_weights: bool) -> Tuple[Tensor, Tensor]:
     s = session_of(session)
-    number = int(step)
+    number, micro_batch = step.tolist()
     if grads.dtype != torch.float32 or grads.dim() != 2:
         raise TypeError(f"backward: gradients of float32 [n, dim] are wanted; {grads.dtype} of shape "
                         f"{tuple(grads.shape)} was given")
@@ -106,12 +106,12 @@ def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int
     if wants_weights:
         of_weights = _weights_grad(s, number, grads, weights)
     else:
-        of_weights = _floats((0,), grads.device)
-    current = _on_stream(s, [grads])
-    s.update(number, grads, by_bag)
-    if current is not None:
-        current.wait_stream(s.stream)
-    return _floats((0,), grads.device), of_weights
+        of_weights = new_floats((0,), grads.device)
+    if not s.commits_itself() and s.micro is None:
+        grads = grads.clone()  # which stays until the optimizer's step; a graph may use the memory again
+    with s.stream_after([grads]):
+        s.update(number, micro_batch, grads, by_bag)
+    return new_floats((0,), grads.device), of_weights
 
 
 def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor]) -> Tensor:
@@ -122,17 +122,17 @@ def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor
     bags = s.instance._devices[s.device]
     offsets, _ = bags.kept
     pooling = bags.bags.pooling
-    rows = _floats((weights.numel(), s.instance.dim), grads.device)
-    _gather(s, step, weights.numel(), None, None, 0, rows)
-    _gather(s, step, weights.numel(), offsets, weights, pooling, torch.empty_like(grads))  # update asks for bags
+    rows = new_floats((weights.numel(), s.instance.dim), grads.device)
+    s.gather(step, None, None, 0, rows)
+    s.gather(step, offsets, weights, pooling, torch.empty_like(grads))  # update asks for bags
     bag = torch.repeat_interleave(torch.arange(grads.shape[0], device=grads.device), offsets.long().diff())
     return (rows * grads[bag]).sum(1)
 
 
 def _update_fake(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
                  wants_weights: bool) -> Tuple[Tensor, Tensor]:
-    of_weights = torch.empty_like(weights) if wants_weights and weights is not None else _floats((0,), grads.device)
-    return _floats((0,), grads.device), of_weights
+    of_weights = torch.empty_like(weights) if wants_weights and weights is not None else new_floats((0,), grads.device)
+    return new_floats((0,), grads.device), of_weights
 
 
 class _Lookup(torch.autograd.Function):
@@ -168,12 +168,18 @@ def _lookup_autograd(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tenso
     return _Lookup.apply(anchor, offsets, weights, session, pooling, dim, train, *keys)
 
 
-for _kind in ("CPU", "CUDA"):
-    _library.impl("lookup", _lookup, _kind)
-    _library.impl("update", _update, _kind)
+if compiled.module is not None:
+    compiled.module.start({function: ctypes.cast(getattr(lib, function), ctypes.c_void_p).value
+                        if hasattr(lib, function) else 0 for function in
+                        ("frugal_announce", "frugal_cuda_announce", "frugal_lookup", "frugal_lookup_bags",
+                         "frugal_update")}, _lookup, _update)
+else:
+    for _kind in ("CPU", "CUDA"):
+        _library.impl("lookup", _lookup, _kind)
+        _library.impl("update", _update, _kind)
+    _library.impl("lookup", _lookup_autograd, "Autograd")
 torch.library.register_fake("frugal::lookup", _lookup_fake, lib=_library)
 torch.library.register_fake("frugal::update", _update_fake, lib=_library)
-_library.impl("lookup", _lookup_autograd, "Autograd")
 
 lookup = torch.ops.frugal.lookup.default
 update = torch.ops.frugal.update.default

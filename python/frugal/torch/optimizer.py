@@ -1,36 +1,60 @@
-"""The learning rate of modules of frugal.torch as an optimizer of PyTorch, so that schedulers can drive it."""
+"""The update of the tables of frugal.torch as an optimizer of PyTorch: for schedulers, GradScaler, clipping by norm and
+micro-batches."""
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Union
 
 import torch
+from torch import Tensor
 
-from .advice import SCALING
 from .modules import _Module
+from .session import Session
+
+# What may be done to gradients by position or bag, because it means the same for gradients summed by row.
+_ALLOWED = {"_amp_foreach_non_finite_check_and_unscale_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_",
+            "_foreach_div_", "isfinite", "isnan", "isinf", "detach", "dim", "numel", "size", "__get__", "__repr__"}
 
 
-class _Rows(torch.Tensor):
-    """Stands for a module's rows in a parameter group. Their gradients are never here, so what reads them (a
-    GradScaler, clipping by norm) would do nothing, in silence."""
+class _Gradients(Tensor):
+    """The gradients that wait for Optimizer.step: by position or by bag, and not summed by row, as those of a parameter
+    would be. So a norm of them, or a bound, would be another number than the caller thinks."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") not in _ALLOWED:
+            raise TypeError(f"frugal.torch.Optimizer: {getattr(func, '__name__', func)} of the gradients of a table, "
+                            "which are by position, and not summed by row. To clip by norm write "
+                            "optimizer.clip_grad_norm_(model.parameters(), max_norm); to clip the gradient of each row, "
+                            "make the module with optimizer=frugal.Optimizer(..., clip_norm=...)")
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+class _Rows(Tensor):
+    """Stands for a module's rows in a parameter group. `grad` of the first part of a module is that part's."""
+
+    session: Session
 
     @property
     def grad(self) -> Any:  # type: ignore[override]
-        raise RuntimeError("frugal.torch.Optimizer: the rows of a table have no .grad, because the backward has given "
-                           "their gradients to the table: no GradScaler can unscale them here, and nothing can clip "
-                           f"them. {SCALING} To clip the gradient of each row, make the module with "
-                           "optimizer=frugal.Optimizer(..., clip_norm=...)")
+        session = self.session
+        if session.gradient is None or session.open is None:
+            return None
+        return session.gradient.as_subclass(_Gradients)
 
 
 class Optimizer(torch.optim.Optimizer):
-    """One parameter group for each module. Its "lr" is the learning rate that the module's next backward uses.
+    """One parameter group for each module. Its "lr" is the learning rate that the next `step` uses.
 
-    The rows are updated in the backward, by the optimizer that the module was made with. `step` only ends a step whose
-    forward had no backward. Call it after the backward, and a scheduler's step after it, as with any optimizer.
-    GradScaler's `step` and `unscale_` refuse it: call its own `step`, and set `gradient_scale` of the module.
+    Backwards of the modules leave their gradients here, and `step` gives them to the tables, whose rows the optimizer
+    updates that the module was made with. So a GradScaler takes it as any optimizer: scaler.step(optimizer), after
+    scaler.unscale_(optimizer) or without. A forward between a backward and `step` raises RuntimeError.
 
     `modules`: a module of frugal.torch, or several. `lr`: the learning rate of all; None: each keeps its own.
     """
+
+    _step_supports_amp_scaling = True  # scaler.step sets found_inf and grad_scale
 
     def __init__(self, modules: Union[_Module, Sequence[_Module]], lr: Optional[float] = None):
         self._modules = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
@@ -40,17 +64,21 @@ class Optimizer(torch.optim.Optimizer):
                                 f"{type(module).__name__} was given. Give the tables of a model, as model.bag; another "
                                 "optimizer trains the rest")
         self._complete = False
-        groups = [{"params": [module._hidden.setdefault("rows", torch.zeros(0, device="cpu").as_subclass(_Rows))],
+        groups = [{"params": [_rows_of(session) for _, session, _ in module._parts],
                    "lr": module.lr if lr is None else lr} for module in self._modules]
         super().__init__(groups, {"lr": 0.0})
         self._complete = True
         self._bind()
 
+    def _sessions(self) -> List[Session]:
+        return [session for module in self._modules for _, session, _ in module._parts]
+
     def _bind(self) -> None:
         for module, group in zip(self._modules, self.param_groups):
-            for store, _, _ in module._parts:
+            for store, own, _ in module._parts:
+                own.optimizer = weakref.ref(self)
                 for session in store.sessions:  # a step has one learning rate, on all devices
-                    session.group, session.optimizer = group, weakref.ref(self)
+                    session.group = group
 
     def __setstate__(self, state: Any) -> None:  # load_state_dict ends here, with new groups
         super().__setstate__(state)
@@ -66,23 +94,63 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: rows have no gradients that stay."""
+        """Drops gradients that wait for `step`: their step ends without any."""
+        for session in self._sessions():
+            if session.gradient is not None:
+                session.drop_step()
+
+    def clip_grad_norm_(self, parameters: Union[Tensor, Iterable[Tensor]], max_norm: float) -> Tensor:
+        """As torch.nn.utils.clip_grad_norm_, of `parameters` and of the tables together: the norm of a table's gradient
+        is that of its rows, each summed over the batch. To be called after the backward, and after scaler.unscale_.
+        Returns the norm, in float64, on the CPU: this waits for a GPU. ValueError with several devices, of which none
+        knows the gradients of the others."""
+        for module in self._modules:
+            for store, _, _ in module._parts:
+                if store.instance.devices > 1:
+                    raise ValueError(f"clip_grad_norm_: one device is wanted; {module} has {store.instance.devices}. "
+                                     "Make it with optimizer=frugal.Optimizer(..., clip_norm=...)")
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        grads = [one.grad for one in given if one.grad is not None]
+        squares = sum(session.sum_squares() for session in self._sessions())
+        squares += sum(float(torch.linalg.vector_norm(grad, dtype=torch.float64)) ** 2 for grad in grads)
+        norm = squares ** 0.5
+        factor = max_norm / (norm + 1e-6)
+        if not factor >= 1.0:  # and if it is no number, as by torch
+            for grad in grads:
+                grad.mul_(factor)
+            for session in self._sessions():
+                session.scale *= factor
+        return torch.tensor(norm, dtype=torch.float64, device="cpu")
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Ends the step under way of each module. Returns what `closure` returns."""
+        """Gives the gradients of each module to its tables; a step without any ends. Returns what `closure` returns.
+        RuntimeError, with nothing changed, before the last micro-batch of a step has had its forward."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        sessions = [session for module in self._modules for _, session, _ in module._parts]
-        refused = [session.refused for session in sessions if session.refused is not None]
+        sessions = self._sessions()
         for session in sessions:
-            session.refused = None
-            session.close_step()
-        if refused:
-            raise refused[0]
+            session.check_complete()
+        found = getattr(self, "found_inf", None)  # by a GradScaler
+        scale = getattr(self, "grad_scale", None)
+        drop = found is not None and bool(found)
+        for session in sessions:
+            if drop:
+                session.drop_step()
+                continue
+            if scale is not None:
+                session.scale /= float(scale)
+            with session.stream_after([session.gradient]):
+                session.commit()
         return loss
+
+
+def _rows_of(session: Session) -> Tensor:
+    made = torch.zeros(0, device="cpu").as_subclass(_Rows)
+    made.session = session  # type: ignore[attr-defined]
+    return made
 
 
 __all__ = ["Optimizer"]

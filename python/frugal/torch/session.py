@@ -2,19 +2,29 @@
 been looked up and waits for its gradients. Modules and operators act through a session; it is not for users.
 
 One forward and its backward are one step. A forward without gradients (torch.no_grad) is a step of its own, read-only
-and complete when the forward returns.
+and complete when the forward returns. The backward commits the step; with a frugal.torch.Optimizer it leaves the
+gradients in `gradient`, and Optimizer.step commits. A step that was announced as micro-batches has a forward and a
+backward for each (micro_batches.py).
+
+compiled.cc takes the usual step: no step is under way, and the batch is the next that is announced, or nothing is. It
+reads and writes the attributes here under the GIL, as `begin`, `looked_up` and `update` do, and calls these for the
+rest.
 """
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import deque
-from typing import Any, Callable, Optional, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import torch
 
 from .._library import c
 from ..instance import Frugal
+from . import compiled
+from .micro_batches import MicroBatches
 
 KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 POOLING = {None: c.FRUGAL_POOL_SUM, "sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
@@ -25,15 +35,17 @@ _lock = threading.Lock()
 
 
 class _Batch:
-    """Keys of one step: keys[i] of table tables[i]. `owner`: the loader that has announced them; the session, if a
-    forward has."""
+    """Keys of one step: keys[i] of table tables[i], and again of the first for each further micro-batch. `owner`: the
+    loader that has announced them; the session, if a forward has. `micro`: None, if there is one forward for all."""
 
-    __slots__ = ("step", "keys", "read_only", "announced", "begun", "owner", "versions")
+    __slots__ = ("step", "keys", "read_only", "announced", "begun", "owner", "versions", "micro")
 
-    def __init__(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any):
+    def __init__(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any,
+                 micro: Optional[MicroBatches] = None):
         self.step, self.keys, self.read_only, self.announced, self.owner = step, keys, read_only, False, owner
         self.begun = False  # the call that announces it was made, and may have been interrupted behind it
         self.versions = [version_of(part) for part in keys]
+        self.micro = micro
 
 
 def version_of(tensor: torch.Tensor) -> Optional[int]:
@@ -75,6 +87,11 @@ def _are_the_same(announced: torch.Tensor, version: Optional[int], given: torch.
     return torch.equal(announced.to(given.device).view(-1), given.reshape(-1))
 
 
+def new_floats(shape: Tuple[int, ...], place: torch.device) -> torch.Tensor:
+    """Memory that the library writes: float32, whatever PyTorch's default is."""
+    return torch.empty(shape, dtype=torch.float32, device=place)
+
+
 class Session:
     """Of `instance`, the logical device `device`, which is attached; its tensors are on `place`."""
 
@@ -89,18 +106,22 @@ class Session:
         self.ahead = 0  # loader threads that announce
         self.given_up: Optional[threading.Event] = None  # when set, such a thread waits for no other process any more
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
-        self.gradient_scale: Optional[float] = None  # None: 1, and nobody has said so
-        # Called by the first update, whether it may be made: what it raises, the optimizer below raises in its step.
-        self.first_update: Optional[Callable[[], None]] = None
-        self.optimizer: Any = None  # a weak reference to the frugal.torch.Optimizer of the group
-        self.refused: Optional[Exception] = None
-        self.skip_nonfinite = False
+        self.first_update: Optional[Callable[[], None]] = None  # called by the first backward: it may raise
+        self.optimizer: Any = None  # a weak reference to the frugal.torch.Optimizer whose step commits
+        # Of the step under way, until the optimizer commits it: float32 [n, dim], or [n_bags, dim] by bag; and what the
+        # rows' gradients are multiplied by.
+        self.gradient: Optional[torch.Tensor] = None
+        self.by_bag, self.scale = False, 1.0
+        self.micro: Optional[MicroBatches] = None  # of the step under way
+        self.direct = instance.name is None  # may compiled.cc take steps?
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
         with _lock:
             self.id = _next_session
             _next_session += 1
-        _sessions[self.id] = self
+            _sessions[self.id] = self
+            if compiled.module is not None:
+                compiled.module.add(self)
 
     # Announcing
 
@@ -111,12 +132,14 @@ class Session:
             isinstance(part, torch.Tensor) and part.is_cuda and part.device == self.place for part in keys)
         return [(whole_keys if there else host_keys)(part, name) for part, name in zip(keys, what)]
 
-    def announce(self, keys: Sequence[torch.Tensor], read_only: bool = False, owner: Any = None) -> None:
-        """Announces keys[i] of each table for the next step that has no batch yet. Waits until this is legal."""
+    def announce(self, keys: Sequence[torch.Tensor], read_only: bool = False, owner: Any = None,
+                 micro: Optional[MicroBatches] = None) -> None:
+        """Announces keys[i] of each table for the next step that has no batch yet; of each micro-batch in turn, if
+        there are several. Waits until this is legal."""
         self._announce_those_put_off(wait=True)
         if self.queue:  # where an announcement was interrupted, its batch is there already
             self.tail = max(self.tail, self.queue[-1].step + 1)
-        batch = _Batch(self.tail, [that_stays(part) for part in keys], read_only, owner)
+        batch = _Batch(self.tail, [that_stays(part) for part in keys], read_only, owner, micro)
         if self.ahead:  # in a thread, which no Ctrl-C reaches; the trainer shall not see a batch to announce
             self._announce(batch)
             self.tail = batch.step + 1
@@ -149,7 +172,7 @@ class Session:
             return
         batch.begun = True
         segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
-                    for table, keys in zip(self.tables, batch.keys)]
+                    for table, keys in zip(itertools.cycle(self.tables), batch.keys)]
         stream = None
         if batch.keys and batch.keys[0].is_cuda:  # as own_keys left them: all are
             current = torch.cuda.current_stream(self.place)
@@ -172,7 +195,7 @@ class Session:
     def begin(self, keys: Sequence[torch.Tensor], train: bool) -> _Batch:
         """Takes the announced batch for these keys, or announces it now. Its step is to be looked up; `put_back`, if
         that fails."""
-        self.raise_refused()
+        self.refuse_pending("forward")
         self.close_step()
         if not self.ahead:
             self._recover_announced()
@@ -181,11 +204,7 @@ class Session:
             self._forget_failed()
             head = self.queue[0] if self.queue else None
         if head is not None and (train or head.read_only):
-            if not (len(head.keys) == len(keys) and all(map(_are_the_same, head.keys, head.versions, keys))):
-                raise RuntimeError(
-                    f"forward: step {head.step} was announced with other keys ({sum(k.numel() for k in head.keys)} of "
-                    f"them; {sum(k.numel() for k in keys)} were given). Give each forward the batch that the loader "
-                    "yields, in order and unchanged; cancel() of the module takes back all that is announced")
+            self.check_keys(head, 0, keys)
             if train and head.read_only:
                 raise RuntimeError(f"forward: step {head.step} was announced read-only, and this forward is to be "
                                    "trained. Announce with read_only=False, or use torch.no_grad()")
@@ -215,9 +234,66 @@ class Session:
         self.tail += 1
         return batch
 
+    def has_micro_batch(self) -> bool:
+        """Is a step under way of which a micro-batch has had no forward yet?"""
+        self._recover()
+        return self.open is not None and self.micro is not None and self.micro.next < self.micro.n
+
+    def check_keys(self, batch: _Batch, first: int, keys: Sequence[torch.Tensor]) -> None:
+        """RuntimeError, unless `keys` are those that were announced, from keys[first] on."""
+        announced, versions = batch.keys[first:], batch.versions[first:]
+        if batch.micro is not None:
+            announced, versions = announced[:len(keys)], versions[:len(keys)]
+        if not (len(announced) == len(keys) and all(map(_are_the_same, announced, versions, keys))):
+            raise RuntimeError(
+                f"forward: step {batch.step} was announced with other keys ({sum(k.numel() for k in announced)} of "
+                f"them; {sum(k.numel() for k in keys)} were given). Give each forward the batch that the loader "
+                "yields, in order and unchanged; cancel() of the module takes back all that is announced")
+
+    @contextmanager
+    def stream_after(self, tensors: Sequence[Optional[torch.Tensor]]) -> Iterator[None]:
+        """With a stream of its own, the device's work comes after the current stream's and before what that is given
+        next, and `tensors` live long enough."""
+        current = None if self.stream is None else torch.cuda.current_stream(self.place)
+        if self.stream is None or current is None or current.cuda_stream == self.stream.cuda_stream:
+            yield
+            return
+        self.stream.wait_stream(current)
+        for tensor in tensors:
+            if tensor is not None and tensor.is_cuda:
+                tensor.record_stream(self.stream)
+        yield
+        current.wait_stream(self.stream)
+
+    def gather(self, step: int, offsets: Optional[torch.Tensor], weights: Optional[torch.Tensor], pooling: int,
+               rows: torch.Tensor) -> None:
+        """Looks up `step`: by position, or pooled."""
+        with self.stream_after([offsets, weights, rows]):
+            if offsets is None:
+                self.instance.lookup_address(self.device, step, rows.data_ptr())
+            else:
+                self.instance.lookup_bags_addresses(self.device, step, offsets.numel() - 1, offsets.data_ptr(),
+                                                    None if weights is None else weights.data_ptr(), pooling,
+                                                    rows.data_ptr(), (offsets, weights))
+
+    def start_micro_batches(self, batch: _Batch) -> None:
+        """Looks up the rows of all micro-batches of `batch`, whose step is the next."""
+        micro = batch.micro
+        assert micro is not None
+        rows = new_floats((micro.first[-1], self.instance.dim), self.place)
+        self.gather(batch.step, micro.all_bounds, None, micro.pooling, rows)
+        self.looked_up(batch.step, True)
+        micro.rows, micro.batch, self.micro = rows, batch, micro
+
     def put_back(self, batch: _Batch) -> None:
         """The lookup of a batch that `begin` took has failed: its step is still the next one."""
         self.queue.appendleft(batch)
+
+    def has_failed(self, step: int, keys: Sequence[torch.Tensor]) -> None:
+        """A forward in compiled.cc has announced `step`, the next, with `keys`, and could not look it up."""
+        batch = _Batch(step, keys, False, self)
+        batch.announced = batch.begun = True
+        self.queue.append(batch)
 
     def _forget_failed(self) -> None:
         """Takes back a batch that a forward has announced and could not look up."""
@@ -240,13 +316,14 @@ class Session:
             batch.step += 1
             batch.announced = batch.begun = False
 
-    def token(self, step: int) -> torch.Tensor:
+    def token(self, step: int, micro_batch: int = 0) -> torch.Tensor:
         """What the backward of a forward shows, so that an update meets its own lookup."""
-        return torch.tensor(step, dtype=torch.int64, device="cpu")
+        return torch.tensor((step, micro_batch), dtype=torch.int64, device="cpu")
 
     def looked_up(self, step: int, train: bool) -> None:
         """`step` has been looked up. Without training it ends here."""
         self.step = step + 1
+        self.gradient, self.scale = None, 1.0
         if train:
             self.open = step
         else:
@@ -254,11 +331,53 @@ class Session:
             self._announce_those_put_off(wait=False)
 
     def close_step(self) -> None:
-        """Ends a step whose forward had no backward, without gradients."""
+        """Ends the step under way: without gradients, or with those of the micro-batches that had a backward."""
         self._recover()
+        if self.micro is not None and self.gradient is not None and self.open is not None and self.commits_itself():
+            return self.commit()
+        self.drop_step()
+
+    def drop_step(self) -> None:
+        """Ends the step under way without gradients."""
+        self._recover()
+        self.gradient, self.micro = None, None
         if self.open is not None:
             step, self.open = self.open, None
             self.instance.update_address(self.device, step, None, 0.0)
+
+    def refuse_pending(self, call: str) -> None:
+        """RuntimeError, if `call` would lose gradients that wait for an Optimizer."""
+        self._recover()
+        if self.gradient is not None and self.open is not None and not self.commits_itself():
+            raise RuntimeError(f"{call}: the gradients of step {self.open} wait for step() of the "
+                               "frugal.torch.Optimizer. Call it first, or zero_grad() to drop them")
+
+    def commit(self) -> None:
+        """Gives the table the gradients of the step under way. Without any, ends it."""
+        if self.open is None or self.gradient is None:
+            return self.drop_step()
+        grads = self.gradient
+        # No gradient has an address where there are no keys: the step then ends without any.
+        stride = grads.stride(0) if grads.shape[0] > 1 else 0
+        self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
+                                     self.by_bag, self.scale, grads.shape[0], stride)
+        self.open = self.gradient = self.micro = None
+
+    def check_complete(self) -> None:
+        if self.has_micro_batch():
+            micro = self.micro
+            assert micro is not None
+            raise RuntimeError(f"frugal.torch.Optimizer: step {self.open} was announced as {micro.n} micro-batches, of "
+                               f"which {micro.next} have had a forward. Call step() after the last one's backward")
+
+    def sum_squares(self) -> float:
+        """Of the gradients that wait for commit, summed by row."""
+        grads = self.gradient
+        if grads is None or self.open is None:
+            return 0.0
+        stride = grads.stride(0) if grads.shape[0] > 1 else 0
+        return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
+                                                 grads.shape[0], stride)
 
     def _recover(self) -> None:
         """After a KeyboardInterrupt the library may be a call ahead of what is noted here; what it says is true."""
@@ -267,6 +386,7 @@ class Session:
         if looked_up == self.step and d.updated == (self.step if self.open is None else self.open):
             return
         self.instance.next_steps(self.device)
+        self.gradient = self.micro = None
         self.step = max(d.looked_up, d.updated)
         self.open = d.updated if d.updated < self.step else None
         while self.queue and self.queue[0].step < self.step:
@@ -287,56 +407,73 @@ class Session:
                 batch.step, batch.announced, batch.begun = self.step + at, False, False
             self.tail = self.step + len(self.queue)
 
-    def update(self, step: int, grads: torch.Tensor, by_bag: bool) -> None:
-        """The gradients of `step`: float32 [n, dim], or [n_bags, dim] by bag."""
-        if self.open != step:
+    def commits_itself(self) -> bool:
+        """Does the backward commit? Else step() of an Optimizer does."""
+        return self.optimizer is None or self.optimizer() is None
+
+    def update(self, step: int, micro_batch: int, grads: torch.Tensor, by_bag: bool) -> None:
+        """The gradients of `step`: float32 [n, dim], or [n_bags, dim] by bag. They must stay until the commit."""
+        if self.open != step or (self.gradient is not None if self.micro is None else
+                                 self.micro.has_backward(micro_batch)):
             raise RuntimeError(
                 f"backward: step {step} is closed already"
-                f"{'' if self.open is None else f', and step {self.open} is under way'}. A forward has one backward, "
-                "which comes before the next forward of the module and before Optimizer.step(). If a step uses a table "
-                "twice, give one forward all its keys, and split what it returns: rows = bag(torch.cat([a, b]))")
-        if not self._may_update():
-            return self.close_step()
-        if self.skip_nonfinite and not bool(torch.isfinite(grads).all()):
-            return self.close_step()
-        # No gradient has an address where there are no keys: the step then ends without any.
-        stride = grads.stride(0) if grads.shape[0] > 1 else 0
-        scale = 1.0 if self.gradient_scale is None else self.gradient_scale
-        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
-                                     scale, grads.shape[0], stride)
-        self.open = None
+                f"{'' if self.open in (None, step) else f', and step {self.open} is under way'}. A forward has one "
+                "backward, which comes before the next forward of the module and before Optimizer.step(). If a step "
+                "uses a table twice, give one forward all its keys: a, b = bag([a, b])")
+        self._check_first()
+        self.by_bag = by_bag
+        if self.micro is None:
+            self.gradient = grads
+        else:
+            self.gradient = self.micro.take_gradients(micro_batch, grads)
+            if not self.micro.is_complete():
+                return
+        if self.commits_itself():
+            try:
+                self.commit()
+            finally:
+                self.gradient = None
 
-    def _may_update(self) -> bool:
-        """The first update asks the module. If it refuses, the step ends without gradients: the table is unchanged."""
+    def _check_first(self) -> None:
+        """The first backward asks the module. If it refuses, the step ends without gradients: the table is
+        unchanged."""
         if self.first_update is None:
-            return True
+            return
         try:
             self.first_update()
-        except RuntimeError as error:
-            if self.optimizer is None or self.optimizer() is None:
-                self.close_step()
-                raise
-            self.refused = error  # its step is where the mistake is, and comes next
-            return False
+        except RuntimeError:
+            self.drop_step()
+            raise
         self.first_update = None
-        return True
-
-    def raise_refused(self) -> None:
-        error, self.refused = self.refused, None
-        if error is not None:
-            raise error
 
     # Between steps
 
+    def following(self, owner: Any) -> Any:
+        """What the next forward takes, if `owner` has announced it: its batch, and the number of its micro-batch."""
+        if self.has_micro_batch():
+            assert self.micro is not None
+            return (self.micro.batch, self.micro.next) if self.micro.batch.owner is owner else None
+        return (self.queue[0], 0) if self.queue and self.queue[0].owner is owner else None
+
     def skip(self) -> None:
-        """Ends the next announced step without training it."""
-        self.close_step()
-        batch = self.queue[0]
-        if not batch.announced:
-            self._announce_those_put_off(wait=True)
-        self.queue.popleft()
-        self.instance.lookup_address(self.device, batch.step, 0)
-        self.looked_up(batch.step, False)
+        """What the next forward would take, which is announced, is not trained."""
+        if not self.has_micro_batch():
+            self.refuse_pending("skip")
+            self.close_step()
+            batch = self.queue[0]
+            if not batch.announced:
+                self._announce_those_put_off(wait=True)
+            self.queue.popleft()
+            if batch.micro is None:
+                self.instance.lookup_address(self.device, batch.step, 0)
+                return self.looked_up(batch.step, False)
+            self.start_micro_batches(batch)
+        micro = self.micro
+        assert micro is not None
+        micro.give_up(micro.next)
+        micro.skip()
+        if micro.is_complete() and self.commits_itself():
+            self.commit()
 
     def cancel(self) -> None:
         """Takes back all announced steps that no device has looked up, on all devices of the instance. ProcessError in
@@ -361,6 +498,7 @@ class Session:
         """Ends the steps under way and drains: the table is whole, and what is announced stays."""
         for session in [ref() for ref in self.siblings]:
             if session is not None:
+                session.refuse_pending("drain")
                 session.close_step()
         self.instance.drain()
 
