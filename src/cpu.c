@@ -525,7 +525,7 @@ static void update_in_place(cpu_job *job, uint32_t from, uint32_t end) {
             const frugal_secondary *kept = take_secondary(&cursor, u);
             int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
             if (kept || !frugal_is_alone(step->alone, u))
-                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, job->grads, u));
+                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, c->bag_of, job->grads, u));
             else if (place >= 0)
                 refresh_copy(c, place, r->rows[u]);
         }
@@ -567,7 +567,7 @@ static void update_kept(cpu_job *job, uint32_t from, uint32_t end) {
             int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
             int64_t place = found_place(c->found[u]);
             in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
-            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, job->grads, u));
+            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, c->bag_of, job->grads, u));
             if (!is_kept || c->dirty[place]) continue;
             c->dirty[place] = 1;
             dirtied++;

@@ -174,10 +174,14 @@ FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
 
 /* After frugal_update_rows: the gradient of unique row `u`, that of its one position or its record. Arguments as
  * there. */
-FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const float *grads, uint32_t u) {
+FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const uint32_t *bag_of, const float *grads,
+                                              uint32_t u) {
     const frugal_records *r = &step->records;
-    int is_one = grads && !step->bags && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
-    return is_one ? grads + r->order[r->start[u]] * step->stride : r->block + u * r->stride;
+    int is_one = grads && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
+    if (!is_one || (step->bags && (step->bags->weights || step->bags->pooling == FRUGAL_POOL_MEAN)))
+        return r->block + u * r->stride;
+    uint32_t position = r->order[r->start[u]];
+    return grads + (step->bags ? bag_of[position] : position) * step->stride;
 }
 
 /* A batch whose unique rows a device finds itself (frugal_device_ops.sort). */

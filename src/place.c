@@ -12,21 +12,25 @@
 
 typedef void sum_function(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
                           uint32_t left);
+typedef void sum_bags_function(const frugal_records *r, const bag_gradients *all, uint32_t dim, uint32_t from,
+                               uint32_t end);
 
 typedef struct place_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
     const frugal_records *r;
     const uint64_t *alone;
     const frugal_hyper *hyper; /* [n_groups] */
-    strided_rows grads;        /* by position; NULL: the records are written */
+    strided_rows grads;        /* by position; NULL: by bag, or the records are written */
     sum_function *sum;         /* of one row: called, not inlined, because it would be inlined for each rule */
+    const bag_gradients *bags; /* NULL: not by bag */
+    sum_bags_function *sum_bags;
 } place_batch;
 
 /* Prefetches the row of record u, if it is alone, and the record if it is written already. */
 INLINED void prefetch_place(const place_batch *b, uint32_t u) {
     const frugal_store *s = b->store;
     const frugal_records *r = b->r;
-    if (!b->grads.at) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
+    if (!b->grads.at && !b->bags) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
     if (!frugal_is_alone(b->alone, u)) return;
     prefetch_row(s->weights + r->rows[u] * s->weights_stride, s->dim, 1);
     if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
@@ -40,7 +44,14 @@ INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone)
         prefetch_gradient(b->grads, dim, r->order + first, r->n - first);
         return row_at(b->grads, r->order[first]);
     }
+    if (b->bags && n == 1 && alone && scaling_of(b->bags->bags) == UNSCALED) {
+        const uint32_t *bag_of = b->bags->bag_of, *order = r->order + first;
+        if (r->n - first > AHEAD_POSITIONS)
+            prefetch_row(row_at(b->bags->grads, bag_of[order[AHEAD_POSITIONS]]), dim, 0);
+        return row_at(b->bags->grads, bag_of[order[0]]);
+    }
     float *record = r->block + u * r->stride;
+    if (b->bags) b->sum_bags(r, b->bags, dim, u, u + 1);
     if (b->grads.at) b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
     return record;
 }
@@ -87,17 +98,12 @@ INLINED void place_groups(const place_batch *b, uint32_t from, uint32_t end) {
     }
 }
 
-/* Records whose gradients by bag are summed together: few enough to stay in the first-level cache. */
-#define PLACE_BAGS 32u
-
 INLINED void update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
-                         uint32_t from, uint32_t end, sum_function *sum) {
+                         uint32_t from, uint32_t end, sum_function *sum, sum_bags_function *sum_bags) {
     const strided_rows all = {grads, step->stride}, none = {NULL, 0};
-    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? none : all, sum};
-    uint32_t most = grads && step->bags ? PLACE_BAGS : end - from;
-    for (uint32_t at = from, next; at < end; at = next) {
-        next = LEAST(at + most, end);
-        if (grads && step->bags) sum_bags_range(b.r, &(bag_gradients){all, step->bags, bag_of}, store->dim, at, next);
-        place_groups(&b, at, next);
-    }
+    const bag_gradients by_bag = {all, step->bags, bag_of};
+    place_batch b = {.store = store, .r = &step->records, .alone = step->alone, .hyper = step->hyper};
+    b.grads = step->bags ? none : all, b.sum = sum;
+    b.bags = grads && step->bags ? &by_bag : NULL, b.sum_bags = sum_bags;
+    place_groups(&b, from, end);
 }

@@ -40,7 +40,7 @@ void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint64_t stride, uint32_t dim) {
     const bag_gradients all = {{grads, stride}, bags, bag_of};
-    rows_here()->sum_bags(records, &all, dim);
+    rows_here()->sum_bags(records, &all, dim, 0, records->n_unique);
 }
 
 void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride) {

@@ -34,13 +34,12 @@
 typedef struct row_functions { /* of one instruction set */
     void (*apply)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows, uint32_t n);
     void (*sum_records)(const frugal_records *r, strided_rows grads, uint32_t dim);
-    void (*sum_positions)(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
-                          uint32_t left);
+    sum_function *sum_positions;
     void (*gather)(const frugal_store *store, const frugal_records *r, float *rows, uint64_t stride);
     void (*update)(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
                    uint32_t from, uint32_t end);
     void (*pool)(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride);
-    void (*sum_bags)(const frugal_records *r, const bag_gradients *all, uint32_t dim);
+    sum_bags_function *sum_bags;
     double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
 } row_functions;
 
@@ -61,16 +60,17 @@ typedef struct row_functions { /* of one instruction set */
                                           uint64_t stride) {                                                           \
         gather_all(store, r, rows, stride);                                                                            \
     }                                                                                                                  \
+    attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim,           \
+                                            uint32_t from, uint32_t end) {                                             \
+        sum_bags_range(r, all, dim, from, end);                                                                        \
+    }                                                                                                                  \
     attribute static void update_##suffix(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,  \
                                           const float *grads, uint32_t from, uint32_t end) {                           \
-        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix);                                    \
+        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix, sum_bags_##suffix);                 \
     }                                                                                                                  \
     attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, \
                                         uint64_t stride) {                                                             \
         pool_all(r, bags, dim, pooled, stride);                                                                        \
-    }                                                                                                                  \
-    attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim) {         \
-        sum_bags_range(r, all, dim, 0, r->n_unique);                                                                   \
     }                                                                                                                  \
     attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
                                              const bag_gradients *g) {                                                 \

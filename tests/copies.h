@@ -108,7 +108,7 @@ static inline void copies_update(copies *c, const frugal_step *step, const float
         uint32_t row = r->rows[u];
         if (!c->has[row]) continue;
         frugal_apply(store, step->hyper, row, copies_at(c, row), copies_at(c, row) + store->dim,
-                     frugal_gradient_of(&in_place, grads, u));
+                     frugal_gradient_of(&in_place, NULL, grads, u));
         if (!frugal_is_alone(step->alone, u) || frugal_is_alone(placed, u)) continue;
         frugal_add_relaxed(&c->kept, 1); /* relaxed, both: the end of the step releases it */
         if (!c->dirty[row]) frugal_add_relaxed(&c->dirtied, 1);

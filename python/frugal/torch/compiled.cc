@@ -36,14 +36,18 @@ struct {
 PyObject *slow_lookup, *slow_update;
 std::vector<PyObject *> weak_sessions; /* by id */
 
-#define NAMES(X)                                                                                                       \
-    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced)     \
-    X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(device_index) X(devices) X(direct)          \
-    X(first_update) X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(micro) X(n)\
-    X(n_bags) X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(release) X(scale)            \
-    X(statuses) X(step) X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
+/* clang-format off */
+#define NAMES(X) \
+    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced) \
+    X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(first_update) \
+    X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) X(micro) X(n) \
+    X(n_bags) X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(release) X(scale) X(statuses) X(step) \
+    X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
+/* clang-format on */
 #define DECLARE(NAME) PyObject *NAME;
-struct { NAMES(DECLARE) PyObject *lr; } name; /* interned */
+struct {
+    NAMES(DECLARE)
+} name; /* interned */
 
 py::object get(const py::handle &of, PyObject *what) {
     PyObject *found = PyObject_GetAttr(of.ptr(), what);
@@ -58,8 +62,12 @@ uint64_t number(const py::handle &of, PyObject *what) {
     if (found == UINT64_MAX && PyErr_Occurred()) throw py::error_already_set();
     return found;
 }
-bool is_none(const py::handle &of, PyObject *what) { return get(of, what).is_none(); }
-bool is_true(const py::handle &of, PyObject *what) { return get(of, what).ptr() == Py_True; }
+bool is_none(const py::handle &of, PyObject *what) {
+    return get(of, what).is_none();
+}
+bool is_true(const py::handle &of, PyObject *what) {
+    return get(of, what).ptr() == Py_True;
+}
 template <class... A> py::object ask(const py::handle &of, PyObject *method, const A &...arguments) {
     return get(of, method)(arguments...);
 }
@@ -138,8 +146,8 @@ bool is_usual(Step &s, int64_t id, const c10::Device &place, bool open) {
     if (handle.is_none()) return false;
     s.f = static_cast<frugal *>(PyLong_AsVoidPtr(handle.ptr()));
     s.number_of_device = static_cast<uint32_t>(number(s.session, name.device));
-    s.device = py::reinterpret_borrow<py::object>(
-        PyList_GetItem(get(s.instance, name._devices).ptr(), s.number_of_device));
+    s.device =
+        py::reinterpret_borrow<py::object>(PyList_GetItem(get(s.instance, name._devices).ptr(), s.number_of_device));
     s.devices = number(s.instance, name.devices);
     s.step = number(s.session, name.step) - (open ? 1 : 0);
     if (open && PyLong_AsUnsignedLongLong(under_way.ptr()) != s.step) return false;
@@ -247,9 +255,9 @@ bool fit(const Maybe &offsets, const Maybe &weights, uint64_t n, const c10::Devi
     if (offsets && (offsets->scalar_type() != at::kInt || !offsets->is_contiguous() || offsets->device() != place ||
                     offsets->numel() < 1))
         return false;
-    return !weights || (offsets && !weights->requires_grad() && weights->scalar_type() == at::kFloat &&
-                        weights->is_contiguous() && weights->device() == place &&
-                        static_cast<uint64_t>(weights->numel()) == n);
+    return !weights ||
+           (offsets && !weights->requires_grad() && weights->scalar_type() == at::kFloat && weights->is_contiguous() &&
+            weights->device() == place && static_cast<uint64_t>(weights->numel()) == n);
 }
 
 bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const Maybe &offsets, const Maybe &weights,
@@ -394,16 +402,21 @@ Pair lookup_autograd(const Tensor &anchor, at::TensorList keys, const Maybe &off
     return {made[0], made[1]};
 }
 
-TORCH_LIBRARY_IMPL(frugal, CPU, m) { m.impl("lookup", lookup), m.impl("update", update); }
-TORCH_LIBRARY_IMPL(frugal, CUDA, m) { m.impl("lookup", lookup), m.impl("update", update); }
-TORCH_LIBRARY_IMPL(frugal, Autograd, m) { m.impl("lookup", lookup_autograd); }
+TORCH_LIBRARY_IMPL(frugal, CPU, m) {
+    m.impl("lookup", lookup), m.impl("update", update);
+}
+TORCH_LIBRARY_IMPL(frugal, CUDA, m) {
+    m.impl("lookup", lookup), m.impl("update", update);
+}
+TORCH_LIBRARY_IMPL(frugal, Autograd, m) {
+    m.impl("lookup", lookup_autograd);
+}
 
 /* start(address, lookup, update): addresses of the library's functions by name, 0: it has none; and the functions that
  * take the steps that are not usual. */
 void start(const py::dict &address, const py::object &lookup_of_python, const py::object &update_of_python) {
 #define INTERN(NAME) name.NAME = PyUnicode_InternFromString(#NAME);
     NAMES(INTERN)
-    name.lr = PyUnicode_InternFromString("lr");
     auto find = [&](const char *function) { return reinterpret_cast<void *>(address[function].cast<uintptr_t>()); };
     call.announce = reinterpret_cast<decltype(call.announce)>(find("frugal_announce"));
     call.cuda_announce = reinterpret_cast<decltype(call.cuda_announce)>(find("frugal_cuda_announce"));
