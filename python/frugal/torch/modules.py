@@ -7,7 +7,7 @@ model does not see them; their learning rate is the attribute `lr`, or that of a
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -17,10 +17,10 @@ from ..errors import LostError
 from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
-from . import advice, operators
+from . import advice, inputs, operators
 from .micro_batches import micro_batches_of
 from .processes import Processes
-from .session import POOLING, Session, that_stays
+from .session import POOLING, Session
 
 DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -29,11 +29,12 @@ Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
 
 class _Store:
     """An instance with the sessions of its devices. It is opened again when a state is loaded that goes on at another
-    step."""
+    step. `of_features`: of each feature, which a step has keys of, its table."""
 
-    def __init__(self, tables: Sequence[Table], dim: int, places: Sequence[torch.device], cache_rows: int, policy: str,
-                 gate_on_stream: bool, processes: Optional[Processes], options: Dict[str, Any]):
-        self.tables, self.dim, self.places = list(tables), dim, places
+    def __init__(self, tables: Sequence[Table], of_features: Sequence[int], dim: int, places: Sequence[torch.device],
+                 cache_rows: int, policy: str, gate_on_stream: bool, processes: Optional[Processes],
+                 options: Dict[str, Any]):
+        self.tables, self.of_features, self.dim, self.places = list(tables), list(of_features), dim, places
         self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
         self.processes = processes if processes is not None and processes.world_size > 1 else None
         self.options = dict(options, devices=len(places))
@@ -61,7 +62,7 @@ class _Store:
                                           self.gate_on_stream)
             else:
                 self.instance.attach_cpu(device, self.cache_rows, self.policy)
-            session = Session(self.instance, device, place, range(len(self.tables)), stream, siblings)
+            session = Session(self.instance, device, place, self.of_features, stream, siblings)
             session.group = self.groups[at]
             if at < len(self.sessions):  # opened again: modules and groups keep their sessions
                 before = self.sessions[at]
@@ -103,6 +104,19 @@ class _Store:
             self.instance.rows_at(write, table, keys.data_ptr(), keys.numel(), weight[first].data_ptr(), at_state)
 
 
+def _single_bounds(keys: Sequence[Tensor], place: torch.device) -> Tensor:
+    """Where the bags begin, if each has one key."""
+    return torch.arange(sum(part.numel() for part in keys) + 1, dtype=torch.int32, device=place)
+
+
+def _is_announced_by_bag(session: Session) -> bool:
+    """Is the next forward a micro-batch of a step with bags? It is looked up by bag then, even if each has one key."""
+    micro = session.micro
+    if micro is None or micro.next >= micro.n:
+        micro = session.queue[0].micro if session.queue else None
+    return micro is not None and micro.bounds is not None
+
+
 def _reference(session: Session) -> Any:
     import weakref
     return weakref.ref(session)
@@ -130,7 +144,7 @@ class _Module(nn.Module):
         self._hidden = {"anchor": torch.zeros(0, dtype=torch.float32, device=place, requires_grad=True)}
         self._place, self._device = place, device
         self.__dict__["_parameters"] = advice.Parameters(self._hidden["anchor"])
-        self._offsets: Dict[Any, Tensor] = {}  # of this device alone: they lie where it is, and it has its own thread
+        self._offsets: Dict[int, tuple] = {}  # of this device alone: they lie where it is, and it has its own thread
         for _, session, _ in self._parts:
             session.group.setdefault("lr", 0.0)
         self.lr = lr
@@ -184,6 +198,8 @@ class _Module(nn.Module):
     def _lookup(self, part: int, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                 pooling: int) -> Tensor:
         store, session, _ = self._parts[part]
+        if offsets is None and not torch.compiler.is_compiling() and _is_announced_by_bag(session):
+            offsets = _single_bounds(keys, self._place)
         rows, _ = operators.lookup(self._hidden["anchor"], keys, offsets, weights, session.id, pooling, store.dim,
                                    torch.is_grad_enabled() and self.trains)
         return rows
@@ -210,9 +226,16 @@ class _Module(nn.Module):
         steps = []
         for number, (_, session, _) in enumerate(self._parts):
             of_part = [part[number] for part in parts]
-            bounds = None if of_part[0][1] is None else [bounds for _, bounds, _ in of_part]
-            steps.append((session, [one for keys, _, _ in of_part for one in keys],
-                          micro_batches_of([keys for keys, _, _ in of_part], bounds, of_part[0][2])))
+            all_keys = [keys for keys, _, _ in of_part]
+            if len({len(keys) for keys in all_keys}) > 1:
+                raise ValueError("announce_micro_batches: as many inputs in each are wanted; lists of "
+                                 f"{[len(keys) for keys in all_keys]} were given")
+            bounds = None
+            if any(bounds is not None for _, bounds, _ in of_part):  # else all bags have one key
+                bounds = [_single_bounds(keys, self._place) if bounds is None else bounds
+                          for keys, bounds, _ in of_part]
+            steps.append((session, [one for keys in all_keys for one in keys],
+                          micro_batches_of(all_keys, bounds, of_part[0][2])))
         done: List[Session] = []
         try:
             for session, keys, micro in steps:
@@ -395,7 +418,7 @@ class _OneTable(_Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self._default = "" if optimizer is not None else DEFAULT
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
-        store = _Store([Table(num_embeddings, init)], embedding_dim, places, cache_rows, policy, gate_on_stream,
+        store = _Store([Table(num_embeddings, init)], [0], embedding_dim, places, cache_rows, policy, gate_on_stream,
                        processes, dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT))
         self._start([store], [("",)], 0, lr)
 
@@ -404,12 +427,19 @@ class _OneTable(_Module):
         """The instance, for statistics and for the calls that modules do not have."""
         return self._parts[0][0].instance
 
-    def announce(self, input: Tensor, *_: Any, read_only: bool = False,  # type: ignore[override]
+    def announce(self, input: Any, *_: Any, read_only: bool = False,  # type: ignore[override]
                  owner: Any = None) -> None:
-        """Announces the keys of a forward to come: int64 or int32, those that forward will be given. Waits until
-        the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
-        session = self._parts[0][1]
-        session.announce(session.own_keys([input], ["announce"]), read_only or not self.trains, owner)
+        """Announces the keys of a forward to come: `input` as forward will be given it; offsets are not read. Waits
+        until the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
+        keys = self._own_keys(self._keys_of(input, "announce"), "announce")
+        self._parts[0][1].announce(keys, read_only or not self.trains, owner)
+
+    def _keys_of(self, input: Any, call: str) -> List[Tensor]:
+        """The keys of one input, or of each of a list."""
+        raise NotImplementedError
+
+    def _own_keys(self, keys: Sequence[Tensor], call: str) -> List[Tensor]:
+        return self._parts[0][1].own_keys(keys, [call] * len(keys))
 
     def _takes(self, batch: Any) -> bool:
         return isinstance(batch, Tensor)
@@ -430,13 +460,33 @@ class Embedding(_OneTable):
     saved, increments; of several processes those of rank 0 count.
     """
 
-    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
-        return [(self._parts[0][1].own_keys([batch], ["announce_micro_batches"]), None, 0)]
+    def forward(self, input: Any) -> Any:
+        """`input`: int64 or int32 of any shape, or a jagged tensor [n, j]. Returns float32 [*input.shape,
+        embedding_dim], jagged as the input. A list of inputs is one step, and returns a list in its order."""
+        if isinstance(input, Tensor) and not input.is_nested:
+            return self._lookup(0, [input], None, None, 0).view(*input.shape, self.embedding_dim)
+        many = inputs.is_list(input)
+        given = input if many else [input]
+        keys = self._all_keys(given, "forward")
+        rows = self._lookup(0, keys, None, None, 0)
+        made = [part.view(*of.shape, self.embedding_dim) if of is one else
+                torch.nested.nested_tensor_from_jagged(part, one.offsets())
+                for one, of, part in zip(given, keys, rows.split([of.numel() for of in keys]))]
+        return made if many else made[0]
 
-    def forward(self, input: Tensor) -> Tensor:
-        """`input`: int64 or int32 of any shape. Returns float32 [*input.shape, embedding_dim]."""
-        rows = self._lookup(0, [input], None, None, 0)
-        return rows.view(*input.shape, self.embedding_dim)
+    def _all_keys(self, given: Sequence[Any], call: str) -> List[Tensor]:
+        inputs.several(given)
+        for one in given:
+            if not isinstance(one, Tensor):
+                raise TypeError(f"{call}: a tensor of keys is wanted; {inputs.describe(one)} was given")
+        return [inputs.keys_of(one, call) for one in given]
+
+    def _keys_of(self, input: Any, call: str) -> List[Tensor]:
+        return self._all_keys(input if inputs.is_list(input) else [input], call)
+
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        call = "announce_micro_batches"
+        return [(self._own_keys(self._keys_of(batch, call), call), None, 0)]
 
 
 class EmbeddingBag(_OneTable):
@@ -452,39 +502,99 @@ class EmbeddingBag(_OneTable):
         super().__init__(num_embeddings, embedding_dim, max_keys=max_keys, **arguments)
         self.mode, self.include_last_offset = mode, include_last_offset
 
-    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
-        input, offsets = _pair(batch)
-        bounds = _bounds([(input, offsets)], self.include_last_offset, self._place, self._offsets)
-        return [(self._parts[0][1].own_keys([input], ["announce_micro_batches"]), bounds, POOLING[self.mode])]
+    def forward(self, input: Any, offsets: Optional[Tensor] = None, per_sample_weights: Any = None, *,
+                lengths: Optional[Tensor] = None) -> Any:
+        """`input`: int64 or int32 [n_bags, keys a bag]; or [n] with `offsets` int64 or int32 [n_bags], or with
+        `lengths` [n_bags]; or a jagged tensor [n_bags, j]; or a frugal.torch.Jagged. `per_sample_weights`: float32 of
+        input's shape, with the mode "sum"; they get gradients if they ask for any. Returns float32 [n_bags,
+        embedding_dim].
 
-    def forward(self, input: Tensor, offsets: Optional[Tensor] = None,
-                per_sample_weights: Optional[Tensor] = None) -> Tensor:
-        """`input`: int64 or int32 [n] with `offsets` int64 or int32 [n_bags], or [n_bags, keys a bag] without.
-        `per_sample_weights`: float32 of input's shape, with the mode "sum"; they get gradients if they ask for any.
-        Returns float32 [n_bags, embedding_dim]."""
-        bounds = _bounds([(input, offsets)], self.include_last_offset, self._place, self._offsets)
-        weights = per_sample_weights
-        if weights is not None:
-            if self.mode != "sum":
-                raise ValueError(f"per_sample_weights: only mode 'sum' has them; the mode is {self.mode!r}")
-            if weights.shape != input.shape:
-                raise ValueError(f"per_sample_weights: the shape of input, {tuple(input.shape)}, is wanted; "
-                                 f"{tuple(weights.shape)} was given")
-            weights = that_stays(weights).reshape(-1)
-        return self._lookup(0, [input], bounds, weights, POOLING[self.mode])
+        A list of inputs is one step: of each an input as above, or a pair (input, offsets), and a list of
+        per_sample_weights, or none. Returns a list in its order."""
+        if isinstance(input, Tensor) and not input.is_nested:
+            if offsets is None and lengths is None and per_sample_weights is None and input.dim() == 2:
+                shape = input.shape
+                if shape[1] == 1:
+                    return self._lookup(0, [input], None, None, 0)  # by position: a row is its own sum and mean
+                bounds = inputs.bounds_of_shapes([shape], self._place, self._offsets)
+                return self._lookup(0, [input], bounds, None, POOLING[self.mode])
+        elif offsets is not None or lengths is not None:
+            raise TypeError(f"{'lengths' if offsets is None else 'offsets'}: with a tensor of keys [n]; with "
+                            f"{'a jagged tensor' if isinstance(input, Tensor) else inputs.describe(input)} none is "
+                            "wanted. A list has pairs (input, offsets), or frugal.torch.Jagged(input, lengths=lengths)")
+        many = inputs.is_list(input)
+        if many:
+            bags = self._several(input)
+        elif lengths is not None:
+            if offsets is not None:
+                raise TypeError("lengths: either offsets or lengths are wanted; both were given")
+            bags = [inputs.bags_at(input, inputs.offsets_of(lengths, input.numel(), "lengths"), True, "input")]
+        elif offsets is not None:
+            bags = [inputs.bags_at(input, offsets, self.include_last_offset, "input")]
+        else:
+            bags = [inputs.bags_of(input, self.include_last_offset)]
+        weights = self._weights(input if many else [input], bags, per_sample_weights, many)
+        by_position = weights is None and all(one.single for one in bags)
+        pooled = self._lookup(0, [one.keys for one in bags], None if by_position else
+                              inputs.bounds_of(bags, self._place), weights, POOLING[self.mode])
+        return list(pooled.split([one.n_bags for one in bags])) if many else pooled
+
+    def _several(self, input: Sequence[Any]) -> List[inputs.Bags]:
+        inputs.several(input)
+        return [inputs.bags_of(one, self.include_last_offset) for one in input]
+
+    def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
+        given = batch if inputs.is_list(batch) and not inputs.is_pair(batch) else [batch]
+        bags = self._several(given)
+        if any(one.weights is not None for one in bags):
+            raise ValueError("per_sample_weights: a step of several micro-batches has none")
+        bounds = None if all(one.single for one in bags) else inputs.bounds_of(bags, self._place)
+        return [(self._own_keys([one.keys for one in bags], "announce_micro_batches"), bounds, POOLING[self.mode])]
+
+    def _weights(self, given: Sequence[Any], bags: Sequence[inputs.Bags], weights: Any,
+                 many: bool) -> Optional[Tensor]:
+        """[n], or None."""
+        if weights is None:
+            of = [one.weights for one in bags]
+        elif not many:
+            of = [weights]
+        elif not inputs.is_list(weights) or len(weights) != len(bags):
+            raise TypeError(f"per_sample_weights: a list of {len(bags)}, one for each input, is wanted; "
+                            f"{inputs.describe(weights)} was given")
+        else:
+            of = list(weights)
+        if all(one is None for one in of):
+            return None
+        inputs.check_weighted(self.mode)
+        if any(one is None for one in of):
+            raise TypeError("per_sample_weights: all inputs of a step have some, or none has; some are missing")
+        flat = [inputs.weights_of(*one) for one in zip(of, given, bags)]
+        return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+    def _keys_of(self, input: Any, call: str) -> List[Tensor]:
+        if not inputs.is_list(input):
+            return [inputs.keys_of(input, call)]
+        inputs.several(input)
+        for one in input:
+            if isinstance(one, Tensor) and one.dim() != 2:  # else a pair would be taken for two inputs
+                raise ValueError(f"{call}: each input of a list is [n_bags, keys a bag], a pair (input, offsets), or "
+                                 f"jagged; shape {tuple(one.shape)} was given. One input is given without a list")
+        return [inputs.keys_of(one, call) for one in input]
 
 
 class EmbeddingBagCollection(_Module):
     """Several EmbeddingBags that are trained in one step. Tables of one dim and optimizer settings lie in one instance;
     tables of several dims in several, which share their workers.
 
-    `tables`: {name: (rows, dim)} or {name: frugal.Table} with `dim`. `mode`: "sum" or "mean". `stacked`: forward
-    returns one tensor [tables, n_bags, dim] in the order of `tables`, for which all tables have one dim and all inputs
-    one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of all tables together.
-    The other arguments are those of frugal.torch.Embedding.
+    `tables`: {name: (rows, dim)} or {name: frugal.Table} with `dim`. `features`: {feature: name of its table}, for
+    tables that several features use in one step; None: each table has one, of its name. `mode`: "sum" or "mean".
+    `stacked`: forward returns one tensor [features, n_bags, dim] in the order of `features`, for which all tables have
+    one dim and all inputs one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of
+    all features together. The other arguments are those of frugal.torch.Embedding.
     """
 
-    def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None, mode: str = "sum",
+    def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None,
+                 features: Optional[Mapping[str, str]] = None, mode: str = "sum",
                  include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0), lookahead: int = 10,
                  device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
@@ -495,6 +605,8 @@ class EmbeddingBagCollection(_Module):
         advice.check_mode(mode)
         self.mode, self.include_last_offset, self.stacked = mode, include_last_offset, stacked
         self.names = list(tables)
+        self.features = {name: name for name in tables} if features is None else dict(features)
+        self._check_features()
         self._default = "" if optimizer is not None else DEFAULT
         by_dim: Dict[int, Dict[str, Table]] = {}
         for name, table in tables.items():
@@ -513,31 +625,61 @@ class EmbeddingBagCollection(_Module):
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT,
                          workers=workers)
-        stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream, processes,
+        # Of each part, the numbers of its features, and of each the table in the part.
+        self._features_of = [[at for at, table in enumerate(self.features.values()) if table in of]
+                             for of in by_dim.values()]
+        tables_of = [[list(of).index(table) for table in self.features.values() if table in of]
+                     for of in by_dim.values()]
+        stores = [_Store(list(of.values()), tables_of[part], width, places,
+                         cache_rows, policy, gate_on_stream, processes,
                          dict(arguments, saved=saved, saved_part=part if saved else 0))
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
 
-    def announce(self, features: Mapping[str, Any], *, read_only: bool = False,  # type: ignore[override]
-                 owner: Any = None) -> None:
-        """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
-        self._announce_all(self._keys_of(features, "announce"), read_only or not self.trains, owner)
+    def _check_features(self) -> None:
+        unknown = [name for name in self.features.values() if name not in self.names]
+        unused = [name for name in self.names if name not in self.features.values()]
+        if unknown or unused:
+            raise ValueError(f"features: {{feature: table}} with each of the tables {self.names} is wanted; "
+                             + (f"{unknown} are no tables" if unknown else f"{unused} have no feature"))
 
-    def _keys_of(self, features: Mapping[str, Any], call: str) -> List[List[Tensor]]:
-        """Of each part, the keys of each table."""
-        return [session.own_keys([_pair(features[name])[0] for name in names], [f"{call}: {name}" for name in names])
-                for _, session, names in self._parts]
+    def embedding_bag_configs(self) -> List[Any]:
+        """Of each table its name, num_embeddings, embedding_dim and feature_names, as models of TorchRec ask for."""
+        made = {}
+        for store, _, names in self._parts:
+            for table, name in zip(store.tables, names):
+                of = [feature for feature, used in self.features.items() if used == name]
+                made[name] = SimpleNamespace(name=name, num_embeddings=table.rows, embedding_dim=store.dim,
+                                             feature_names=of)
+        return [made[name] for name in self.names]
+
+    def announce(self, features: Any, *, read_only: bool = False,  # type: ignore[override]
+                 owner: Any = None) -> None:
+        """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read, but
+        those between the features of a KeyedJaggedTensor."""
+        given = self._given(features, "announce")
+        self._announce_all(self._keys_of(given, "announce"), read_only or not self.trains, owner)
+
+    def _given(self, features: Any, call: str) -> Union[inputs.Mapped, inputs.Keyed]:
+        return (inputs.Keyed if inputs.is_keyed(features) else inputs.Mapped)(features, self.features, call)
+
+    def _keys_of(self, given: Any, call: str) -> List[List[Tensor]]:
+        """Of each part, the keys of each feature."""
+        what = [f"{call}: {name}" for name in self.features]
+        return [session.own_keys(given.keys(at), [what[one] for one in at])
+                for (_, session, _), at in zip(self._parts, self._features_of)]
 
     def _micro_parts(self, batch: Any) -> List[Tuple[List[Tensor], Optional[Tensor], int]]:
-        made = []
-        for (_, _, names), keys in zip(self._parts, self._keys_of(batch, "announce_micro_batches")):
-            pairs = [_pair(batch[name]) for name in names]
-            made.append((keys, _bounds(pairs, self.include_last_offset, self._place, self._offsets),
-                         POOLING[self.mode]))
-        return made
+        given = self._given(batch, "announce_micro_batches")
+        given.read(self.include_last_offset, False)
+        if any(given.weights(at, None) is not None for at in self._features_of):
+            raise ValueError("per_sample_weights: a step of several micro-batches has none")
+        keys = self._keys_of(given, "announce_micro_batches")
+        return [(keys[part], given.bounds(at, False, self._place, self._offsets, part), POOLING[self.mode])
+                for part, at in enumerate(self._features_of)]
 
     def _takes(self, batch: Any) -> bool:
-        return isinstance(batch, Mapping)
+        return isinstance(batch, Mapping) or inputs.is_keyed(batch)
 
     def _announce_all(self, keys: Sequence[Sequence[Tensor]], read_only: bool, owner: Any) -> None:
         """All parts, or none."""
@@ -551,11 +693,21 @@ class EmbeddingBagCollection(_Module):
                 session.take_back_last()
             raise
 
-    def forward(self, features: Mapping[str, Any], per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
-        """`features`: for each table an input [n_bags, keys a bag], or a pair of an input [n] and offsets [n_bags], as
-        for EmbeddingBag. `per_sample_weights`: for each table weights of its input's shape; mode "sum" only.
-        Returns {name: float32 [n_bags, dim]}, or, stacked, float32 [tables, n_bags, dim]."""
-        made: Dict[str, Tensor] = {}
+    def forward(self, features: Any, per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
+        """`features`: {feature: input}, each an input [n_bags, keys a bag], a pair of an input [n] and offsets
+        [n_bags], a jagged tensor, or a frugal.torch.Jagged, as for EmbeddingBag. `per_sample_weights`: {feature:
+        weights of its input's shape}; mode "sum" only. Returns {feature: float32 [n_bags, dim]}.
+
+        Of TorchRec's KeyedJaggedTensor, whose weights are used if it has some, it returns a frugal.torch.KeyedTensor.
+        Stacked, it returns float32 [features, n_bags, dim] of both."""
+        given = self._given(features, "forward")
+        given.read(self.include_last_offset, per_sample_weights is not None)
+        weights = [given.weights(at, per_sample_weights) for at in self._features_of]
+        if any(of is not None for of in weights):
+            inputs.check_weighted(self.mode)
+        sizes = [given.sizes(at) for at in self._features_of]
+        if self.stacked and len(set(sizes[0])) > 1:
+            raise ValueError(f"stacked: one number of bags is wanted; the inputs have {sizes[0]}")
         # One step of all parts: none is looked up unless all are announced.
         if len(self._parts) > 1 and not any(session.has_micro_batch() for _, session, _ in self._parts):
             for _, session, _ in self._parts:
@@ -564,90 +716,20 @@ class EmbeddingBagCollection(_Module):
                 if session.queue and session.queue[-1].owner == "forward":  # of one that has failed
                     session.take_back_last()
             if not any(session.queue for _, session, _ in self._parts):
-                self._announce_all(self._keys_of(features, "forward"), not (torch.is_grad_enabled() and self.trains),
+                self._announce_all(self._keys_of(given, "forward"), not (torch.is_grad_enabled() and self.trains),
                                    "forward")
-        for part, (store, _, names) in enumerate(self._parts):
-            pairs = [_pair(features[name]) for name in names]
-            bounds = _bounds(pairs, self.include_last_offset, self._place, self._offsets)
-            weights = None
-            if per_sample_weights is not None:
-                weights = torch.cat([per_sample_weights[name].reshape(-1) for name in names])
-            pooled = self._lookup(part, [input for input, _ in pairs], bounds, weights, POOLING[self.mode])
-            sizes = [_bags(input, offsets, self.include_last_offset) for input, offsets in pairs]
+        rows: Dict[int, Tensor] = {}
+        for part, ((store, _, _), at) in enumerate(zip(self._parts, self._features_of)):
+            bounds = given.bounds(at, weights[part] is not None, self._place, self._offsets, part)
+            pooled = self._lookup(part, given.keys(at), bounds, weights[part], POOLING[self.mode])
             if self.stacked:
-                if len(set(sizes)) > 1:
-                    raise ValueError(f"stacked: one number of bags is wanted; the inputs have {sizes}")
-                return pooled.view(len(names), sizes[0], store.dim)
-            made.update(zip(names, pooled.split(sizes)))
-        return {name: made[name] for name in self.names}
+                return pooled.view(len(at), sizes[0][0], store.dim)
+            rows.update(zip(at, pooled.split(sizes[part])))
+        made = {name: rows[at] for at, name in enumerate(self.features)}
+        return inputs.KeyedTensor(list(made), list(made.values())) if given.keyed else made
 
     def extra_repr(self) -> str:
         return f"{len(self.names)} tables, mode={self.mode}, device={self._place}"
-
-
-def _pair(feature: Any) -> Tuple[Tensor, Optional[Tensor]]:
-    return (feature, None) if isinstance(feature, Tensor) else (feature[0], feature[1])
-
-
-def _bags(input: Tensor, offsets: Optional[Tensor], include_last: bool) -> int:
-    return input.shape[0] if offsets is None else offsets.numel() - include_last
-
-
-def _check_offsets(offsets: Tensor, n: int, include_last: bool) -> None:
-    """Wrong offsets would pool the keys of another input, or leave some out."""
-    if offsets.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"offsets: int32 or int64 is wanted; {offsets.dtype} was given. Write offsets.long()")
-    if offsets.is_cuda:
-        return  # the check would wait for the GPU, which finds those that fall or miss n as a whole
-    if offsets.numel() == 0:
-        if n:
-            raise ValueError(f"offsets: the first must be 0; there are none, and {n} keys")
-        return
-    first, last = offsets[0].item(), offsets[-1].item()
-    if first != 0:
-        raise ValueError(f"offsets: the first must be 0; {first} was given")
-    if last > n or (include_last and last != n):
-        raise ValueError(f"offsets: the last must be {'' if include_last else 'at most '}{n}, the number of keys; "
-                         f"{last} was given")
-    if offsets.numel() > 1 and offsets.diff().min().item() < 0:
-        raise ValueError("offsets: each must be at least the one before; these fall. Sort the bags by position")
-
-
-def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool, place: torch.device,
-            kept: Dict[Any, Tensor]) -> Tensor:
-    """int32 [n_bags + 1]: where the bags of all inputs begin, in the order of the inputs, and their end. Those of
-    inputs without offsets depend on their shapes alone, and the latest are kept, for the stream that made them."""
-    stream = torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0
-    shapes = []
-    for input, offsets in pairs:
-        if not isinstance(input, Tensor):
-            raise TypeError(f"input: a tensor of keys is wanted; a {type(input).__name__} was given")
-        if input.dim() != (2 if offsets is None else 1):
-            raise ValueError(f"input: [n] with offsets, or [n_bags, keys a bag] without, is wanted; shape "
-                             f"{tuple(input.shape)} {'without' if offsets is None else 'with'} offsets was given")
-        if offsets is not None and (offsets.dim() != 1 or offsets.numel() < include_last):
-            raise ValueError(f"offsets: [n_bags{' + 1' if include_last else ''}] is wanted; shape "
-                             f"{tuple(offsets.shape)} was given")
-        if offsets is not None:
-            _check_offsets(offsets, input.numel(), include_last)
-        shapes.append(tuple(input.shape) if offsets is None else None)
-    key = (stream, *shapes)
-    if None not in shapes and key in kept:
-        return kept[key]
-    parts, first = [], 0
-    for input, offsets in pairs:
-        if offsets is None:
-            bags, each = input.shape
-            parts.append(torch.arange(0, bags, dtype=torch.int32, device="cpu") * each + first)
-        else:
-            parts.append((offsets[:-1] if include_last else offsets).to(place, torch.int32) + first)
-        first += input.numel()
-    end = torch.tensor([first], dtype=torch.int32, device="cpu")
-    bounds = torch.cat([part.to(place) for part in itertools.chain(parts, [end])])
-    if None not in shapes:
-        kept.clear()
-        kept[key] = bounds
-    return bounds
 
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection"]
