@@ -90,6 +90,7 @@ class Instances(unittest.TestCase):
                 for device in range(devices):
                     f.attach_cuda(device, 0, cache_rows=16, stream=new_stream())
                 reference = Reference(np.zeros((110, 8), F), "adagrad", devices)
+                read = []  # gradients, which the stream may read after the call
                 for step in range(10):
                     kind = (np.int32, np.int64, np.uint64)[step % 3]
                     batches = []
@@ -107,6 +108,7 @@ class Instances(unittest.TestCase):
                         self.assertEqual(rows.tobytes(), reference.weights[keys].tobytes())
                     for device, (_, grads) in enumerate(batches):
                         f.update(device, step, OnGpu(grads), 0.1)
+                        read.append(grads)
                     reference.train(batches, 0.1)
                 f.drain()
                 self.assertEqual(f.read_rows(np.arange(50), table=1).tobytes(), reference.weights[60:].tobytes())
