@@ -194,7 +194,8 @@ def build_sdist(sdist_directory, config_settings=None):
     root = f"frugal-{version}"
     with tarfile.open(pathlib.Path(sdist_directory, f"{root}.tar.gz"), "w:gz") as archive:
         own = [HERE / "pyproject.toml", HERE / "README.md", *package_files(), *sorted(HERE.glob("backend/*.py")),
-               *sorted(HERE.glob("tests/*.py")), *sorted(HERE.glob("examples/*.py")), *sorted(HERE.glob("bench/*.py"))]
+               *sorted(HERE.glob("tests/*.py")), *sorted(HERE.glob("examples/**/*.py")),
+               *sorted(HERE.glob("bench/*.py"))]
         for path in own:
             archive.add(path, f"{root}/{path.relative_to(HERE).as_posix()}")
         for pattern in SOURCES:
