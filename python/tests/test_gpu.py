@@ -165,6 +165,7 @@ class Modules(unittest.TestCase):
             store.instance.attach_cuda(0, 0, 16, "counted", stream.cuda_stream, self.gate_on_stream)
             store.sessions.append(modules.Session(store.instance, 0, torch.device("cpu"), [0], stream, []))
             store.sessions[0].group = store.groups[0]
+            store.sessions[0].direct = False  # compiled.cc asks PyTorch for the stream, which is not simulated
 
         self.current = Stream()
         for patch in (mock.patch.object(modules._Store, "open", open_on_gpu),
@@ -178,7 +179,7 @@ class Modules(unittest.TestCase):
         bag = frugal.torch.EmbeddingBag(60, 8, max_keys=100, mode="mean", lr=0.1, workers=1)
         reference = Reference(bag.instance.read_rows(np.arange(60)), "adagrad")
         torch.manual_seed(2)
-        for ids in frugal.torch.Loader(batches, bag, thread=thread):
+        for ids in frugal.torch.Loader(batches, bag, ahead=10, thread=thread):
             direction = torch.randn(20, 8)
             out = bag(ids)
             bounds = np.arange(0, 101, 5)

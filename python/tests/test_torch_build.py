@@ -1,4 +1,4 @@
-"""Which operators modules of frugal.torch have, and why: compiled.py chooses, from a cache that nobody else may write."""
+"""Which operators modules of frugal.torch have, and why: compiled.py chooses, and its cache nobody else may write."""
 import os
 import pathlib
 import stat
@@ -35,7 +35,8 @@ class Choice(unittest.TestCase):
             self.assertEqual(ft.build.split()[0].rstrip(":"), os.environ["FRUGAL_TORCH_BUILD"])
 
     def test_asked_for(self):
-        self.assertEqual(self.chosen(FRUGAL_TORCH_BUILD="python"), ((None, "python: FRUGAL_TORCH_BUILD asks for it"), []))
+        chosen = self.chosen(FRUGAL_TORCH_BUILD="python")
+        self.assertEqual(chosen, ((None, "python: FRUGAL_TORCH_BUILD asks for it"), []))
         with self.assertRaisesRegex(ImportError, "python or compiled is wanted; 'c' was given"):
             self.chosen(FRUGAL_TORCH_BUILD="c")
 

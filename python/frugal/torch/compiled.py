@@ -1,5 +1,5 @@
-"""Compiles compiled.cc for the PyTorch that is installed, once, and loads it: `module`, or None, and `build`, which says
-which. The result is kept in a folder of the user. Environment:
+"""Compiles compiled.cc for the PyTorch that is installed, once, and loads it: `module`, or None, and `build`, which
+says which. The result is kept in a folder of the user. Environment:
 
     FRUGAL_TORCH_BUILD  "python": the operators in Python; "compiled": ImportError, if they cannot be compiled;
                         else they are compiled where that is possible
@@ -53,7 +53,8 @@ def _command(compiler: List[str]) -> List[str]:
 def _name(command: List[str]) -> str:
     """Of what depends on all that the result depends on."""
     version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
-    text = [(_HERE / "compiled.cc").read_bytes(), *(path.read_bytes() for path in sorted(_HEADERS.glob("*.h"))), version,
+    headers = [path.read_bytes() for path in sorted(_HEADERS.glob("*.h"))]
+    text = [(_HERE / "compiled.cc").read_bytes(), *headers, version,
             repr((command, torch.__version__, torch.version.git_version, sys.version)).encode()]
     return f"torch-{torch.__version__}-{hashlib.sha256(b''.join(text)).hexdigest()[:20]}"
 

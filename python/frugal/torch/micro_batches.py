@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 class MicroBatches:
-    """Of one step. `n_keys`: the keys of each micro-batch, and `n_segments` tensors of keys. `bounds`: of each, where its
-    bags begin and the last one ends, int32 [its bags + 1], on the device; None: rows by position. `pooling`: of bags."""
+    """Of one step. `n_keys`: the keys of each micro-batch, in `n_segments` tensors. `bounds`: of each, where its bags
+    begin and the last one ends, int32 [its bags + 1], on the device; None: rows by position. `pooling`: of bags."""
 
     def __init__(self, n_keys: Sequence[int], n_segments: int, bounds: Optional[Sequence[Tensor]], pooling: int):
         self.n, self.n_segments, self.pooling = len(n_keys), n_segments, pooling

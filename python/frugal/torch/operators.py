@@ -10,8 +10,8 @@ table, not in a tensor. The operators have no arguments that they change, so tor
 They run in the order of their data: the lookup of a step, then its update. `step`: int64 [2], the step and the
 micro-batch.
 
-Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there, too;
-the functions here then do what it leaves to them. Else these are the bodies.
+Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there,
+too; the functions here then do what it leaves to them. Else these are the bodies.
 """
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class _Gradients(Tensor):
         if getattr(func, "__name__", "") not in _ALLOWED:
             raise TypeError(f"frugal.torch.Optimizer: {getattr(func, '__name__', func)} of the gradients of a table, "
                             "which are by position, and not summed by row. To clip by norm write "
-                            "optimizer.clip_grad_norm_(model.parameters(), max_norm); to clip the gradient of each row, "
-                            "make the module with optimizer=frugal.Optimizer(..., clip_norm=...)")
+                            "optimizer.clip_grad_norm_(model.parameters(), max_norm); to clip the gradient of each "
+                            "row, make the module with optimizer=frugal.Optimizer(..., clip_norm=...)")
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 

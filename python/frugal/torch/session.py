@@ -419,7 +419,8 @@ class Session:
                 f"backward: step {step} is closed already"
                 f"{'' if self.open in (None, step) else f', and step {self.open} is under way'}. A forward has one "
                 "backward, which comes before the next forward of the module and before Optimizer.step(). If a step "
-                "uses a table twice, give one forward all its keys: a, b = bag([a, b])")
+                "uses a table twice, give one forward a list of its inputs: rows_a, rows_b = bag([a, b]); a collection "
+                "has features={feature: table}")
         self._check_first()
         self.by_bag = by_bag
         if self.micro is None:
