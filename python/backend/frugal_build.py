@@ -177,6 +177,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         for path in package_files():
             wheel.add("frugal/" + path.relative_to(PACKAGE).as_posix(), path.read_bytes())
         wheel.add("frugal/_declarations.py", pathlib.Path(made, "_declarations.py").read_bytes())
+        for header in HEADERS:
+            wheel.add(f"frugal/include/{header}", pathlib.Path(made, "include", header).read_bytes())
         wheel.add(f"frugal/{LIBRARY}", pathlib.Path(made, LIBRARY).read_bytes(), 0o755)
         return wheel.close(version)
 

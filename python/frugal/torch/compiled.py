@@ -51,7 +51,8 @@ def _command(compiler: List[str]) -> List[str]:
 
 
 def _name(command: List[str]) -> str:
-    """Of what depends on all that the result depends on."""
+    """Of the result, by all that it depends on; not by where this package lies."""
+    command = [word.replace(str(_HERE.parent), "") for word in command]
     version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
     headers = [path.read_bytes() for path in sorted(_HEADERS.glob("*.h"))]
     text = [(_HERE / "compiled.cc").read_bytes(), *headers, version,
@@ -78,6 +79,8 @@ def _compile(command: List[str], result: pathlib.Path) -> None:
 
 
 def _load() -> Any:
+    if not (_HEADERS / "frugal.h").is_file():
+        raise OSError(f"{_HEADERS} has no frugal.h: build the package, pip install ./python")
     command = _command(shlex.split(os.environ.get("CXX", "c++")))
     result = _folder() / (_name(command) + ".so")
     if not result.exists():

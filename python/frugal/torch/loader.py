@@ -63,7 +63,8 @@ class Loader:
     def _keys_of(self, batch: Any, module: _Module, keys: Callable[[Any], Any]) -> Any:
         if keys is _itself and not module._takes(batch):
             raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} does "
-                            "not take as it is. Say where the keys are: Loader(batches, module, lambda batch: batch[0])")
+                            "not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
+                            "batch[0])")
         return keys(batch)
 
     def _announce(self, batches: list, owner: Any) -> None:
