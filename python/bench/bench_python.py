@@ -1,226 +1,227 @@
 #!/usr/bin/env python3
-"""What a step costs from Python, and training beside torch.nn.EmbeddingBag(sparse=True) with torch's sparse Adagrad.
+"""Training steps by frugal.torch beside torch.nn.EmbeddingBag(sparse=True) with torch.optim and, where they are
+installed, FBGEMM's kernels for a CPU and TorchRec.
 
-    python3 python/bench/bench_python.py [--json] [--tables 26] [--rows 100000] [--dim 32] [--batch 2048] [--steps 20]
+    python3 python/bench/bench_python.py [--json] [--parts key,steps,training,memory] [--optimizers sgd,adagrad] ...
 
-Two measurements, in one process.
+The parts, of which --parts names those to measure:
 
-1. overhead: a step of one key, in microseconds: the three calls in C (compiled for this measurement, where there is a
-   C compiler), the same calls by frugal.Frugal with NumPy arrays, and a forward and backward of
-   frugal.torch.EmbeddingBag. Median of repetitions.
-2. training: a model of tables and a small dense part, on a generated log whose keys are Zipf-distributed. The same
-   first values, data and learning rate for both. Both train the same steps in turns of --steps; time of each turn,
-   median and spread; the losses of all steps are compared.
+  key       a step of one key: in C, by NumPy arrays, by frugal.torch, by torch.nn, and x * 1 with its backward
+  steps     a step of one large table: lookup, backward with a fixed gradient, and the optimizer. In one process, in
+            rounds in which each contender trains the same batches; these are drawn before. Medians of the rounds, of
+            which the first is not counted. Before a configuration is timed, all its contenders train a small table,
+            and its rows are compared with those that PyTorch's optimizers make
+  training  a model of several tables with its losses, beside torch.nn
+  memory    what lies in memory beside a table, in a process for each contender (--memory: this part, too)
 
-Wall time, and processor time of the process, which other programs on the machine disturb less.
+The default takes some minutes, and memory for the table of each contender: 1.3 GB with 10 million rows x 32 and SGD.
+`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. An optimizer or
+pooling that a contender does not have, and what is not installed, is SKIPPED, on stderr with the reason.
+
+Huge pages: Frugal asks the system for them, PyTorch's allocator does not. --huge-pages starts this program with
+GLIBC_TUNABLES=glibc.malloc.hugetlb=1, where the memory of all contenders alike asks for them (glibc 2.35 or later).
+
+Exit status: 1, if something fails or if rows differ from PyTorch's; 2 for wrong usage; 130 after Ctrl-C.
 """
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
-import pathlib
 import platform
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
 import warnings
-
-import numpy as np
+from typing import Any, Callable, Dict, List
 
 import frugal
-from frugal import _library
 
-C_LOOP = """
-#include <time.h>
-#include "frugal.h"
-double steps(frugal *f, uint64_t first, int n, const uint64_t *key, float *row, const float *grad) {
-    frugal_keys keys = {.keys = key, .n = 1};
-    frugal_batch batch = {.segments = &keys, .n_segments = 1};
-    frugal_gradients gradients = {.grads = grad, .lr = 0.01f};
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    for (int i = 0; i < n; i++, first++)
-        if (frugal_announce(f, 0, first, &batch) || frugal_lookup(f, 0, first, row) ||
-            frugal_update(f, 0, first, &gradients))
-            return -1;
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-}
-"""
+import memory
+import one_key
+
+PARTS = ("key", "steps", "training", "memory")
+OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
+CONTENDERS = ("frugal", "torch", "fbgemm", "torchrec")
+TUNABLE = "glibc.malloc.hugetlb=1"
 
 
-def c_loop(folder):
-    """The function `steps` of C_LOOP, or None where it cannot be compiled."""
-    headers = pathlib.Path(__file__).resolve().parents[2]
-    source = pathlib.Path(folder, "loop.c")
-    source.write_text(C_LOOP)
-    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O3", "-shared", "-fPIC", f"-I{headers}", str(source),
-               _library.lib._name, "-o", f"{folder}/loop.so"]
-    try:
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
-    except FileNotFoundError:
-        return None
-    steps = ctypes.CDLL(f"{folder}/loop.so").steps
-    steps.restype = ctypes.c_double
-    steps.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int] + 3 * [ctypes.c_void_p]
-    return steps
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def overhead(repeats=9, n=4000):
-    """Microseconds of a step of one key of 8 floats."""
-    found = {}
-    with tempfile.TemporaryDirectory() as folder, frugal.Frugal([1000], 8, max_keys=8, optimizer="adagrad") as f:
-        f.attach_cpu()
-        key, row, grad = np.array([5]), np.empty((1, 8), np.float32), np.ones((1, 8), np.float32)
-        loop, step = c_loop(folder), 0
-        times = {"c": [], "numpy": [], "numpy_cpu": []}
-        for _ in range(repeats):
-            if loop:
-                seconds = loop(f._handle, step, n, key.ctypes.data, row.ctypes.data, grad.ctypes.data)
-                assert seconds > 0, "a call of the C loop has failed"
-                times["c"].append(seconds / n * 1e6)
-                step += n
-                for device in f._devices:  # the calls of the C loop
-                    device.announced = device.looked_up = device.updated = step
-            since, cpu = time.perf_counter(), time.process_time()
-            for _ in range(n):
-                f.announce(0, step, key)
-                f.lookup(0, step, row)
-                f.update(0, step, grad, 0.01)
-                step += 1
-            times["numpy"].append((time.perf_counter() - since) / n * 1e6)
-            times["numpy_cpu"].append((time.process_time() - cpu) / n * 1e6)
-        found.update({name: statistics.median(values) for name, values in times.items() if values})
-    try:
-        import torch
-        from frugal import torch as ft
-    except ImportError:
-        return found
-    bag = ft.EmbeddingBag(1000, 8, max_keys=8, mode="sum", lookahead=0)
-    plain = torch.zeros(1, 8, requires_grad=True)
-    ids, grad = torch.tensor([[5]]), torch.ones(1, 8)
-    times = {"torch": [], "torch_cpu": [], "autograd": [], "autograd_cpu": []}
-    for _ in range(repeats):
-        for name, forward in (("torch", lambda: bag(ids)), ("autograd", lambda: plain * 1)):
-            since, cpu = time.perf_counter(), time.process_time()
-            for _ in range(n // 4):
-                forward().backward(grad)
-            times[name].append((time.perf_counter() - since) / (n // 4) * 1e6)
-            times[f"{name}_cpu"].append((time.process_time() - cpu) / (n // 4) * 1e6)
-    found.update({name: statistics.median(values) for name, values in times.items()})
+class Reasons:
+    """Says once what is skipped, and why."""
+
+    def __init__(self) -> None:
+        self.said: List[List[str]] = []
+
+    def __call__(self, what: str, reason: str) -> None:
+        if [what, reason] not in self.said:
+            self.said.append([what, reason])
+            say(f"SKIPPED: {what}: {reason}")
+
+
+def names_of(known: tuple) -> Callable[[str], List[str]]:
+    def read(text: str) -> List[str]:
+        found = text.replace("-", "_").split(",")
+        wrong = [name for name in found if name not in known]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"of {', '.join(known)} is wanted; {wrong[0]!r} was given")
+        return list(dict.fromkeys(found))
+    return read
+
+
+def number(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is wanted; {text!r} was given")
+    return int(text)
+
+
+def numbers(text: str) -> List[int]:
+    return list(dict.fromkeys(number(part) for part in text.split(",")))
+
+
+def bags(text: str) -> List[int]:
+    return list(dict.fromkeys(0 if part == "none" else number(part) for part in text.split(",")))
+
+
+def key_counts(text: str) -> List[int]:
+    return [] if text == "none" else numbers(text)
+
+
+def distributions(text: str) -> List[str]:
+    found = text.split(",")
+    for name in found:
+        try:
+            known = name == "uniform" or name.startswith("zipf") and 0 < float(name[len("zipf"):]) < 10
+        except ValueError:
+            known = False
+        if not known:
+            raise argparse.ArgumentTypeError(f"uniform, or zipf with its exponent, as zipf.99, is wanted; {name!r} was "
+                                             "given")
     return found
 
 
-def training(options):
-    import torch
-    from frugal import torch as ft
-    warnings.filterwarnings("ignore")
-    torch.manual_seed(1)
-    torch.set_num_threads(options.threads)
-    names = [f"t{i}" for i in range(options.tables)]
-    total = options.steps * (options.repeats + 1)
-    generator = np.random.default_rng(3)
-    draws = np.minimum(generator.zipf(1.2, (total, options.tables, options.batch)) - 1, options.rows * 1000)
-    draws = torch.from_numpy((draws * 2654435761 % options.rows).astype(np.int64))
-    label = (draws[:, 0] % 3 == 0).float() * 0.8 + 0.1
-
-    ours = ft.EmbeddingBagCollection(
-        {name: (options.rows, options.dim) for name in names}, max_keys=options.tables * options.batch, stacked=True,
-        lr=0.02, optimizer="adagrad", init=frugal.Uniform(-0.05, 0.05), workers=options.workers,
-        lookahead=options.lookahead)
-    ours.drain()
-    theirs = torch.nn.ModuleList(torch.nn.EmbeddingBag(options.rows, options.dim, mode="sum", sparse=True)
-                                 for _ in names)
-    with torch.no_grad():
-        for name, bag in zip(names, theirs):
-            bag.weight.copy_(torch.from_numpy(np.array(ours.view(name))))
-    heads = [torch.nn.Sequential(torch.nn.Linear(options.dim, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-             for _ in range(2)]
-    heads[1].load_state_dict(heads[0].state_dict())
-    dense = [torch.optim.SGD(head.parameters(), lr=0.01) for head in heads]
-    sparse = torch.optim.Adagrad(theirs.parameters(), lr=0.02)
-    bags = torch.arange(options.batch)
-
-    def step_of_ours(keys):
-        return ours({name: keys[at].unsqueeze(1) for at, name in enumerate(names)})
-
-    def step_of_theirs(keys):
-        return torch.stack([bag(keys[at], bags) for at, bag in enumerate(theirs)])
-
-    def turn(which, batches):
-        losses, embed = [], (step_of_ours, step_of_theirs)[which]
-        since, cpu = time.perf_counter(), time.process_time()
-        for keys, wanted in batches:
-            dense[which].zero_grad()
-            if which == 1:
-                sparse.zero_grad()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                heads[which](embed(keys).sum(0)).squeeze(1), wanted)
-            loss.backward()
-            dense[which].step()
-            if which == 1:
-                sparse.step()
-            losses.append(loss.item())
-        if which == 0:
-            ours.drain()
-        return (time.perf_counter() - since) / len(losses), (time.process_time() - cpu) / len(losses), losses
-
-    features = (lambda pair: {name: pair[0][at].unsqueeze(1) for at, name in enumerate(names)})
-    times, cpus, apart = ([], []), ([], []), 0.0
-    for repeat in range(options.repeats + 1):  # the first is not counted
-        part = slice(repeat * options.steps, (repeat + 1) * options.steps)
-        batches = list(zip(draws[part], label[part]))
-        order = (0, 1) if repeat % 2 else (1, 0)
-        losses = {}
-        for which in order:
-            given = ft.Loader(batches, ours, features) if which == 0 else batches
-            seconds, cpu, losses[which] = turn(which, given)
-            if repeat:
-                times[which].append(seconds * 1e3)
-                cpus[which].append(cpu * 1e3)
-        apart = max([apart] + [abs(a - b) / abs(b) for a, b in zip(losses[0], losses[1])])
-    return {"frugal_ms": statistics.median(times[0]), "torch_ms": statistics.median(times[1]),
-            "frugal_spread_ms": [min(times[0]), max(times[0])], "torch_spread_ms": [min(times[1]), max(times[1])],
-            "frugal_cpu_ms": statistics.median(cpus[0]), "torch_cpu_ms": statistics.median(cpus[1]),
-            "cpu_ratio": statistics.median(cpus[1]) / statistics.median(cpus[0]),
-            "ratio": statistics.median(times[1]) / statistics.median(times[0]),
-            "largest_relative_difference_of_losses": apart, "last_loss": losses[0][-1]}
-
-
-def main():
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default, what in (("tables", 26, "tables"), ("rows", 100000, "rows of each"), ("dim", 32, "floats a row"),
-                                ("batch", 2048, "samples a step"), ("steps", 20, "steps of a turn"),
-                                ("repeats", 5, "turns that are measured"), ("workers", 0, "flush threads"),
-                                ("lookahead", 10, "steps announced ahead"), ("threads", 2, "of PyTorch")):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
+    for name, read, default, what in (
+            ("parts", names_of(PARTS), "key,steps,training", "what is measured"),
+            ("contenders", names_of(CONTENDERS), ",".join(CONTENDERS), "of the parts steps and memory"),
+            ("optimizers", names_of(OPTIMIZERS), "sgd,rowwise_adagrad", f"of {', '.join(OPTIMIZERS)}"),
+            ("keys", numbers, "53248,512", "of a step, less what does not fill a bag of each device"),
+            ("bags", bags, "1,20", "keys a bag; none: rows that are not pooled"),
+            ("distributions", distributions, "uniform,zipf.99", "of the keys"),
+            ("devices", numbers, "1", "logical devices of frugal.torch, a thread each"),
+            ("loader", key_counts, "512", "those of --keys with which frugal.torch.Loader is measured, too, or none"),
+            ("rows", number, "10000000", "rows of the table"), ("dim", number, "32", "floats a row"),
+            ("rounds", number, "7", "that are counted"), ("threads", number, None, "of PyTorch; its default"),
+            ("tables", number, "26", "of the part training"), ("table-rows", number, "100000", "of each of them"),
+            ("batch", number, "2048", "samples of a step of that part")):
+        parser.add_argument(f"--{name}", type=read, default=default, help=f"{what} ({default or 'its own'})")
+    parser.add_argument("--memory", action="store_true", help="the part memory, too")
+    parser.add_argument("--huge-pages", action="store_true", help=f"start with GLIBC_TUNABLES={TUNABLE}")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
-    report = {"version": frugal.__version__, "python": platform.python_version(), "processors": os.cpu_count(),
-              "settings": {k: v for k, v in vars(options).items() if k != "json"}, "overhead_us": overhead()}
+    if options.memory and "memory" not in options.parts:
+        options.parts.append("memory")
+    if max(options.devices) > 32:
+        parser.error(f"argument --devices: at most 32 are possible; {max(options.devices)} was given")
+    missing = [n for n in options.loader if n not in options.keys]
+    if missing and options.loader != [512]:
+        parser.error(f"argument --loader: numbers of --keys are wanted; {missing[0]} was given")
+    return options
+
+
+def with_huge_pages() -> None:
+    """Starts this program again with the setting of glibc, which only a new process reads."""
+    given = os.environ.get("GLIBC_TUNABLES", "")
+    if TUNABLE not in given.split(":"):
+        environment = dict(os.environ, GLIBC_TUNABLES=f"{given}:{TUNABLE}" if given else TUNABLE)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]] if sys.version_info >= (3, 10)
+                  else [sys.executable, *sys.argv], environment)
+
+
+def measure(options: argparse.Namespace) -> Dict[str, Any]:
+    skipped = Reasons()
+    report: Dict[str, Any] = {"version": frugal.__version__, "python": platform.python_version(),
+                              "processors": os.cpu_count(), "settings": vars(options),
+                              "glibc_tunables": os.environ.get("GLIBC_TUNABLES", "")}
     try:
         import torch
+        from frugal import torch as ours
         report["torch"] = torch.__version__
-        report["training"] = training(options)
-    except ImportError:
-        print("SKIPPED: training beside PyTorch, because it is not installed (pip install torch)", file=sys.stderr)
+        report["build"] = getattr(ours, "build", None)
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        report["torch_threads"] = torch.get_num_threads()
+    except ImportError as error:
+        skipped("what needs PyTorch", f"not installed (pip install torch): {error}")
+    for name in ("fbgemm_gpu", "torchrec"):
+        try:
+            report[name] = getattr(__import__(name), "__version__", "unknown")
+        except (ImportError, OSError):
+            report[name] = None
+    if "key" in options.parts:
+        report["one_key_us"] = one_key.run(options.rounds, "torch" in report)
+        for line in one_key.lines_of(report["one_key_us"]):
+            say(line)
+    if "torch" in report:
+        measure_torch(options, report, skipped)
+    report["huge_pages"] = memory.huge_pages()
+    report["skipped"] = skipped.said
+    return report
+
+
+def measure_torch(options: argparse.Namespace, report: Dict[str, Any], skipped: Reasons) -> None:
+    import steps
+    import training
+    if "training" in options.parts:
+        report["training"] = training.run(options)
+    if "steps" in options.parts:
+        report["steps"] = steps.run(options, say, skipped)
+    if "memory" in options.parts:
+        report["memory"] = memory.run(options, steps.libraries_of(options), say, skipped)
+
+
+def show(report: Dict[str, Any], options: argparse.Namespace) -> None:
+    pages = report["huge_pages"]
+    print(f"frugal {report['version']} ({report.get('build') or 'ctypes'}), Python {report['python']}, torch "
+          f"{report.get('torch')}, fbgemm_gpu {report['fbgemm_gpu']}, torchrec {report['torchrec']}, "
+          f"{report['processors']} processors, {report.get('torch_threads')} threads of PyTorch; transparent huge pages: "
+          f"{pages.get('transparent_hugepage', 'unknown')}, GLIBC_TUNABLES: {report['glibc_tunables'] or 'unset'}")
+    if "one_key_us" in report:
+        print("", *one_key.lines_of(report["one_key_us"]), sep="\n")
+    if "steps" in report:
+        import steps
+        print(f"\n{options.rows:,} rows x {options.dim}: ms a step (times the first column)\n")
+        print(*steps.table_of(report["steps"]), sep="\n")
+    if "training" in report:
+        import training
+        print("", *training.lines_of(report["training"], options), sep="\n")
+    if report.get("memory"):
+        print("", *memory.table_of(report["memory"]), sep="\n")
+
+
+def main() -> int:
+    options = read_options()
+    if options.huge_pages:
+        with_huge_pages()
+    warnings.filterwarnings("ignore")
+    try:
+        report = measure(options)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    except Exception as error:
+        import traceback
+        traceback.print_exc()
+        say(f"bench_python: {error}")
+        return 1
     if options.json:
         print(json.dumps(report, indent=1))
-        return
-    print("a step of one key, us:", "  ".join(f"{name} {value:.1f}" for name, value in report["overhead_us"].items()))
-    if "training" in report:
-        t = report["training"]
-        print(f"{options.tables} tables x {options.rows} rows x {options.dim}, batch {options.batch}: frugal "
-              f"{t['frugal_ms']:.1f} ms a step ({t['frugal_spread_ms'][0]:.1f} to {t['frugal_spread_ms'][1]:.1f}), "
-              f"torch {t['torch_ms']:.1f} ({t['torch_spread_ms'][0]:.1f} to {t['torch_spread_ms'][1]:.1f}): "
-              f"{t['ratio']:.2f} times (of processor time {t['cpu_ratio']:.2f}); losses differ by at most "
-              f"{t['largest_relative_difference_of_losses']:.1e} of their value")
+    else:
+        show(report, options)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
