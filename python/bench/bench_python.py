@@ -111,12 +111,13 @@ def read_options() -> argparse.Namespace:
             ("bags", bags, "1,20", "keys a bag; none: rows that are not pooled"),
             ("distributions", distributions, "uniform,zipf.99", "of the keys"),
             ("devices", numbers, "1", "logical devices of frugal.torch, a thread each"),
-            ("loader", key_counts, "512", "those of --keys with which frugal.torch.Loader is measured, too, or none"),
+            ("loader", key_counts, None, "those of --keys with which Loader is measured, too, or none; else 512"),
             ("rows", number, "10000000", "rows of the table"), ("dim", number, "32", "floats a row"),
-            ("rounds", number, "7", "that are counted"), ("threads", number, None, "of PyTorch; its default"),
+            ("rounds", number, "7", "that are counted"), ("steps", number, None, "of a round; else by the number of keys"),
+            ("threads", number, None, "of PyTorch, which else decides"),
             ("tables", number, "26", "of the part training"), ("table-rows", number, "100000", "of each of them"),
             ("batch", number, "2048", "samples of a step of that part")):
-        parser.add_argument(f"--{name}", type=read, default=default, help=f"{what} ({default or 'its own'})")
+        parser.add_argument(f"--{name}", type=read, default=default, help=f"{what} ({default})" if default else what)
     parser.add_argument("--memory", action="store_true", help="the part memory, too")
     parser.add_argument("--huge-pages", action="store_true", help=f"start with GLIBC_TUNABLES={TUNABLE}")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -125,8 +126,10 @@ def read_options() -> argparse.Namespace:
         options.parts.append("memory")
     if max(options.devices) > 32:
         parser.error(f"argument --devices: at most 32 are possible; {max(options.devices)} was given")
+    if options.loader is None:
+        options.loader = [n for n in options.keys if n == 512]
     missing = [n for n in options.loader if n not in options.keys]
-    if missing and options.loader != [512]:
+    if missing:
         parser.error(f"argument --loader: numbers of --keys are wanted; {missing[0]} was given")
     return options
 
@@ -161,12 +164,12 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
         except (ImportError, OSError):
             report[name] = None
     if "key" in options.parts:
-        report["one_key_us"] = one_key.run(options.rounds, "torch" in report)
+        report["one_key_us"] = one_key.run(options.rounds, "torch" in report, options.steps or one_key.STEPS)
         for line in one_key.lines_of(report["one_key_us"]):
             say(line)
     if "torch" in report:
         measure_torch(options, report, skipped)
-    report["huge_pages"] = memory.huge_pages()
+    report.setdefault("huge_pages", memory.huge_pages())
     report["skipped"] = skipped.said
     return report
 
@@ -177,7 +180,7 @@ def measure_torch(options: argparse.Namespace, report: Dict[str, Any], skipped: 
     if "training" in options.parts:
         report["training"] = training.run(options)
     if "steps" in options.parts:
-        report["steps"] = steps.run(options, say, skipped)
+        report["steps"], report["huge_pages"] = steps.run(options, say, skipped)
     if "memory" in options.parts:
         report["memory"] = memory.run(options, steps.libraries_of(options), say, skipped)
 
@@ -186,13 +189,18 @@ def show(report: Dict[str, Any], options: argparse.Namespace) -> None:
     pages = report["huge_pages"]
     print(f"frugal {report['version']} ({report.get('build') or 'ctypes'}), Python {report['python']}, torch "
           f"{report.get('torch')}, fbgemm_gpu {report['fbgemm_gpu']}, torchrec {report['torchrec']}, "
-          f"{report['processors']} processors, {report.get('torch_threads')} threads of PyTorch; transparent huge pages: "
-          f"{pages.get('transparent_hugepage', 'unknown')}, GLIBC_TUNABLES: {report['glibc_tunables'] or 'unset'}")
+          f"{report['processors']} processors, {report.get('torch_threads')} threads of PyTorch")
+    print(f"transparent huge pages: {pages.get('transparent_hugepage', 'unknown')}; GLIBC_TUNABLES: "
+          f"{report['glibc_tunables'] or 'unset'}")
     if "one_key_us" in report:
         print("", *one_key.lines_of(report["one_key_us"]), sep="\n")
-    if "steps" in report:
+    if report.get("steps"):
         import steps
-        print(f"\n{options.rows:,} rows x {options.dim}: ms a step (times the first column)\n")
+        print(f"\n{options.rows:,} rows x {options.dim}: ms a step (times that of the first column)")
+        if pages:
+            print(f"with the tables of {report['steps'][0]['optimizer']} {pages['in_huge_pages_bytes'] / 1e9:.1f} of "
+                  f"{pages['resident_bytes'] / 1e9:.1f} GB lay in huge pages")
+        print()
         print(*steps.table_of(report["steps"]), sep="\n")
     if "training" in report:
         import training

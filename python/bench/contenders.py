@@ -24,11 +24,16 @@ import frugal
 from frugal import torch as ft
 
 LR, EPS, GRADIENT = 0.01, 1e-8, 0.01
-STATE = {"sgd": lambda dim: 0, "rowwise_adagrad": lambda dim: 1, "adagrad": lambda dim: dim, "adam": lambda dim: 2 * dim}
+# Floats of state: for each float of a row, and for a row.
+STATE = {"sgd": (0, 0), "rowwise_adagrad": (0, 1), "adagrad": (1, 0), "adam": (2, 0)}
 
 
 class Skipped(Exception):
-    """This contender cannot be measured here; the text says why."""
+    """This contender cannot train this; the text says why."""
+
+
+class NotInstalled(Skipped):
+    """It can train nothing here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +49,8 @@ class Shape:
     @property
     def bytes(self) -> int:
         """Of rows and optimizer state."""
-        return 4 * self.rows * (self.dim + STATE[self.optimizer](self.dim))
+        of_each, of_row = STATE[self.optimizer]
+        return 4 * self.rows * (self.dim + of_each * self.dim + of_row)
 
 
 def uniform(rows: int, dim: int) -> torch.Tensor:
@@ -117,8 +123,14 @@ class Frugal(_Contender):
             threads = [threading.Thread(target=of_device, args=(device,)) for device in range(self.devices)]
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
+            try:
+                for thread in threads:
+                    thread.join()
+            except BaseException:  # Ctrl-C: the threads end, too
+                self.modules[0].instance.stop()
+                for thread in threads:
+                    thread.join()
+                raise
         if failed:
             raise failed[0]
 
@@ -135,6 +147,8 @@ class Torch(_Contender):
 
     def __init__(self, shape: Shape, values: Optional[torch.Tensor]):
         self.shape = shape
+        if shape.optimizer == "rowwise_adagrad":
+            raise Skipped("torch.optim has no row-wise Adagrad")
         weight = uniform(shape.rows, shape.dim) if values is None else values.clone()
         if shape.bag:
             self.module: Any = torch.nn.EmbeddingBag(shape.rows, shape.dim, mode="sum", sparse=True, _weight=weight)
@@ -144,10 +158,8 @@ class Torch(_Contender):
             self.optimizer: Any = torch.optim.SGD(self.module.parameters(), lr=LR)
         elif shape.optimizer == "adagrad":
             self.optimizer = torch.optim.Adagrad(self.module.parameters(), lr=LR, eps=EPS)
-        elif shape.optimizer == "adam":
-            self.optimizer = torch.optim.SparseAdam(list(self.module.parameters()), lr=LR, eps=EPS)
         else:
-            raise Skipped("torch.optim has no row-wise Adagrad")
+            self.optimizer = torch.optim.SparseAdam(list(self.module.parameters()), lr=LR, eps=EPS)
 
     def train(self, batches: list) -> None:
         module, optimizer, gradient = self.module, self.optimizer, self.gradient
@@ -170,7 +182,7 @@ class Fbgemm(_Contender):
             from fbgemm_gpu.split_table_batched_embeddings_ops_training import (ComputeDevice,
                                                                                 SplitTableBatchedEmbeddingBagsCodegen)
         except (ImportError, OSError) as error:
-            raise Skipped(f"not installed (pip install fbgemm-gpu-cpu): {error}") from None
+            raise NotInstalled(f"not installed (pip install fbgemm-gpu-cpu): {error}") from None
         self.shape = shape
         kinds = {"sgd": EmbOptimType.EXACT_SGD, "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
                  "adagrad": EmbOptimType.EXACT_ADAGRAD}
@@ -208,7 +220,7 @@ class Torchrec(_Contender):
             from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
             from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
         except (ImportError, OSError) as error:
-            raise Skipped(f"not installed (pip install torchrec fbgemm-gpu-cpu): {error}") from None
+            raise NotInstalled(f"not installed (pip install torchrec fbgemm-gpu-cpu): {error}") from None
         self.shape, self.jagged = shape, KeyedJaggedTensor
         kinds = {"sgd": torch.optim.SGD, "rowwise_adagrad": RowWiseAdagrad, "adagrad": torch.optim.Adagrad}
         if shape.optimizer not in kinds:

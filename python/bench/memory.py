@@ -35,16 +35,12 @@ def huge_pages() -> Dict[str, Any]:
 
 
 def child(name: str, numbers: Dict[str, Any]) -> None:
-    """Prints the figures of one table, as JSON, or why it cannot be trained here."""
+    """Prints the figures of one table, as JSON."""
     import torch
     import contenders
     shape = contenders.Shape(**numbers)
     small = dataclasses.replace(shape, rows=WARM_ROWS, keys=WARM_KEYS)
-    try:
-        table = contenders.make(name, small)
-    except contenders.Skipped as reason:
-        print(json.dumps({"skipped": str(reason)}))
-        return
+    table = contenders.make(name, small)
     table.train([table.prepare(torch.arange(WARM_KEYS)) for _ in range(WARM_STEPS)])
     table.close()
     del table
@@ -70,6 +66,7 @@ def run(options: Any, libraries: List[str], say: Callable[[str], None],
     except (OSError, StopIteration):
         skipped("memory", "it is read from /proc/self/status, which is not here")
         return []
+    import contenders
     report: List[Dict[str, Any]] = []
     keys = min(options.keys[0], options.rows)
     for optimizer in options.optimizers:
@@ -77,15 +74,18 @@ def run(options: Any, libraries: List[str], say: Callable[[str], None],
             devices = int(name.partition("/")[2] or 1)
             numbers = dict(rows=options.rows, dim=options.dim, optimizer=optimizer, keys=keys // devices * devices,
                            bag=1)
+            try:
+                contenders.make(name, dataclasses.replace(contenders.Shape(**numbers), rows=WARM_ROWS)).close()
+            except contenders.Skipped as reason:
+                what = name if isinstance(reason, contenders.NotInstalled) else f"{name}, {optimizer}"
+                skipped(what, str(reason))
+                continue
             made = subprocess.run([sys.executable, "-W", "ignore", __file__, name, json.dumps(numbers)],
                                   capture_output=True, text=True, check=False)
             if made.returncode:
                 raise RuntimeError(f"memory of {name}, {optimizer}: the process ended with {made.returncode}: "
                                    f"{made.stderr[-2000:]}")
             found = json.loads(made.stdout.splitlines()[-1])
-            if "skipped" in found:
-                skipped(f"memory of {name}, {optimizer}", found["skipped"])
-                continue
             report.append({"optimizer": optimizer, "contender": name, "keys": numbers["keys"], **found})
             say(f"memory of {name}, {optimizer}: {found['beside_bytes_a_row']:.2f} bytes a row beside the table")
     return report

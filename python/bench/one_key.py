@@ -15,6 +15,7 @@ import numpy as np
 import frugal
 from frugal import _library
 
+STEPS = 4000
 C_LOOP = """
 #include <time.h>
 #include "frugal.h"
@@ -109,11 +110,11 @@ def by_torch(rounds: int, n: int) -> Dict[str, List[float]]:
     return times
 
 
-def run(rounds: int, with_torch: bool, n: int = 4000) -> Dict[str, float]:
-    """Medians of the rounds, in microseconds; the first round is not counted."""
+def run(rounds: int, with_torch: bool, n: int) -> Dict[str, float]:
+    """Medians of rounds of `n` steps, in microseconds; the first round is not counted."""
     times = by_arrays(rounds, n)
     if with_torch:
-        times.update(by_torch(rounds, n // 4))
+        times.update(by_torch(rounds, n // 4 + 1))
     return {name: statistics.median(of[1:]) for name, of in times.items() if of}
 
 

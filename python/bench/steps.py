@@ -4,12 +4,13 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import torch
 
 import contenders
+import memory
 from contenders import Shape
 
 KEYS_A_ROUND, MOST_STEPS, LEAST_STEPS = 500_000, 400, 4
@@ -67,6 +68,7 @@ class Tables:
         self.say, self.skipped = say, skipped
         self.open: Dict[str, Any] = {}
         self.kind: Any = None
+        self.pages: Dict[str, Any] = {}  # of this process, while the tables of one optimizer were open
 
     def get(self, names: List[str], shape: Shape) -> Dict[str, Any]:
         """The table of each library of `names` that can train this shape."""
@@ -85,6 +87,9 @@ class Tables:
                 since = time.perf_counter()
                 try:
                     table = self.open[name] = contenders.make(name, shape)
+                except contenders.NotInstalled as reason:
+                    self.skipped(name, str(reason))
+                    continue
                 except contenders.Skipped as reason:
                     self.skipped(f"{name}, {shape.optimizer}{'' if shape.bag else ', not pooled'}", str(reason))
                     continue
@@ -102,19 +107,22 @@ class Tables:
             return
         if shape.bytes > free * 0.95:
             raise MemoryError(f"{name}: {shape.bytes / 1e9:.1f} GB are wanted for {shape.rows:,} rows with "
-                              f"{shape.optimizer}; {free / 1e9:.1f} GB are available. Give fewer --rows or --contenders")
+                              f"{shape.optimizer}; {free / 1e9:.1f} GB are available. Give fewer --rows or fewer "
+                              "--contenders")
 
     def close(self) -> None:
+        if self.open and not self.pages:
+            self.pages = memory.huge_pages()
         while self.open:
             self.open.popitem()[1].close()
 
 
-def measure(tables: Dict[str, Any], names: List[str], shape: Shape, draws: Draws, rounds: int) -> Dict[str, Any]:
+def measure(tables: Dict[str, Any], names: List[str], shape: Shape, draws: Draws, options: Any) -> Dict[str, Any]:
     """Milliseconds a step of each of `names`, over rounds in which each trains the same batches; the first round is
     not counted. A name with "+loader" is the table before it, with a Loader."""
-    steps = max(LEAST_STEPS, min(MOST_STEPS, KEYS_A_ROUND // shape.keys))
+    steps = options.steps or max(LEAST_STEPS, min(MOST_STEPS, KEYS_A_ROUND // shape.keys))
     times: Dict[str, List[float]] = {name: [] for name in names}
-    for turn in range(rounds + 1):
+    for turn in range(options.rounds + 1):
         drawn = [draws.draw(shape.keys) for _ in range(steps)]
         first = turn % len(names)
         for name in names[first:] + names[:first]:
@@ -137,8 +145,9 @@ def libraries_of(options: Any) -> List[str]:
     return ours + [name for name in options.contenders if name != "frugal"]
 
 
-def run(options: Any, say: Callable[[str], None], skipped: Callable[[str, str], None]) -> List[Dict[str, Any]]:
-    """All configurations that the options ask for."""
+def run(options: Any, say: Callable[[str], None],
+        skipped: Callable[[str, str], None]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+    """All configurations that the options ask for; and memory.huge_pages() while tables were open."""
     report: List[Dict[str, Any]] = []
     tables = Tables(say, skipped)
     drawers: Dict[str, Draws] = {}
@@ -160,13 +169,13 @@ def run(options: Any, say: Callable[[str], None], skipped: Callable[[str, str], 
                 for distribution in options.distributions:
                     if distribution not in drawers:
                         drawers[distribution] = Draws(distribution, options.rows)
-                    found = measure(open_ones, names, shape, drawers[distribution], options.rounds)
+                    found = measure(open_ones, names, shape, drawers[distribution], options)
                     report.append({"optimizer": optimizer, "keys": shape.keys, "bag": bag,
                                    "distribution": distribution, **found})
                     say(line_of(report[-1]))
     finally:
         tables.close()
-    return report
+    return report, tables.pages
 
 
 def line_of(entry: Dict[str, Any]) -> str:
