@@ -113,7 +113,8 @@ def read_options() -> argparse.Namespace:
             ("devices", numbers, "1", "logical devices of frugal.torch, a thread each"),
             ("loader", key_counts, None, "those of --keys with which Loader is measured, too, or none; else 512"),
             ("rows", number, "10000000", "rows of the table"), ("dim", number, "32", "floats a row"),
-            ("rounds", number, "7", "that are counted"), ("steps", number, None, "of a round; else by the number of keys"),
+            ("rounds", number, "7", "that are counted"),
+            ("steps", number, None, "of a round; else by the number of keys"),
             ("threads", number, None, "of PyTorch, which else decides"),
             ("tables", number, "26", "of the part training"), ("table-rows", number, "100000", "of each of them"),
             ("batch", number, "2048", "samples of a step of that part")):
@@ -164,7 +165,8 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
         except (ImportError, OSError):
             report[name] = None
     if "key" in options.parts:
-        report["one_key_us"] = one_key.run(options.rounds, "torch" in report, options.steps or one_key.STEPS)
+        n = options.steps or one_key.STEPS
+        report["one_key_us"] = one_key.run(options.rounds, "torch" in report, n)
         for line in one_key.lines_of(report["one_key_us"]):
             say(line)
     if "torch" in report:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
@@ -84,9 +84,9 @@ class Frugal(_Contender):
 
     def __init__(self, shape: Shape, values: Optional[torch.Tensor], devices: int = 1):
         self.shape, self.devices = shape, devices
-        arguments = dict(max_keys=shape.keys // devices, optimizer=frugal.Optimizer(shape.optimizer, eps=EPS), lr=LR,
-                         device=["cpu"] * devices,
-                         init=frugal.Uniform(-0.1, 0.1) if values is None else values.numpy())
+        arguments: Dict[str, Any] = dict(
+            max_keys=shape.keys // devices, optimizer=frugal.Optimizer(shape.optimizer, eps=EPS), lr=LR,
+            device=["cpu"] * devices, init=frugal.Uniform(-0.1, 0.1) if values is None else values.numpy())
         if shape.bag:
             module: Any = ft.EmbeddingBag(shape.rows, shape.dim, mode="sum", **arguments)
         else:

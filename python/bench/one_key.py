@@ -47,7 +47,7 @@ def c_loop(folder: str) -> Any:
             return None
     except FileNotFoundError:
         return None
-    steps = ctypes.CDLL(f"{folder}/loop.so").steps
+    steps: Any = ctypes.CDLL(f"{folder}/loop.so").steps
     steps.restype = ctypes.c_double
     steps.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int] + 3 * [ctypes.c_void_p]
     return steps

@@ -25,12 +25,12 @@ class Sides:
         torch.manual_seed(1)
         self.names = [f"t{i}" for i in range(options.tables)]
         rows, dim, batch = options.table_rows, options.dim, options.batch
-        self.ours = ft.EmbeddingBagCollection(
+        self.ours: Any = ft.EmbeddingBagCollection(
             {name: (rows, dim) for name in self.names}, max_keys=options.tables * batch, stacked=True, lr=LR,
             optimizer="adagrad", init=frugal.Uniform(-0.05, 0.05))
         self.ours.drain()
-        self.theirs = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True)
-                                          for _ in self.names)
+        self.theirs: Any = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True)
+                                               for _ in self.names)
         with torch.no_grad():
             for name, bag in zip(self.names, self.theirs):
                 bag.weight.copy_(torch.from_numpy(np.array(self.ours.view(name))))

@@ -15,6 +15,7 @@ sys.path.insert(0, BENCH)
 
 import bench_python  # noqa: E402
 import contenders  # noqa: E402
+import memory  # noqa: E402
 import steps  # noqa: E402
 
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
@@ -65,6 +66,18 @@ class Keys(unittest.TestCase):
         counts = drawn.bincount(minlength=1000).sort(descending=True).values
         self.assertAlmostEqual(float(counts[0]) / 100_000, 1 / sum(i ** -0.99 for i in range(1, 1001)), delta=0.005)
         self.assertTrue(0 <= int(drawn.min()) and int(drawn.max()) < 1000)
+
+
+class Memory(unittest.TestCase):
+    def test_child(self):
+        """Beside a table of 1.6 MB at least the keys and gradients of a step lie in memory, and less than 64 MB."""
+        options = mock.Mock(keys=[4000], rows=100_000, dim=4, optimizers=["sgd"])
+        skipped = []
+        found = memory.run(options, ["frugal"], lambda text: None, lambda *reason: skipped.append(reason))
+        if skipped:
+            self.skipTest(str(skipped))
+        self.assertEqual((found[0]["contender"], found[0]["table_bytes"]), ("frugal", 1_600_000))
+        self.assertTrue(0 < found[0]["beside_bytes"] < 64 << 20, found)
 
 
 class Ends(unittest.TestCase):
