@@ -114,7 +114,7 @@ def read_options() -> argparse.Namespace:
             ("loader", key_counts, None, "those of --keys with which Loader is measured, too, or none; else 512"),
             ("rows", number, "10000000", "rows of the table"), ("dim", number, "32", "floats a row"),
             ("rounds", number, "7", "that are counted"),
-            ("steps", number, None, "of a round; else by the number of keys"),
+            ("steps", number, None, "of a round; else what takes 0.4 s"),
             ("threads", number, None, "of PyTorch, which else decides"),
             ("tables", number, "26", "of the part training"), ("table-rows", number, "100000", "of each of them"),
             ("batch", number, "2048", "samples of a step of that part")):
@@ -146,8 +146,12 @@ def with_huge_pages() -> None:
 
 def measure(options: argparse.Namespace) -> Dict[str, Any]:
     skipped = Reasons()
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        say(f"the load average is {load:.1f}: other programs run, which slow down those contenders most "
+            "whose threads wait for one another")
     report: Dict[str, Any] = {"version": frugal.__version__, "python": platform.python_version(),
-                              "processors": os.cpu_count(), "settings": vars(options),
+                              "processors": os.cpu_count(), "load_average": load, "settings": vars(options),
                               "glibc_tunables": os.environ.get("GLIBC_TUNABLES", "")}
     try:
         import torch

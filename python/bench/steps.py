@@ -13,7 +13,8 @@ import contenders
 import memory
 from contenders import Shape
 
-KEYS_A_ROUND, MOST_STEPS, LEAST_STEPS = 500_000, 400, 4
+ROUND_SECONDS = 0.4  # that the slowest contender takes at most in a round, where LEAST_STEPS take less
+FIRST_STEPS, MOST_STEPS, LEAST_STEPS = 6, 400, 4
 CHECKED_STEPS = 3
 
 
@@ -118,9 +119,10 @@ class Tables:
 
 
 def measure(tables: Dict[str, Any], names: List[str], shape: Shape, draws: Draws, options: Any) -> Dict[str, Any]:
-    """Milliseconds a step of each of `names`, over rounds in which each trains the same batches; the first round is
-    not counted. A name with "+loader" is the table before it, with a Loader."""
-    steps = options.steps or max(LEAST_STEPS, min(MOST_STEPS, KEYS_A_ROUND // shape.keys))
+    """Milliseconds a step of each of `names`, over rounds in which each trains the same batches. The first round is not
+    counted; the steps of the others depend on the slowest contender in it. A name with "+loader" is the table before
+    it, with a Loader."""
+    steps, slowest = options.steps or FIRST_STEPS, 0.0
     times: Dict[str, List[float]] = {name: [] for name in names}
     for turn in range(options.rounds + 1):
         drawn = [draws.draw(shape.keys) for _ in range(steps)]
@@ -132,8 +134,12 @@ def measure(tables: Dict[str, Any], names: List[str], shape: Shape, draws: Draws
             batches = [table.prepare(keys) for keys in drawn]
             since = time.perf_counter()
             table.train(batches)
+            seconds = (time.perf_counter() - since) / steps
             if turn:
-                times[name].append((time.perf_counter() - since) / steps * 1e3)
+                times[name].append(seconds * 1e3)
+            slowest = max(slowest, seconds)
+        if turn == 0 and not options.steps:
+            steps = max(LEAST_STEPS, min(MOST_STEPS, int(ROUND_SECONDS / slowest)))
     return {"steps_a_round": steps, "ms": {name: statistics.median(of) for name, of in times.items()},
             "least_ms": {name: min(of) for name, of in times.items()},
             "most_ms": {name: max(of) for name, of in times.items()}}
