@@ -3,7 +3,7 @@
 Each table is opened in a process of its own, which this file is, too: it notes its resident memory after a small table
 has been trained, because that loads the libraries; opens the table, and trains each row once, because memory that was
 never written is not resident. What it has then beyond the first figure, less the bytes of rows and optimizer state,
-lies beside the table.
+lies beside the table. The buffers of a step, whose size depends on --keys and not on --rows, are part of it.
 """
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ def run(options: Any, libraries: List[str], say: Callable[[str], None],
 
 
 def table_of(report: List[Dict[str, Any]]) -> List[str]:
-    lines = ["| optimizer | contender | beside the table, bytes a row | at most, while it was opened and trained |",
-             "| --- | --- | --- | --- |"]
-    return lines + [f"| {entry['optimizer']} | {entry['contender']} | {entry['beside_bytes_a_row']:.2f} | "
+    lines = ["| optimizer | contender | keys a step | beside the table, MB | bytes a row | at most |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    return lines + [f"| {entry['optimizer']} | {entry['contender']} | {entry['keys']:,} | "
+                    f"{entry['beside_bytes'] / 1e6:.1f} | {entry['beside_bytes_a_row']:.2f} | "
                     f"{entry['most_beside_bytes_a_row']:.2f} |" for entry in report]
 
 
