@@ -133,8 +133,7 @@ class Frugal:
     it, 1 to 64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
 
     Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of the
-    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it),
-    `is_in_place` (devices update the rows that they alone touch where they are).
+    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -249,7 +248,6 @@ class Frugal:
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
         self.lookahead, self.first_step = settings.lookahead, settings.first_step
         self.state_floats = lib.frugal_state_floats(settings.optimizer.kind, settings.dim)
-        self.is_in_place = settings.alone == c.FRUGAL_ALONE_PLACE
         self._stuck_seconds = settings.stuck_seconds
         self._devices = [_Device(settings.first_step) for _ in range(settings.devices)]
         self._ended = False  # stopped, or a device was lost: threads that wait ask the library

@@ -32,7 +32,7 @@ def weights_of(bag, name=""):
 
 
 def bag_of(rows=50, dim=4, **settings):
-    settings = {"max_keys": 400, "mode": "sum", "lr": 0.1, "seed": 3, **settings}
+    settings = {"max_keys": 400, "mode": "sum", "lr": 0.1, "seed": 3, "lookahead": 10, **settings}
     return ft.EmbeddingBag(rows, dim, **settings)
 
 

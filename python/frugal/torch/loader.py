@@ -48,7 +48,8 @@ class Loader:
             raise ValueError(f"accumulate: 1 or more is wanted, and 1 with read_only; {accumulate} was given")
         most = min(f.lookahead for module in self.modules for f in module.instances)
         if ahead is not None and not 0 <= in_range(ahead, 32, "ahead") <= most:
-            raise ValueError(f"ahead: 0 to the modules' lookahead, {most}, is wanted; {ahead} was given")
+            raise ValueError(f"ahead: 0 to the modules' lookahead, {most}, is wanted; {ahead} was given. Make the "
+                             "modules with lookahead=...")
         self.ahead = most if ahead is None else ahead
         # Without announcements a forward announces its own keys, which costs less than to compare them.
         self.announces = ahead is not None or thread or accumulate > 1 or \

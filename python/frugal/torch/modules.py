@@ -38,6 +38,8 @@ class _Store:
         self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
         self.processes = processes if processes is not None and processes.world_size > 1 else None
         self.options = dict(options, devices=len(places))
+        if self.options["lookahead"] is None:
+            self.options["lookahead"] = 1 if self.announces_in_vain else 10
         # The logical devices that are driven here: that of the rank, or one for each place.
         self.numbers = range(len(places))
         if self.processes is not None:
@@ -76,7 +78,8 @@ class _Store:
         """Does an announcement before the forward save nothing? A device on host cores that alone updates rows in place
         flushes nothing, and has nothing to copy; of a table in a file it asks for pages ahead."""
         return (len(self.places) == 1 and self.processes is None and self.places[0].type == "cpu" and
-                not self.cache_rows and self.options.get("file") is None and self.instance.is_in_place)
+                not self.cache_rows and self.options.get("file") is None and
+                self.options.get("alone", "default") in ("default", "place"))
 
     def open_at(self, step: int) -> None:
         """Opens the instance again, with `step` as its next step. Rows are then first values again."""
@@ -410,9 +413,9 @@ class _OneTable(_Module):
     """Embedding and EmbeddingBag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
-                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0), lookahead: int = 10,
-                 device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
-                 processes: Optional[Processes] = None, **options: Any):
+                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
+                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
+                 gate_on_stream: bool = False, processes: Optional[Processes] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -453,8 +456,9 @@ class Embedding(_OneTable):
 
     `num_embeddings`, `embedding_dim`: rows of the table, and floats of a row. `max_keys`: the most keys of one forward.
     `lr`: learning rate. `optimizer`: "sgd", "adagrad", "rowwise_adagrad", "adam", or frugal.Optimizer. `init`: first
-    values (frugal.Table). `lookahead`: how many steps may be announced ahead. `device`: "cpu", "cuda:0", or a list: one
-    logical device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
+    values (frugal.Table). `lookahead`: how many steps may be announced ahead, for each of which there is memory for
+    `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
+    device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
     GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
     that train the table, and has one device. `options`: further arguments of frugal.Frugal, as workers, seed, file,
     saved, increments; of several processes those of rank 0 count.
@@ -596,10 +600,10 @@ class EmbeddingBagCollection(_Module):
     def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None,
                  features: Optional[Mapping[str, str]] = None, mode: str = "sum",
                  include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
-                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0), lookahead: int = 10,
-                 device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
-                 workers: Union[int, Workers] = 0, saved: Sequence[str] = (), processes: Optional[Processes] = None,
-                 **options: Any):
+                 optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
+                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
+                 gate_on_stream: bool = False, workers: Union[int, Workers] = 0, saved: Sequence[str] = (),
+                 processes: Optional[Processes] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         advice.check_mode(mode)
