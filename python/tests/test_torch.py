@@ -212,7 +212,8 @@ class Gradients(unittest.TestCase):
         session.update = lambda *_: None  # a step has one update, and opcheck calls it several times
         for weights in (None, torch.rand(12)):
             bag(ids, offsets.long()[:-1], weights)
-            given = (torch.ones(3, 4), torch.tensor([session.open, 0]), weights, session.id, True, weights is not None)
+            bounds = torch.tensor([0, 3, 7, 12], dtype=torch.int32)
+            given = (torch.ones(3, 4), torch.tensor([session.open, 0]), bounds, weights, session.id, weights is not None)
             results = torch.library.opcheck(operators.update, given)
             self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 
@@ -539,6 +540,12 @@ class Committed(unittest.TestCase):
             one.mul_(100)
         optimizer.step()
         self.assertTrue(torch.equal(weights_of(bag)[1], before[1] - 2))
+        flat = bag(self.ids).view(-1)  # its gradient is other memory's view
+        flat.retain_grad()
+        flat.sum().backward()
+        flat.grad.mul_(100)
+        optimizer.step()
+        self.assertTrue(torch.equal(weights_of(bag)[1], before[1] - 4))
 
     def test_a_scaler_scales_back(self):
         (scaled, of_table, dense), (plain, of_plain, dense_plain) = self.model(), self.model()

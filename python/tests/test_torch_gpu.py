@@ -79,6 +79,36 @@ class OnGpu(unittest.TestCase):
                                       np.repeat(directions[step].cpu().numpy(), 3, axis=0))], 0.1)
                 self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
+    def test_a_compiled_graph(self):
+        """Inductor takes the operators into its graph, and leaves them out of CUDA graphs: the same rows, to its rounding of
+        the functions between."""
+        batches = [torch.randint(0, 50, (16, 3), device=GPU) for _ in range(6)]
+        expected = bag_of()
+        for ids in batches:
+            (expected(ids) * 2).tanh().sum().backward()
+        for mode in ("default", "reduce-overhead"):
+            with self.subTest(mode=mode):
+                bag = bag_of()
+                step = torch.compile(lambda ids, bag=bag: (bag(ids) * 2).tanh().sum(), fullgraph=True, mode=mode)
+                for ids in batches:
+                    step(ids).backward()
+                self.assertTrue(np.allclose(weights_of(bag), weights_of(expected), atol=1e-6))
+
+    def test_an_optimizer_commits(self):
+        """A GradScaler's step on the stream of the gradients, and clipping by norm."""
+        ids = torch.tensor([[1], [2], [1]], device=GPU)
+        bag, plain, scaler = bag_of(optimizer="sgd"), bag_of(optimizer="sgd"), torch.amp.GradScaler("cuda")
+        optimizer = ft.Optimizer(bag)
+        for _ in range(3):
+            scaler.scale(bag(ids).sum()).backward()
+            plain(ids).sum().backward()
+            scaler.step(optimizer)
+            scaler.update()
+        self.assertEqual(weights_of(bag).tobytes(), weights_of(plain).tobytes())
+        bag(ids).sum().backward()
+        self.assertAlmostEqual(float(optimizer.clip_grad_norm_([], 1.0)), 20 ** 0.5, places=5)
+        optimizer.step()
+
     def test_keys_on_the_gpu_other_than_announced(self):
         bag, ids = bag_of(), torch.tensor([[1], [2]])
         for step in range(2):

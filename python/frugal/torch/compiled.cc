@@ -9,6 +9,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
@@ -38,10 +39,10 @@ std::vector<PyObject *> weak_sessions; /* by id */
 
 /* clang-format off */
 #define NAMES(X) \
-    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced) \
+    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_open) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced) \
     X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(first_update) \
-    X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) X(micro) X(n) \
-    X(n_bags) X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(release) X(scale) X(statuses) X(step) \
+    X(gradient) X(group) X(has_failed) X(instance) X(keys) X(loader) X(looked_up) X(lr) X(micro) \
+    X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(release) X(statuses) X(step) \
     X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
 /* clang-format on */
 #define DECLARE(NAME) PyObject *NAME;
@@ -68,8 +69,16 @@ bool is_none(const py::handle &of, PyObject *what) {
 bool is_true(const py::handle &of, PyObject *what) {
     return get(of, what).ptr() == Py_True;
 }
-template <class... A> py::object ask(const py::handle &of, PyObject *method, const A &...arguments) {
-    return get(of, method)(arguments...);
+template <class... A> void ask(const py::handle &of, PyObject *method, const A &...arguments) {
+    get(of, method)(arguments...);
+}
+void ask(const py::handle &of, PyObject *method) {
+    PyObject *answer = PyObject_CallMethodNoArgs(of.ptr(), method);
+    if (!answer) throw py::error_already_set();
+    Py_DECREF(answer);
+}
+void set_number(const py::handle &of, PyObject *what, uint64_t value) {
+    set(of, what, py::reinterpret_steal<py::object>(PyLong_FromUnsignedLongLong(value)));
 }
 
 /* Errors of Python cross PyTorch's operators as its own class. */
@@ -89,7 +98,6 @@ struct Step {
     py::object session, instance, device;
     uint64_t step = 0, devices = 0;
     uint32_t number_of_device = 0;
-    frugal *f = nullptr;
     void *stream = nullptr;
 };
 
@@ -105,13 +113,17 @@ struct InCall {
     }
 };
 
-/* With the GIL released. A status that is none of success raises. */
+/* Calls body(the instance) with the GIL released. The instance may have been closed since is_usual, where the GIL was
+ * released. A status other than success raises. */
 template <class F> void in_library(const Step &s, F body) {
     frugal_status status;
     InCall in(s);
+    py::object handle = get(s.instance, name._handle);
+    if (handle.is_none()) ask(s.instance, name._open); /* raises */
+    frugal *f = static_cast<frugal *>(PyLong_AsVoidPtr(handle.ptr()));
     {
         py::gil_scoped_release released;
-        status = body();
+        status = body(f);
     }
     if (status) ask(s.instance, name._fail, static_cast<int>(status));
 }
@@ -142,9 +154,7 @@ bool is_usual(Step &s, int64_t id, const c10::Device &place, bool open) {
     py::object under_way = get(s.session, name.open);
     if (under_way.is_none() == open) return false;
     s.instance = get(s.session, name.instance);
-    py::object handle = get(s.instance, name._handle);
-    if (handle.is_none()) return false;
-    s.f = static_cast<frugal *>(PyLong_AsVoidPtr(handle.ptr()));
+    if (is_none(s.instance, name._handle)) return false;
     s.number_of_device = static_cast<uint32_t>(number(s.session, name.device));
     s.device =
         py::reinterpret_borrow<py::object>(PyList_GetItem(get(s.instance, name._devices).ptr(), s.number_of_device));
@@ -183,7 +193,8 @@ void announce(const Step &s, at::TensorList keys, bool there, bool train) {
     for (size_t i = 0; i < keys.size(); i++) {
         frugal_keys &segment = segments[i];
         segment = frugal_keys{};
-        segment.table = static_cast<uint32_t>(py::cast<uint64_t>(tables[py::int_(i % py::len(tables))]));
+        segment.table = static_cast<uint32_t>(PyLong_AsUnsignedLong(
+            PyTuple_GET_ITEM(tables.ptr(), static_cast<Py_ssize_t>(i) % PyTuple_GET_SIZE(tables.ptr()))));
         segment.n = static_cast<uint32_t>(keys[i].numel());
         if (keys[i].scalar_type() == at::kLong)
             segment.keys = static_cast<const uint64_t *>(keys[i].data_ptr());
@@ -197,19 +208,18 @@ void announce(const Step &s, at::TensorList keys, bool there, bool train) {
     py::object lock = get(s.instance, name._announcing);
     ask(lock, name.acquire);
     try {
-        in_library(s, [&] {
-            return there ? call.cuda_announce(s.f, s.number_of_device, s.step, &batch, s.stream)
-                         : call.announce(s.f, s.number_of_device, s.step, &batch);
+        in_library(s, [&](frugal *f) {
+            return there ? call.cuda_announce(f, s.number_of_device, s.step, &batch, s.stream)
+                         : call.announce(f, s.number_of_device, s.step, &batch);
         });
-        py::dict(get(s.device, name.n))[py::int_(s.step)] = py::int_(numel_of(keys));
-        set(s.device, name.announced, py::int_(s.step + 1));
+        set_number(s.device, name.announced, s.step + 1);
     } catch (...) {
         ask(lock, name.release);
         throw;
     }
     ask(lock, name.release);
     if (number(s.instance, name._waiters)) ask(s.instance, name._wake);
-    set(s.session, name.tail, py::int_(s.step + 1));
+    set_number(s.session, name.tail, s.step + 1);
 }
 
 /* As session._are_the_same, where one look is enough. */
@@ -241,13 +251,11 @@ void look_up(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t 
         bags.weights = weights ? weights->data_ptr<float>() : nullptr;
         bags.pooling = static_cast<frugal_pooling>(pooling);
     }
-    in_library(s, [&] {
-        return offsets ? call.lookup_bags(s.f, s.number_of_device, s.step, &bags, to)
-                       : call.lookup(s.f, s.number_of_device, s.step, to);
+    in_library(s, [&](frugal *f) {
+        return offsets ? call.lookup_bags(f, s.number_of_device, s.step, &bags, to)
+                       : call.lookup(f, s.number_of_device, s.step, to);
     });
-    set(s.device, name.looked_up, py::int_(s.step + 1));
-    set(s.device, name.n_bags, offsets ? py::object(py::int_(bags.n_bags)) : py::none());
-    set(s.device, name.kept, offsets ? py::object(py::make_tuple(*offsets, weights)) : py::none());
+    set_number(s.device, name.looked_up, s.step + 1);
 }
 
 /* What operators.py checks; it also says what is wrong. */
@@ -272,7 +280,7 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
     if (!there && !keys.empty() && keys[0].is_cuda()) return false;
     if (there && (place.is_cpu() || !call.cuda_announce)) return false;
     py::object queue = get(s.session, name.queue);
-    bool ahead = py::len(queue) > 0;
+    bool ahead = PyObject_Length(queue.ptr()) > 0;
     if (ahead ? !is_announced(s, queue[py::int_(0)], keys, train)
               : number(s.session, name.ahead) || number(s.device, name.announced) != s.step)
         return false;
@@ -289,9 +297,8 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
         throw;
     }
     if (ahead) ask(queue, name.popleft);
-    set(s.session, name.step, py::int_(s.step + 1));
-    set(s.session, name.scale, py::float_(1.0));
-    set(s.session, name.open, py::int_(s.step));
+    set_number(s.session, name.step, s.step + 1);
+    set_number(s.session, name.open, s.step);
     Tensor token = at::empty({2}, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
     token.data_ptr<int64_t>()[0] = static_cast<int64_t>(s.step), token.data_ptr<int64_t>()[1] = 0;
     *made = {rows, token};
@@ -327,36 +334,38 @@ bool try_update(const Tensor &given, const Tensor &step, int64_t session, bool b
     py::object optimizer = get(s.session, name.optimizer);
     if (!optimizer.is_none()) {
         if (optimizer().is_none()) return false;
-        /* They stay until its step. Those that nobody else holds need no copy. */
-        if (grads.is_same(given) && given.use_count() > 2) grads = given.clone();
+        /* They stay until its step. Those that nobody else holds, nor their memory, need no copy: `given` is one
+         * reference, and `grads` the other. */
+        if (grads.is_same(given) && (given.use_count() > 2 || given.storage().use_count() > 1)) grads = given.clone();
         set(s.session, name.by_bag, py::bool_(by_bag));
         set(s.session, name.gradient, py::cast(grads));
         return true;
     }
-    py::object lr = py::object(get(s.session, name.group))[py::handle(name.lr)];
+    py::object group = get(s.session, name.group);
+    PyObject *lr = PyObject_GetItem(group.ptr(), name.lr);
+    if (!lr) throw py::error_already_set();
     frugal_gradients gradients{};
     gradients.n = static_cast<uint64_t>(grads.size(0));
     gradients.grads = grads.numel() ? grads.data_ptr<float>() : nullptr;
     gradients.stride = grads.size(0) > 1 ? static_cast<uint64_t>(grads.stride(0)) : 0;
-    gradients.lr = static_cast<float>(PyFloat_AsDouble(lr.ptr()));
+    gradients.lr = static_cast<float>(PyFloat_AsDouble(lr));
+    Py_DECREF(lr);
     if (PyErr_Occurred()) throw py::error_already_set();
     gradients.by_bag = by_bag && gradients.grads;
-    in_library(s, [&] { return call.update(s.f, s.number_of_device, s.step, &gradients); });
+    in_library(s, [&](frugal *f) { return call.update(f, s.number_of_device, s.step, &gradients); });
     set(s.session, name.open, py::none());
-    set(s.device, name.updated, py::int_(s.step + 1));
-    set(s.device, name.kept, py::none());
-    py::object counts = get(s.device, name.n);
-    if (PyDict_DelItem(counts.ptr(), py::int_(s.step).ptr())) PyErr_Clear();
+    set_number(s.device, name.updated, s.step + 1);
     if (number(s.instance, name._waiters)) ask(s.instance, name._wake);
     return true;
 }
 
-Pair update(const Tensor &grads, const Tensor &step, const Maybe &weights, int64_t session, bool by_bag,
+/* The table reads offsets and weights; as arguments they are kept, in a graph of torch.compile, too. */
+Pair update(const Tensor &grads, const Tensor &step, const Maybe &offsets, const Maybe &weights, int64_t session,
             bool wants_weights) {
     py::gil_scoped_acquire gil;
     return translated([&] {
-        if (wants_weights || !try_update(grads, step, session, by_bag))
-            return py::handle(slow_update)(grads, step, weights, session, by_bag, wants_weights).cast<Pair>();
+        if (wants_weights || !try_update(grads, step, session, offsets.has_value()))
+            return py::handle(slow_update)(grads, step, offsets, weights, session, wants_weights).cast<Pair>();
         Tensor nothing = at::empty({0}, at::TensorOptions().dtype(at::kFloat).device(grads.device()));
         return Pair(nothing, at::empty({0}, nothing.options()));
     });
@@ -375,8 +384,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
         ctx->set_materialize_grads(false);
         /* The update reads them: autograd sees if they change. */
         ctx->save_for_backward({step, weights.value_or(Tensor()), offsets.value_or(Tensor())});
-        ctx->saved_data["session"] = session;
-        ctx->saved_data["is"] = (offsets ? 1 : 0) | (train ? 2 : 0) | (weights && weights->requires_grad() ? 4 : 0);
+        ctx->saved_data["is"] = session << 2 | (train ? 1 : 0) | (weights && weights->requires_grad() ? 2 : 0);
         return {rows, step};
     }
 
@@ -387,11 +395,14 @@ struct Lookup : torch::autograd::Function<Lookup> {
         if (!grads[0].defined()) return made;
         auto saved = ctx->get_saved_variables();
         int64_t is = ctx->saved_data["is"].toInt();
-        TORCH_CHECK(is & 2, "backward: this lookup was read-only, and rows get no gradients from it");
-        auto [of_anchor, of_weights] = op.call(grads[0], saved[0], is & 4 ? Maybe(saved[1]) : Maybe(),
-                                               ctx->saved_data["session"].toInt(), is & 1, is & 4);
-        made[0] = of_anchor;
-        if (is & 4) made[2] = of_weights;
+        TORCH_CHECK(is & 1, "backward: this lookup was read-only, and rows get no gradients from it");
+        auto some = [](const Tensor &tensor) { return tensor.defined() ? Maybe(tensor) : Maybe(); };
+        auto [of_anchor, of_weights] = op.call(grads[0], saved[0], some(saved[2]), some(saved[1]), is >> 2, is & 2);
+        /* In a backward() the anchor has a gradient in vain. Where gradients are asked for they are returned, and a
+         * graph that is traced must use what comes out, or it would leave the update out. */
+        auto *asked = torch::autograd::get_current_graph_task_exec_info();
+        if ((asked && !asked->empty()) || of_anchor.unsafeGetTensorImpl()->is_python_dispatch()) made[0] = of_anchor;
+        if (is & 2) made[2] = of_weights;
         return made;
     }
 };

@@ -70,6 +70,8 @@ def _compile(command: List[str], result: pathlib.Path) -> None:
         if done.returncode == 0:
             os.replace(new, result)
             return
+        if done.returncode < 0:
+            raise OSError(f"the compiler was ended by signal {-done.returncode}")  # which need not happen again
         error = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:500])
         said = pathlib.Path(made, "said")
         said.write_text(f"{shlex.join(command)}\n{done.stderr}")

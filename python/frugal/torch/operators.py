@@ -2,12 +2,13 @@
 
     frugal::lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, int dim,
                    bool train) -> (Tensor rows, Tensor step)
-    frugal::update(Tensor grads, Tensor step, Tensor? weights, int session, bool by_bag, bool wants_weights)
+    frugal::update(Tensor grads, Tensor step, Tensor? offsets, Tensor? weights, int session, bool wants_weights)
                    -> (Tensor anchor_grad, Tensor weights_grad)
 
 `anchor` has no elements. It makes autograd call the backward, because keys have no gradients; rows get theirs in the
 table, not in a tensor. The operators have no arguments that they change, so torch.compile may take them into a graph.
-They run in the order of their data: the lookup of a step, then its update. `step`: int64 [2], the step and the
+They run in the order of their data: the lookup of a step, then its update, whose offsets and weights are those of the
+lookup: the table reads them. `step`: int64 [2], the step and the
 micro-batch.
 
 Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there,
@@ -23,13 +24,13 @@ from torch import Tensor
 
 from .._library import lib
 from . import compiled
-from .session import Session, new_floats, session_of, whole_keys
+from .session import POOLING, Session, new_floats, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
 _tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
 _library.define("lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, "
                 "int dim, bool train) -> (Tensor, Tensor)", tags=_tags)
-_library.define("update(Tensor grads, Tensor step, Tensor? weights, int session, bool by_bag, bool wants_weights) "
+_library.define("update(Tensor grads, Tensor step, Tensor? offsets, Tensor? weights, int session, bool wants_weights) "
                 "-> (Tensor, Tensor)", tags=_tags)
 
 
@@ -91,7 +92,7 @@ def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], 
     return new_floats((n, dim), anchor.device), torch.empty((2,), dtype=torch.int64, device="cpu")
 
 
-def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
+def _update(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Optional[Tensor], session: int,
             wants_weights: bool) -> Tuple[Tensor, Tensor]:
     s = session_of(session)
     number, micro_batch = step.tolist()
@@ -104,32 +105,29 @@ def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int
     if grads.data_ptr() % grads.element_size():
         grads = grads.clone()  # of memory that is not PyTorch's
     if wants_weights:
-        of_weights = _weights_grad(s, number, grads, weights)
+        assert offsets is not None and weights is not None
+        of_weights = _weights_grad(s, number, grads, offsets, weights)
     else:
         of_weights = new_floats((0,), grads.device)
     if not s.commits_itself() and s.micro is None:
         grads = grads.clone()  # which stays until the optimizer's step; a graph may use the memory again
     with s.stream_after([grads]):
-        s.update(number, micro_batch, grads, by_bag)
+        s.update(number, micro_batch, grads, offsets is not None)
     return new_floats((0,), grads.device), of_weights
 
 
-def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor]) -> Tensor:
+def _weights_grad(s: Session, step: int, grads: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     """The gradient of a weight: its row times the gradient of its bag. The rows are looked up once more."""
-    assert weights is not None
     if s.open != step:
         return torch.zeros_like(weights)  # update says what is wrong
-    bags = s.instance._devices[s.device]
-    offsets, _ = bags.kept
-    pooling = bags.bags.pooling
     rows = new_floats((weights.numel(), s.instance.dim), grads.device)
     s.gather(step, None, None, 0, rows)
-    s.gather(step, offsets, weights, pooling, torch.empty_like(grads))  # update asks for bags
+    s.gather(step, offsets, weights, POOLING["sum"], torch.empty_like(grads))  # update asks for bags
     bag = torch.repeat_interleave(torch.arange(grads.shape[0], device=grads.device), offsets.long().diff())
     return (rows * grads[bag]).sum(1)
 
 
-def _update_fake(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
+def _update_fake(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Optional[Tensor], session: int,
                  wants_weights: bool) -> Tuple[Tensor, Tensor]:
     of_weights = torch.empty_like(weights) if wants_weights and weights is not None else new_floats((0,), grads.device)
     return new_floats((0,), grads.device), of_weights
@@ -148,19 +146,18 @@ class _Lookup(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(step, weights, offsets)  # the update reads them: autograd sees if they change
         ctx.wants = weights is not None and weights.requires_grad
-        ctx.session, ctx.by_bag, ctx.train, ctx.n_keys = session, offsets is not None, train, len(keys)
+        ctx.session, ctx.train, ctx.n_keys = session, train, len(keys)
         return rows, step
 
     @staticmethod
     def backward(ctx: Any, grads: Optional[Tensor], _: Any) -> Tuple:
         if grads is None:
             return (None,) * (7 + ctx.n_keys)
-        step, weights, _ = ctx.saved_tensors
-        weights = weights if ctx.wants else None
+        step, weights, offsets = ctx.saved_tensors
         if not ctx.train:
             raise RuntimeError("backward: this lookup was read-only, and rows get no gradients from it")
-        anchor, of_weights = update(grads, step, weights, ctx.session, ctx.by_bag, weights is not None)
-        return (anchor, None, of_weights if weights is not None else None) + (None,) * (4 + ctx.n_keys)
+        anchor, of_weights = update(grads, step, offsets, weights, ctx.session, ctx.wants)
+        return (anchor, None, of_weights if ctx.wants else None) + (None,) * (4 + ctx.n_keys)
 
 
 def _lookup_autograd(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],

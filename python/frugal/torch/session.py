@@ -98,7 +98,7 @@ class Session:
     def __init__(self, instance: Frugal, device: int, place: torch.device, tables: Sequence[int],
                  stream: Optional["torch.cuda.Stream"], siblings: list):
         global _next_session
-        self.instance, self.device, self.place, self.tables, self.stream = instance, device, place, tables, stream
+        self.instance, self.device, self.place, self.tables, self.stream = instance, device, place, tuple(tables), stream
         self.step = instance.first_step  # the next to look up
         self.tail = self.step  # the next to announce, or to put off
         self.open: Optional[int] = None  # the step that waits for its gradients
@@ -323,7 +323,6 @@ class Session:
     def looked_up(self, step: int, train: bool) -> None:
         """`step` has been looked up. Without training it ends here."""
         self.step = step + 1
-        self.gradient, self.scale = None, 1.0
         if train:
             self.open = step
         else:
@@ -340,7 +339,7 @@ class Session:
     def drop_step(self) -> None:
         """Ends the step under way without gradients."""
         self._recover()
-        self.gradient, self.micro = None, None
+        self.gradient, self.micro, self.scale = None, None, 1.0
         if self.open is not None:
             step, self.open = self.open, None
             self.instance.update_address(self.device, step, None, 0.0)
@@ -361,7 +360,7 @@ class Session:
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
                                      self.by_bag, self.scale, grads.shape[0], stride)
-        self.open = self.gradient = self.micro = None
+        self.open, self.gradient, self.micro, self.scale = None, None, None, 1.0
 
     def check_complete(self) -> None:
         if self.has_micro_batch():
@@ -386,7 +385,7 @@ class Session:
         if looked_up == self.step and d.updated == (self.step if self.open is None else self.open):
             return
         self.instance.next_steps(self.device)
-        self.gradient = self.micro = None
+        self.gradient, self.micro, self.scale = None, None, 1.0
         self.step = max(d.looked_up, d.updated)
         self.open = d.updated if d.updated < self.step else None
         while self.queue and self.queue[0].step < self.step:
