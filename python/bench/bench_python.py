@@ -231,7 +231,7 @@ def main() -> int:
         say(f"bench_python: {error}")
         return 1
     if options.json:
-        print(json.dumps(report, indent=1))
+        print(json.dumps(report))
     else:
         show(report, options)
     return 0

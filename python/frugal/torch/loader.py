@@ -88,7 +88,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         if not self.announces:
-            yield from self._checked()
+            yield from self._unannounced()
             return
         owner = object()
         yielded = self._in_thread(owner) if self.thread else self._between_steps(owner)
@@ -105,13 +105,16 @@ class Loader:
             yielded.close()
             self._take_back(owner)
 
-    def _checked(self) -> Iterator[Any]:
-        """The batches, announced by their forwards."""
-        for batch in self.batches:
+    def _unannounced(self) -> Iterator[Any]:
+        """The batches, of which the first shows whether a key function is missing."""
+        batches = iter(self.batches)
+        for batch in batches:
             for module, keys in self.modules.items():
                 if keys is _itself:
                     self._keys_of(batch, module, keys)
             yield batch
+            break
+        yield from batches
 
     def _between_steps(self, owner: Any) -> Generator[list, None, None]:
         waiting: deque = deque()
