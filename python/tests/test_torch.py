@@ -199,7 +199,7 @@ class Gradients(unittest.TestCase):
         # Outputs of several runs are compared, and each run is another step: here all tokens are equal.
         session.token = lambda step: torch.zeros(2, dtype=torch.int64)
         plain_update = session.update
-        session.update = lambda step, micro_batch, grads, by_bag: plain_update(session.open, 0, grads, by_bag)
+        session.update = lambda step, micro_batch, *of: plain_update(session.open, 0, *of)
         anchor = torch.zeros(0, requires_grad=True)
         ids, offsets = torch.randint(0, 50, (12,)), torch.tensor([0, 3, 7, 12], dtype=torch.int32)
         for bounds, weights, train in ((offsets, None, True), (None, None, True), (offsets, torch.rand(12), True),
@@ -313,6 +313,14 @@ class Gradients(unittest.TestCase):
             eager(ids).tanh().sum().backward()
             as_graph(ids.view(-1), bounds, compiled._hidden["anchor"], compiled._parts[0][1].id).backward()
         self.assertTrue(torch.equal(weights_of(eager), weights_of(compiled)))
+
+
+    def test_equal_calls_in_a_graph_are_two_steps(self):
+        """A graph that merged them would train half of the gradient."""
+        bag, ids = bag_of(), torch.tensor([[1], [2]])
+        twice = torch.compile(lambda keys: bag(keys).sum() + bag(keys).sum(), backend="aot_eager", fullgraph=True)
+        with self.assertRaisesRegex(RuntimeError, "closed already"):
+            twice(ids).backward()
 
 
 class Steps(unittest.TestCase):
@@ -471,6 +479,43 @@ class Steps(unittest.TestCase):
         for name in "ab":
             self.assertTrue(torch.equal(weights_of(tables, name), weights_of(other, name)))
 
+    def test_evaluation_in_inference_mode(self):
+        bag, ids = bag_of(), torch.arange(12).view(4, 3)
+        with torch.inference_mode():
+            seen = bag(ids)
+        rows = bag(ids)
+        self.assertTrue(torch.equal(seen, rows))
+        rows.sum().backward()
+
+    def test_nothing_is_kept_of_steps_that_are_done(self):
+        bag, tables = bag_of(), ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=100)
+        ids = torch.tensor([[1, 2], [2, 3]])
+        for batch in ft.Loader([ids] * 20, bag, ahead=3):
+            bag(batch).sum().backward()
+        for _ in range(20):
+            sum(rows.sum() for rows in tables({"a": ids, "b": ids}).values()).backward()
+        for instance in (*bag.instances, *tables.instances):
+            self.assertEqual((instance._devices[0].n, instance._devices[0].kept), ({}, None))
+
+    def test_keys_without_memory(self):
+        with self.assertRaisesRegex(ValueError, "keys in memory are wanted; some on the device meta"):
+            bag_of()(torch.zeros(4, 1, dtype=torch.int64, device="meta"))
+
+    def test_an_interrupt_of_the_waking_of_others(self):
+        """With several devices, behind the announcement: the next forward takes the batch."""
+        first = bag_of(device=["cpu", "cpu"])
+        bags, ids = [first, first.on(1)], torch.tensor([[1]])
+        bags[1].announce(ids)
+        first.instance._waiters += 1
+        wake, first.instance._wake = first.instance._wake, interrupts
+        with self.assertRaises(KeyboardInterrupt):
+            first(ids)
+        first.instance._wake = wake
+        first.instance._waiters -= 1
+        for bag in bags:
+            bag(ids).sum().backward()
+        self.assertEqual(first._parts[0][1].step, 1)
+
     def test_interrupts_at_each_place(self):
         """KeyboardInterrupt at the n-th place of a forward and its backward where Python looks for signals: the module
         can be used again, and the library has the steps that the module has."""
@@ -547,6 +592,68 @@ class Committed(unittest.TestCase):
         optimizer.step()
         self.assertTrue(torch.equal(weights_of(bag)[1], before[1] - 4))
 
+    def test_what_the_table_reads_stays_until_the_step(self):
+        """Offsets and weights of a forward whose graph is gone, and the bits of a backward that commits itself."""
+        ids, offsets = torch.arange(40) % 50, torch.arange(0, 40, 4)
+        for mode, weighted in (("mean", False), ("sum", True)):
+            tables = []
+            for optimizes in (False, True):
+                bag = bag_of(optimizer="sgd", mode=mode)
+                optimizer = ft.Optimizer(bag) if optimizes else None
+                for seed in range(3):
+                    weights = torch.rand(40, generator=torch.Generator().manual_seed(seed)) if weighted else None
+                    bag(ids, offsets.clone(), weights).sum().backward()
+                    del weights
+                    taken = [torch.full((n,), 7, dtype=torch.int32) for n in (11, 40) for _ in range(8)]
+                    if optimizer is not None:
+                        optimizer.clip_grad_norm_([], 1e9)
+                        optimizer.step()
+                    del taken
+                tables.append(weights_of(bag))
+            self.assertTrue(torch.equal(*tables), mode)
+        bag, weights = bag_of(optimizer="sgd"), torch.ones(3, 1)
+        optimizer, before = ft.Optimizer(bag), weights_of(bag)
+        bag(self.ids, None, weights).sum().backward()
+        weights.mul_(100)
+        for call in (optimizer.step, lambda: optimizer.clip_grad_norm_([], 1.0)):
+            with self.assertRaisesRegex(RuntimeError, "per_sample_weights of step 0 were changed in place"):
+                call()
+        optimizer.zero_grad()
+        self.assertTrue(torch.equal(weights_of(bag), before))
+
+    def test_no_scale_is_left_over(self):
+        """Clipping and a GradScaler scale what waits, once."""
+        a, b = (bag_of(optimizer="sgd", lr=1.0, seed=seed) for seed in (1, 2))
+        optimizer, before = ft.Optimizer([a, b]), weights_of(b)
+        (a(self.ids) * 1000).sum().backward()
+        optimizer.clip_grad_norm_([], 1e-3)
+        optimizer.zero_grad()
+        rows = b(self.ids)
+        optimizer.clip_grad_norm_([], 1e-3)  # there is nothing to clip
+        rows.sum().backward()
+        optimizer.step()
+        self.assertTrue(torch.equal(weights_of(b)[2], before[2] - 1))
+        before, scaler = weights_of(a), torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler.scale(a(self.ids).sum() + b(self.ids).sum()).backward()
+        for lr, error in ((float("nan"), ValueError), (None, TypeError), (-1.0, ValueError)):
+            optimizer.param_groups[1]["lr"] = lr
+            with self.assertRaises(error):  # before the first module is committed
+                scaler.step(optimizer)
+        optimizer.param_groups[1]["lr"] = 1.0
+        scaler.step(optimizer)
+        self.assertTrue(torch.equal(weights_of(a)[2], before[2] - 1))
+
+    def test_one_optimizer_a_module(self):
+        bag = bag_of(optimizer="sgd", lr=1.0)
+        optimizer, before = ft.Optimizer(bag), weights_of(bag)
+        with self.assertRaisesRegex(ValueError, "has one, whose step commits"):
+            ft.Optimizer(bag, lr=0.0)
+        bag(self.ids[:1]).sum().backward()
+        del optimizer  # then the next forward commits what waits
+        gc.collect()
+        bag(self.ids[:1]).sum().backward()
+        self.assertTrue(torch.equal(weights_of(bag)[1], before[1] - 2))
+
     def test_a_scaler_scales_back(self):
         (scaled, of_table, dense), (plain, of_plain, dense_plain) = self.model(), self.model()
         for unscales in (False, True, False):
@@ -595,6 +702,12 @@ class Committed(unittest.TestCase):
                 self.scaler.scale(out.sum()).backward()
             for name, rows in zip(names, before):
                 self.assertTrue(torch.equal(weights_of(model, name), rows))
+
+    def test_a_scaled_backward_after_a_state_was_loaded(self):
+        bag = bag_of()
+        bag.load_state_dict({"step": torch.tensor(5)}, strict=False)
+        with self.assertRaisesRegex(RuntimeError, "with scaled gradients"):
+            self.scaler.scale(bag(self.ids).sum()).backward()
 
     def test_a_loss_that_is_not_scaled(self):
         """Beside a scaler of something else, and with one that is not enabled."""
@@ -653,6 +766,10 @@ class Committed(unittest.TestCase):
 
 def weights_of_pending(bag):
     return bag._parts[0][1].gradient.clone()
+
+
+def interrupts():
+    raise KeyboardInterrupt
 
 
 class MicroBatched(unittest.TestCase):
@@ -1021,6 +1138,19 @@ class Loaders(unittest.TestCase):
             given = torch.tensor(keys).as_subclass(OnGpu)
             self.assertTrue(given.is_cuda)
             self.assertEqual(ft.session._are_the_same(announced, version, given), same)
+
+    def test_a_skipped_batch_is_a_step_announced_or_not(self):
+        """Adam counts steps."""
+        tables = []
+        for settings in (dict(), dict(ahead=0), dict(ahead=3), dict(thread=True)):
+            bag = bag_of(optimizer="adam")
+            for at, ids in enumerate(ft.Loader(self.batches(12), bag, **settings)):
+                if at % 4 != 2:
+                    bag(ids).pow(2).sum().backward()
+            tables.append(weights_of(bag))
+            self.assertEqual(bag.instance.stats()["steps"], 12)
+        for table in tables:
+            self.assertTrue(torch.equal(table, tables[0]))
 
     def test_a_loader_that_is_not_told_where_the_keys_are(self):
         bag, tables = bag_of(), ft.EmbeddingBagCollection({"a": (50, 4)}, max_keys=9)

@@ -57,6 +57,20 @@ class Choice(unittest.TestCase):
             self.assertEqual(pathlib.Path(folder, "calls").read_text(), "\n")
             self.assertFalse(list(pathlib.Path(cache).glob("*.so")))
 
+    def test_a_compiler_that_lacks_memory_is_tried_again(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+            failing = self.compiler(folder, f"echo >> {folder}/calls; echo 'error: out of memory' >&2; exit 1")
+            with mock.patch.dict(os.environ, {"FRUGAL_CACHE": cache, "FRUGAL_TORCH_BUILD": "", "CXX": failing}):
+                for _ in range(2):
+                    self.assertRegex(compiled._choose()[1], "^python: the compiler did not end: error: out of memory")
+            self.assertEqual(pathlib.Path(folder, "calls").read_text(), "\n\n")
+
+    def test_whatever_is_wrong_python_does_without(self):
+        for environment in ({"CXX": 'c++ "'}, {"FRUGAL_CACHE": "/proc/nowhere"}):
+            (module, build), _ = self.chosen(**environment)
+            self.assertIsNone(module)
+            self.assertRegex(build, "^python: .")
+
     def test_a_cache_that_others_may_write(self):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o777)

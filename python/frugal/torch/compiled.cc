@@ -3,8 +3,8 @@
  *
  * It is the short way through the methods of Session and Frugal, and the state stays in their attributes: a step that
  * is not usual (is_usual says which are) is left to them, before anything has changed. Attributes are read and written
- * under the GIL, which is released during calls of the library; no KeyboardInterrupt can come in between, because only
- * Python's interpreter raises it. */
+ * under the GIL, which is released during calls of the library. A KeyboardInterrupt comes only where Python is called
+ * (ask), and there what has been done is noted already. */
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/Exceptions.h>
@@ -41,8 +41,8 @@ std::vector<PyObject *> weak_sessions; /* by id */
 #define NAMES(X) \
     X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_open) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced) \
     X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(first_update) \
-    X(gradient) X(group) X(has_failed) X(instance) X(keys) X(loader) X(looked_up) X(lr) X(micro) \
-    X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(release) X(statuses) X(step) \
+    X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) X(micro) X(n) \
+    X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(scale) X(release) X(statuses) X(step) \
     X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
 /* clang-format on */
 #define DECLARE(NAME) PyObject *NAME;
@@ -218,7 +218,6 @@ void announce(const Step &s, at::TensorList keys, bool there, bool train) {
         throw;
     }
     ask(lock, name.release);
-    if (number(s.instance, name._waiters)) ask(s.instance, name._wake);
     set_number(s.session, name.tail, s.step + 1);
 }
 
@@ -288,6 +287,7 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
                             at::TensorOptions().dtype(at::kFloat).device(place));
     if (!ahead) announce(s, keys, there, train);
     try {
+        if (!ahead && number(s.instance, name._waiters)) ask(s.instance, name._wake);
         look_up(s, offsets, weights, pooling, rows);
     } catch (...) {
         if (!ahead) {
@@ -324,7 +324,7 @@ Tensor laid_out(const Tensor &grads) {
     return fits ? grads : grads.clone(at::MemoryFormat::Contiguous);
 }
 
-bool try_update(const Tensor &given, const Tensor &step, int64_t session, bool by_bag) {
+bool try_update(const Tensor &given, const Tensor &step, const Maybe &offsets, const Maybe &weights, int64_t session) {
     Step s;
     if (given.scalar_type() != at::kFloat || given.dim() != 2 || !is_usual(s, session, given.device(), true))
         return false;
@@ -337,7 +337,11 @@ bool try_update(const Tensor &given, const Tensor &step, int64_t session, bool b
         /* They stay until its step. Those that nobody else holds, nor their memory, need no copy: `given` is one
          * reference, and `grads` the other. */
         if (grads.is_same(given) && (given.use_count() > 2 || given.storage().use_count() > 1)) grads = given.clone();
-        set(s.session, name.by_bag, py::bool_(by_bag));
+        py::object version = py::none();
+        if (weights && !weights->is_inference()) version = py::int_(static_cast<int64_t>(weights->_version()));
+        set(s.session, name.kept, py::make_tuple(offsets, weights, version));
+        set(s.session, name.by_bag, py::bool_(offsets.has_value()));
+        set(s.session, name.scale, py::float_(1.0));
         set(s.session, name.gradient, py::cast(grads));
         return true;
     }
@@ -351,10 +355,13 @@ bool try_update(const Tensor &given, const Tensor &step, int64_t session, bool b
     gradients.lr = static_cast<float>(PyFloat_AsDouble(lr));
     Py_DECREF(lr);
     if (PyErr_Occurred()) throw py::error_already_set();
-    gradients.by_bag = by_bag && gradients.grads;
+    gradients.by_bag = offsets && gradients.grads;
     in_library(s, [&](frugal *f) { return call.update(f, s.number_of_device, s.step, &gradients); });
     set(s.session, name.open, py::none());
     set_number(s.device, name.updated, s.step + 1);
+    set(s.device, name.kept, py::none());
+    py::object counts = get(s.device, name.n); /* of what Python has announced */
+    if (PyDict_Size(counts.ptr()) > 0 && PyObject_DelItem(counts.ptr(), py::int_(s.step).ptr())) PyErr_Clear();
     if (number(s.instance, name._waiters)) ask(s.instance, name._wake);
     return true;
 }
@@ -364,7 +371,7 @@ Pair update(const Tensor &grads, const Tensor &step, const Maybe &offsets, const
             bool wants_weights) {
     py::gil_scoped_acquire gil;
     return translated([&] {
-        if (wants_weights || !try_update(grads, step, session, offsets.has_value()))
+        if (wants_weights || !try_update(grads, step, offsets, weights, session))
             return py::handle(slow_update)(grads, step, offsets, weights, session, wants_weights).cast<Pair>();
         Tensor nothing = at::empty({0}, at::TensorOptions().dtype(at::kFloat).device(grads.device()));
         return Pair(nothing, at::empty({0}, nothing.options()));

@@ -31,8 +31,8 @@ _HEADERS = _HERE.parent / "include"
 def _folder() -> pathlib.Path:
     """The cache. Code is run from there, so nobody else may write it."""
     given = os.environ.get("FRUGAL_CACHE")
-    base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser())
-    folder = pathlib.Path(given) if given else base / "frugal"
+    folder = pathlib.Path(given or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or
+                                                pathlib.Path("~/.cache").expanduser(), "frugal"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
@@ -70,9 +70,9 @@ def _compile(command: List[str], result: pathlib.Path) -> None:
         if done.returncode == 0:
             os.replace(new, result)
             return
-        if done.returncode < 0:
-            raise OSError(f"the compiler was ended by signal {-done.returncode}")  # which need not happen again
         error = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:500])
+        if done.returncode < 0 or "error:" not in error or "memory" in done.stderr:
+            raise OSError(f"the compiler did not end: {error.strip() or done.returncode}")  # next time it may
         said = pathlib.Path(made, "said")
         said.write_text(f"{shlex.join(command)}\n{done.stderr}")
         os.replace(said, result.with_suffix(".failed"))
@@ -109,7 +109,7 @@ def _choose() -> Tuple[Any, str]:
         return None, "python: FRUGAL_TORCH_BUILD asks for it"
     try:
         return _load(), f"compiled for PyTorch {torch.__version__}"
-    except (OSError, ImportError, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever it is, the operators in Python do without
         if wanted == "compiled":
             raise ImportError(f"frugal.torch: FRUGAL_TORCH_BUILD=compiled, and {error}") from error
         return None, f"python: {error}"

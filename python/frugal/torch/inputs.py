@@ -166,7 +166,7 @@ def bounds_of_shapes(shapes: Sequence[Sequence[int]], place: torch.device, kept:
         starts.append(torch.arange(n_bags, dtype=torch.int32, device="cpu") * each + first)
         first += n_bags * each
     bounds = torch.cat(starts + [torch.full((1,), first, dtype=torch.int32, device="cpu")]).to(place)
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and not torch.is_inference_mode_enabled():
         kept[part] = (stream, shapes, bounds)
     return bounds
 

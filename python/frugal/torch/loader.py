@@ -26,7 +26,8 @@ class Loader:
     so many batches are one step, as micro-batches (announce_micro_batches of the modules, which `keys` then serves);
     the last step may have fewer. Call step() of a frugal.torch.Optimizer after each so many.
 
-    A batch that was yielded and has had no forward when the next one is taken is skipped. If the loop is left early,
+    A batch that was yielded and has had no forward when the next one is taken is a step without gradients; of
+    micro-batches the last of a step must have its forward before step(). If the loop is left early,
     what is announced is taken back; with several devices it stays announced, until `cancel` of the module. With several
     processes each has a Loader, over batches of its own, and all have as many; one that has fewer calls `finish` of the
     module when they have ended.
@@ -106,15 +107,21 @@ class Loader:
             self._take_back(owner)
 
     def _unannounced(self) -> Iterator[Any]:
-        """The batches, of which the first shows whether a key function is missing."""
-        batches = iter(self.batches)
-        for batch in batches:
-            for module, keys in self.modules.items():
-                if keys is _itself:
+        """The batches. One that has had no forward is a step, as where they are announced: Adam counts steps."""
+        sessions = [(module, keys, session) for module, keys in self.modules.items() for _, session, _ in module._parts]
+        first = True
+        for batch in self.batches:
+            if first:
+                first = False
+                for module, keys, _ in sessions:
                     self._keys_of(batch, module, keys)
+            before = [session.step for _, _, session in sessions]
             yield batch
-            break
-        yield from batches
+            skipped = {module: keys for (module, keys, session), step in zip(sessions, before) if session.step == step}
+            for module, keys in skipped.items():
+                module.announce(keys(batch), read_only=self.read_only, owner=self)
+                for _, session, _ in module._parts:
+                    session.skip()
 
     def _between_steps(self, owner: Any) -> Generator[list, None, None]:
         waiting: deque = deque()

@@ -68,7 +68,8 @@ class _Store:
             session.group = self.groups[at]
             if at < len(self.sessions):  # opened again: modules and groups keep their sessions
                 before = self.sessions[at]
-                before.__dict__.update(session.__dict__, id=before.id, group=before.group, optimizer=before.optimizer)
+                before.__dict__.update(session.__dict__, id=before.id, group=before.group, optimizer=before.optimizer,
+                                       first_update=before.first_update)
                 siblings[-1] = _reference(self.sessions[at])
             else:
                 self.sessions.append(session)

@@ -27,7 +27,9 @@ from . import compiled
 from .session import POOLING, Session, new_floats, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
-_tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
+# Two equal calls are two steps, so no graph may merge them; and no CUDA graph may record them.
+_tags = tuple(getattr(torch.Tag, tag) for tag in ("nondeterministic_seeded", "cudagraph_unsafe") if
+              hasattr(torch.Tag, tag))
 _library.define("lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, "
                 "int dim, bool train) -> (Tensor, Tensor)", tags=_tags)
 _library.define("update(Tensor grads, Tensor step, Tensor? offsets, Tensor? weights, int session, bool wants_weights) "
@@ -88,6 +90,8 @@ def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) ->
 
 def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                  session: int, pooling: int, dim: int, train: bool) -> Tuple[Tensor, Tensor]:
+    if any(part.device.type == "meta" for part in keys):  # those of a graph that is traced say where they will be
+        raise ValueError("forward: keys in memory are wanted; some on the device meta were given")
     n = sum(part.numel() for part in keys) if offsets is None else offsets.numel() - 1
     return new_floats((n, dim), anchor.device), torch.empty((2,), dtype=torch.int64, device="cpu")
 
@@ -112,7 +116,7 @@ def _update(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Opt
     if not s.commits_itself() and s.micro is None:
         grads = grads.clone()  # which stays until the optimizer's step; a graph may use the memory again
     with s.stream_after([grads]):
-        s.update(number, micro_batch, grads, offsets is not None)
+        s.update(number, micro_batch, grads, offsets, weights)
     return new_floats((0,), grads.device), of_weights
 
 

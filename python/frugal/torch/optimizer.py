@@ -63,6 +63,9 @@ class Optimizer(torch.optim.Optimizer):
                 raise TypeError("frugal.torch.Optimizer: modules of frugal.torch are wanted; a "
                                 f"{type(module).__name__} was given. Give the tables of a model, as model.bag; another "
                                 "optimizer trains the rest")
+            if not all(session.commits_itself() for _, session, _ in module._parts):
+                raise ValueError(f"frugal.torch.Optimizer: {module} has one, whose step commits; change its "
+                                 "param_groups, or delete it")
         self._complete = False
         groups = [{"params": [_rows_of(session) for _, session, _ in module._parts],
                    "lr": module.lr if lr is None else lr} for module in self._modules]
@@ -78,7 +81,8 @@ class Optimizer(torch.optim.Optimizer):
             for store, own, _ in module._parts:
                 own.optimizer = weakref.ref(self)
                 for session in store.sessions:  # a step has one learning rate, on all devices
-                    session.group = group
+                    if session is own or session.commits_itself():
+                        session.group = group
 
     def __setstate__(self, state: Any) -> None:  # load_state_dict ends here, with new groups
         super().__setstate__(state)
@@ -119,7 +123,8 @@ class Optimizer(torch.optim.Optimizer):
             for grad in grads:
                 grad.mul_(factor)
             for session in self._sessions():
-                session.scale *= factor
+                if session.gradient is not None:
+                    session.scale *= factor
         return torch.tensor(norm, dtype=torch.float64, device="cpu")
 
     @torch.no_grad()
@@ -130,21 +135,31 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        try:
+            self._commit()
+        except BaseException:  # a GradScaler multiplies its scale by one that is there, so it must not stay
+            self.__dict__.pop("grad_scale", None)
+            self.__dict__.pop("found_inf", None)
+            raise
+        return loss
+
+    def _commit(self) -> None:
         sessions = self._sessions()
         for session in sessions:
             session.check_complete()
         found = getattr(self, "found_inf", None)  # by a GradScaler
         scale = getattr(self, "grad_scale", None)
-        drop = found is not None and bool(found)
-        for session in sessions:
-            if drop:
+        if found is not None and bool(found):
+            for session in sessions:
                 session.drop_step()
-                continue
-            if scale is not None:
-                session.scale /= float(scale)
+            return
+        factor = 1.0 if scale is None else 1.0 / float(scale)
+        for group in self.param_groups:  # before the first commit
+            if not 0 <= float(group["lr"]) < float("inf"):
+                raise ValueError(f"lr: a finite rate of 0 or more is wanted; {group['lr']} was given")
+        for session in sessions:
             with session.stream_after([session.gradient]):
-                session.commit()
-        return loss
+                session.commit(factor)
 
 
 def _rows_of(session: Session) -> Tensor:

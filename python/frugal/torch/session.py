@@ -112,6 +112,7 @@ class Session:
         # rows' gradients are multiplied by.
         self.gradient: Optional[torch.Tensor] = None
         self.by_bag, self.scale = False, 1.0
+        self.kept: Any = None  # what the table reads then: offsets, weights, and the version of the weights
         self.micro: Optional[MicroBatches] = None  # of the step under way
         self.direct = instance.name is None  # may compiled.cc take steps?
         self.siblings = siblings  # of all devices of the instance
@@ -330,19 +331,22 @@ class Session:
             self._announce_those_put_off(wait=False)
 
     def close_step(self) -> None:
-        """Ends the step under way: without gradients, or with those of the micro-batches that had a backward."""
+        """Ends the step under way: without gradients, or with those that are there."""
         self._recover()
-        if self.micro is not None and self.gradient is not None and self.open is not None and self.commits_itself():
-            return self.commit()
+        if self.gradient is not None and self.open is not None and self.commits_itself():
+            return self.commit()  # of micro-batches; or the optimizer that was waited for is gone
         self.drop_step()
 
     def drop_step(self) -> None:
         """Ends the step under way without gradients."""
         self._recover()
-        self.gradient, self.micro, self.scale = None, None, 1.0
+        self._forget_gradient()
         if self.open is not None:
             step, self.open = self.open, None
             self.instance.update_address(self.device, step, None, 0.0)
+
+    def _forget_gradient(self) -> None:
+        self.gradient, self.kept, self.micro, self.scale = None, None, None, 1.0
 
     def refuse_pending(self, call: str) -> None:
         """RuntimeError, if `call` would lose gradients that wait for an Optimizer."""
@@ -351,16 +355,24 @@ class Session:
             raise RuntimeError(f"{call}: the gradients of step {self.open} wait for step() of the "
                                "frugal.torch.Optimizer. Call it first, or zero_grad() to drop them")
 
-    def commit(self) -> None:
-        """Gives the table the gradients of the step under way. Without any, ends it."""
+    def _check_weights(self) -> None:
+        weights, version = (None, None) if self.kept is None else self.kept[1:]
+        if weights is not None and version_of(weights) != version:
+            raise RuntimeError(f"frugal.torch.Optimizer: the per_sample_weights of step {self.open} were changed in place "
+                               "after the backward, and the table reads them now. zero_grad() drops the step")
+
+    def commit(self, scale: float = 1.0) -> None:
+        """Gives the table the gradients of the step under way, times `scale`. Without any, ends it."""
         if self.open is None or self.gradient is None:
             return self.drop_step()
+        self._check_weights()
         grads = self.gradient
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
-                                     self.by_bag, self.scale, grads.shape[0], stride)
-        self.open, self.gradient, self.micro, self.scale = None, None, None, 1.0
+                                     self.by_bag, self.scale * scale, grads.shape[0], stride)
+        self.open = None
+        self._forget_gradient()
 
     def check_complete(self) -> None:
         if self.has_micro_batch():
@@ -374,6 +386,7 @@ class Session:
         grads = self.gradient
         if grads is None or self.open is None:
             return 0.0
+        self._check_weights()
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
                                                  grads.shape[0], stride)
@@ -385,7 +398,7 @@ class Session:
         if looked_up == self.step and d.updated == (self.step if self.open is None else self.open):
             return
         self.instance.next_steps(self.device)
-        self.gradient, self.micro, self.scale = None, None, 1.0
+        self._forget_gradient()
         self.step = max(d.looked_up, d.updated)
         self.open = d.updated if d.updated < self.step else None
         while self.queue and self.queue[0].step < self.step:
@@ -410,8 +423,10 @@ class Session:
         """Does the backward commit? Else step() of an Optimizer does."""
         return self.optimizer is None or self.optimizer() is None
 
-    def update(self, step: int, micro_batch: int, grads: torch.Tensor, by_bag: bool) -> None:
-        """The gradients of `step`: float32 [n, dim], or [n_bags, dim] by bag. They must stay until the commit."""
+    def update(self, step: int, micro_batch: int, grads: torch.Tensor, offsets: Optional[torch.Tensor] = None,
+               weights: Optional[torch.Tensor] = None) -> None:
+        """The gradients of `step`: float32 [n, dim], or with `offsets` [n_bags, dim] by bag. All must stay until the
+        commit."""
         if self.open != step or (self.gradient is not None if self.micro is None else
                                  self.micro.has_backward(micro_batch)):
             raise RuntimeError(
@@ -421,9 +436,10 @@ class Session:
                 "uses a table twice, give one forward a list of its inputs: rows_a, rows_b = bag([a, b]); a collection "
                 "has features={feature: table}")
         self._check_first()
-        self.by_bag = by_bag
+        self.by_bag = offsets is not None
         if self.micro is None:
-            self.gradient = grads
+            self.kept = offsets, weights, None if weights is None else version_of(weights)
+            self.gradient, self.scale = grads, 1.0
         else:
             self.gradient = self.micro.take_gradients(micro_batch, grads)
             if not self.micro.is_complete():
@@ -432,7 +448,7 @@ class Session:
             try:
                 self.commit()
             finally:
-                self.gradient = None
+                self._forget_gradient()
 
     def _check_first(self) -> None:
         """The first backward asks the module. If it refuses, the step ends without gradients: the table is
