@@ -95,11 +95,16 @@ class Ends(unittest.TestCase):
         """Ctrl-C while tables are trained: no traceback, and exit status 130."""
         command = [sys.executable, "-W", "ignore", os.path.join(BENCH, "bench_python.py"), "--contenders", "frugal",
                    "--devices", "1,2", *TINY, "--rounds", "1000000"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        def listen():  # a shell's background job ignores the signal, and so would its children
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen) as process:
             process.stderr.readline()  # a table is open
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
-            said = process.stderr.read()
+            try:
+                said = process.communicate(timeout=60)[1]
+            finally:
+                process.kill()
         self.assertEqual((process.returncode, said.splitlines()[-1]), (130, "interrupted"))
         self.assertNotIn("Traceback", said)
 

@@ -176,7 +176,7 @@ class Modules(unittest.TestCase):
     def train(self, batches, thread=False):
         """A step with each batch of keys [20, 5], and the table after them, with the bits of the reference."""
         torch = self.torch
-        bag = frugal.torch.EmbeddingBag(60, 8, max_keys=100, mode="mean", lr=0.1, workers=1)
+        bag = frugal.torch.EmbeddingBag(60, 8, max_keys=100, mode="mean", lr=0.1, workers=1, lookahead=10)
         reference = Reference(bag.instance.read_rows(np.arange(60)), "adagrad")
         torch.manual_seed(2)
         for ids in frugal.torch.Loader(batches, bag, ahead=10, thread=thread):
