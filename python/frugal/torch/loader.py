@@ -88,9 +88,9 @@ class Loader:
             yield of_step
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.announces:
-            yield from self._unannounced()
-            return
+        return self._announced() if self.announces else self._unannounced()
+
+    def _announced(self) -> Iterator[Any]:
         owner = object()
         yielded = self._in_thread(owner) if self.thread else self._between_steps(owner)
         sessions = self._sessions()
@@ -108,19 +108,27 @@ class Loader:
 
     def _unannounced(self) -> Iterator[Any]:
         """The batches. One that has had no forward is a step, as where they are announced: Adam counts steps."""
-        sessions = [(module, keys, session) for module, keys in self.modules.items() for _, session, _ in module._parts]
+        sessions = self._sessions()
         first = True
         for batch in self.batches:
             if first:
                 first = False
-                for module, keys, _ in sessions:
+                for module, keys in self.modules.items():
                     self._keys_of(batch, module, keys)
-            before = [session.step for _, _, session in sessions]
+            before = [session.step for session in sessions]
             yield batch
-            skipped = {module: keys for (module, keys, session), step in zip(sessions, before) if session.step == step}
-            for module, keys in skipped.items():
+            for session, step in zip(sessions, before):
+                if session.step == step:
+                    self._skip(batch, dict(zip(map(id, sessions), before)))
+                    break
+
+    def _skip(self, batch: Any, before: dict) -> None:
+        """Of each module whose sessions are where they were `before`."""
+        for module, keys in self.modules.items():
+            sessions = [session for _, session, _ in module._parts]
+            if all(session.step == before[id(session)] for session in sessions):
                 module.announce(keys(batch), read_only=self.read_only, owner=self)
-                for _, session, _ in module._parts:
+                for session in sessions:
                     session.skip()
 
     def _between_steps(self, owner: Any) -> Generator[list, None, None]:
