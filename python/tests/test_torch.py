@@ -213,7 +213,8 @@ class Gradients(unittest.TestCase):
         for weights in (None, torch.rand(12)):
             bag(ids, offsets.long()[:-1], weights)
             bounds = torch.tensor([0, 3, 7, 12], dtype=torch.int32)
-            given = (torch.ones(3, 4), torch.tensor([session.open, 0]), bounds, weights, session.id, weights is not None)
+            token = torch.tensor([session.open, 0])
+            given = (torch.ones(3, 4), token, bounds, weights, session.id, weights is not None)
             results = torch.library.opcheck(operators.update, given)
             self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 

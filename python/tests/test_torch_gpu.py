@@ -80,8 +80,8 @@ class OnGpu(unittest.TestCase):
                 self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
     def test_a_compiled_graph(self):
-        """Inductor takes the operators into its graph, and leaves them out of CUDA graphs: the same rows, to its rounding of
-        the functions between."""
+        """Inductor takes the operators into its graph, and leaves them out of CUDA graphs: the same rows, to its
+        rounding of the functions between."""
         batches = [torch.randint(0, 50, (16, 3), device=GPU) for _ in range(6)]
         expected = bag_of()
         for ids in batches:

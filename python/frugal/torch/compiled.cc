@@ -39,7 +39,8 @@ std::vector<PyObject *> weak_sessions; /* by id */
 
 /* clang-format off */
 #define NAMES(X) \
-    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_open) X(_waiters) X(_wake) X(acquire) X(ahead) X(announced) \
+    X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_open) X(_waiters) X(_wake) X(acquire) X(ahead) \
+    X(announced) \
     X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(first_update) \
     X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) X(micro) X(n) \
     X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(scale) X(release) X(statuses) X(step) \

@@ -98,7 +98,8 @@ class Session:
     def __init__(self, instance: Frugal, device: int, place: torch.device, tables: Sequence[int],
                  stream: Optional["torch.cuda.Stream"], siblings: list):
         global _next_session
-        self.instance, self.device, self.place, self.tables, self.stream = instance, device, place, tuple(tables), stream
+        self.instance, self.device, self.place, self.stream = instance, device, place, stream
+        self.tables = tuple(tables)
         self.step = instance.first_step  # the next to look up
         self.tail = self.step  # the next to announce, or to put off
         self.open: Optional[int] = None  # the step that waits for its gradients
@@ -358,8 +359,8 @@ class Session:
     def _check_weights(self) -> None:
         weights, version = (None, None) if self.kept is None else self.kept[1:]
         if weights is not None and version_of(weights) != version:
-            raise RuntimeError(f"frugal.torch.Optimizer: the per_sample_weights of step {self.open} were changed in place "
-                               "after the backward, and the table reads them now. zero_grad() drops the step")
+            raise RuntimeError(f"frugal.torch.Optimizer: the per_sample_weights of step {self.open} were changed in "
+                               "place after the backward, and the table reads them now. zero_grad() drops the step")
 
     def commit(self, scale: float = 1.0) -> None:
         """Gives the table the gradients of the step under way, times `scale`. Without any, ends it."""
