@@ -115,8 +115,7 @@ def _update(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Opt
         of_weights = new_floats((0,), grads.device)
     if not s.commits_itself() and s.micro is None:
         grads = grads.clone()  # which stays until the optimizer's step; a graph may use the memory again
-    with s.stream_after([grads]):
-        s.update(number, micro_batch, grads, offsets, weights)
+    s.update(number, micro_batch, grads, offsets, weights)
     return new_floats((0,), grads.device), of_weights
 
 

@@ -158,8 +158,7 @@ class Optimizer(torch.optim.Optimizer):
             if not 0 <= float(group["lr"]) < float("inf"):
                 raise ValueError(f"lr: a finite rate of 0 or more is wanted; {group['lr']} was given")
         for session in sessions:
-            with session.stream_after([session.gradient]):
-                session.commit(factor)
+            session.commit(factor)
 
 
 def _rows_of(session: Session) -> Tensor:

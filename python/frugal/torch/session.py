@@ -370,8 +370,9 @@ class Session:
         grads = self.gradient
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
-        self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
-                                     self.by_bag, self.scale * scale, grads.shape[0], stride)
+        with self.stream_after([grads]):
+            self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
+                                         self.by_bag, self.scale * scale, grads.shape[0], stride)
         self.open = None
         self._forget_gradient()
 
@@ -389,8 +390,9 @@ class Session:
             return 0.0
         self._check_weights()
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
-        return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
-                                                 grads.shape[0], stride)
+        with self.stream_after([grads]):
+            return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
+                                                     grads.shape[0], stride)
 
     def _recover(self) -> None:
         """After a KeyboardInterrupt the library may be a call ahead of what is noted here; what it says is true."""
