@@ -18,12 +18,9 @@ MODEL = Into("python/training", ("what",), {"ms": "ms a step", "cpu_ms": "proces
 def measure():
     subprocess.run([sys.executable, os.path.join(ROOT, "python", "backend", "frugal_build.py")], check=True,
                    stdout=subprocess.DEVNULL)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.path.join(ROOT, "python") + (f":{before}" if before else "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [os.path.join(ROOT, "python"), os.environ.get("PYTHONPATH")]))
     run("python", "python3 python/bench/bench_python.py --json --memory --huge-pages")
-    del os.environ["PYTHONPATH"]
-    if before:
-        os.environ["PYTHONPATH"] = before
 
 
 def ms(step, name):

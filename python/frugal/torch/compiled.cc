@@ -277,7 +277,6 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
     if (!train || n >> 32 || !fit(offsets, weights, n, place) || !are_whole(keys, place, &there) ||
         !is_usual(s, session, place, false))
         return false;
-    if (!there && !keys.empty() && keys[0].is_cuda()) return false;
     if (there && (place.is_cpu() || !call.cuda_announce)) return false;
     py::object queue = get(s.session, name.queue);
     bool ahead = PyObject_Length(queue.ptr()) > 0;

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional, Union
 
 from ..settings import in_range
+from .inputs import describe
 from .modules import _Module
 
 
@@ -27,10 +28,10 @@ class Loader:
     the last step may have fewer. Call step() of a frugal.torch.Optimizer after each so many.
 
     A batch that was yielded and has had no forward when the next one is taken is a step without gradients; of
-    micro-batches the last of a step must have its forward before step(). If the loop is left early,
-    what is announced is taken back; with several devices it stays announced, until `cancel` of the module. With several
-    processes each has a Loader, over batches of its own, and all have as many; one that has fewer calls `finish` of the
-    module when they have ended.
+    micro-batches the last of a step must have its forward before step(). If the loop is left early, what is announced
+    is taken back; with several devices it stays announced, until `cancel` of the module. With several processes each
+    has a Loader, over batches of its own, and all have as many; one that has fewer calls `finish` of the module when
+    they have ended.
     """
 
     def __init__(self, batches: Iterable[Any], modules: Union[_Module, Mapping[_Module, Callable[[Any], Any]]],
@@ -40,7 +41,7 @@ class Loader:
             modules = {modules: keys or _itself}
         elif not isinstance(modules, Mapping) or not all(isinstance(module, _Module) for module in modules):
             raise TypeError("Loader: a module of frugal.torch, or {module: keys} for several, is wanted; "
-                            f"{_names(modules)} was given. Give the tables of a model, as model.bag")
+                            f"{describe(modules)} was given. Give the tables of a model, as model.bag")
         elif keys is not None:
             raise TypeError("Loader: with {module: keys} each module has its keys there; `keys` was given, too")
         self.batches, self.modules, self.read_only, self.thread = batches, dict(modules), read_only, thread
@@ -64,7 +65,7 @@ class Loader:
 
     def _keys_of(self, batch: Any, module: _Module, keys: Callable[[Any], Any]) -> Any:
         if keys is _itself and not module._takes(batch):
-            raise TypeError(f"Loader: no key function was given, and a batch is {_names(batch)}, which {module} does "
+            raise TypeError(f"Loader: no key function was given, and a batch is {describe(batch)}, which {module} does "
                             "not take as it is. Say where the keys are: Loader(batches, module, lambda batch: "
                             "batch[0])")
         return keys(batch)
@@ -115,18 +116,16 @@ class Loader:
                 first = False
                 for module, keys in self.modules.items():
                     self._keys_of(batch, module, keys)
-            before = [session.step for session in sessions]
+            before = {session: session.step for session in sessions}
             yield batch
-            for session, step in zip(sessions, before):
-                if session.step == step:
-                    self._skip(batch, dict(zip(map(id, sessions), before)))
-                    break
+            if any(session.step == step for session, step in before.items()):
+                self._skip(batch, before)
 
     def _skip(self, batch: Any, before: dict) -> None:
         """Of each module whose sessions are where they were `before`."""
         for module, keys in self.modules.items():
             sessions = [session for _, session, _ in module._parts]
-            if all(session.step == before[id(session)] for session in sessions):
+            if all(session.step == before[session] for session in sessions):
                 module.announce(keys(batch), read_only=self.read_only, owner=self)
                 for session in sessions:
                     session.skip()
@@ -219,13 +218,6 @@ class Loader:
 
 def _itself(batch: Any) -> Any:
     return batch
-
-
-def _names(given: Any) -> str:
-    """What `given` is, for a message."""
-    if isinstance(given, (list, tuple)):
-        return f"a {type(given).__name__} of {', '.join(type(part).__name__ for part in given[:4])}"
-    return f"a {type(given).__name__}"
 
 
 __all__ = ["Loader"]

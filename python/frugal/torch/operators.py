@@ -8,8 +8,7 @@
 `anchor` has no elements. It makes autograd call the backward, because keys have no gradients; rows get theirs in the
 table, not in a tensor. The operators have no arguments that they change, so torch.compile may take them into a graph.
 They run in the order of their data: the lookup of a step, then its update, whose offsets and weights are those of the
-lookup: the table reads them. `step`: int64 [2], the step and the
-micro-batch.
+lookup: the table reads them. `step`: int64 [2], the step and the micro-batch.
 
 Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there,
 too; the functions here then do what it leaves to them. Else these are the bodies.

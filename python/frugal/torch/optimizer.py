@@ -32,7 +32,7 @@ class _Gradients(Tensor):
 
 
 class _Rows(Tensor):
-    """Stands for a module's rows in a parameter group. `grad` of the first part of a module is that part's."""
+    """Stands for the rows of a part of a module in a parameter group. `grad`: what waits for the step, or None."""
 
     session: Session
 
