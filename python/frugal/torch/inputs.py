@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from .micro_batches import join_bounds
 from .session import that_stays
 
 
@@ -161,11 +162,9 @@ def bounds_of_shapes(shapes: Sequence[Sequence[int]], place: torch.device, kept:
     stream = torch.cuda.current_stream(place).cuda_stream if place.type == "cuda" else 0
     if part in kept and kept[part][:2] == (stream, shapes):
         return kept[part][2]
-    starts, first = [], 0
-    for n_bags, each in shapes:
-        starts.append(torch.arange(n_bags, dtype=torch.int32, device="cpu") * each + first)
-        first += n_bags * each
-    bounds = torch.cat(starts + [torch.full((1,), first, dtype=torch.int32, device="cpu")]).to(place)
+    cpu = torch.device("cpu")
+    bounds = join_bounds([torch.arange(n_bags, dtype=torch.int32, device=cpu) * each for n_bags, each in shapes],
+                         [n_bags * each for n_bags, each in shapes], cpu).to(place)
     if not torch.compiler.is_compiling() and not torch.is_inference_mode_enabled():
         kept[part] = (stream, shapes, bounds)
     return bounds
@@ -176,16 +175,14 @@ def bounds_of(inputs: Sequence[Bags], place: torch.device) -> Tensor:
     if len(inputs) == 1 and inputs[0].whole:
         assert inputs[0].offsets is not None
         return inputs[0].offsets.to(place, torch.int32, copy=True)
-    parts, first = [], 0
+    starts = []
     for one in inputs:
         if one.offsets is None:
             assert one.each is not None
-            parts.append(torch.arange(one.n_bags, dtype=torch.int32, device=place) * one.each + first)
+            starts.append(torch.arange(one.n_bags, dtype=torch.int32, device=place) * one.each)
         else:
-            parts.append((one.offsets[:-1] if one.whole else one.offsets).to(place, torch.int32) + first)
-        first += one.keys.numel()
-    parts.append(torch.full((1,), first, dtype=torch.int32, device=place))
-    return torch.cat(parts)
+            starts.append((one.offsets[:-1] if one.whole else one.offsets).to(place, torch.int32))
+    return join_bounds(starts, [one.keys.numel() for one in inputs], place)
 
 
 # One input

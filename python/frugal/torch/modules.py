@@ -18,7 +18,7 @@ from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
 from . import advice, inputs, operators
-from .micro_batches import micro_batches_of
+from .micro_batches import MicroBatches, single_bounds
 from .processes import Processes
 from .session import POOLING, Session
 
@@ -108,19 +108,6 @@ class _Store:
             self.instance.rows_at(write, table, keys.data_ptr(), keys.numel(), weight[first].data_ptr(), at_state)
 
 
-def _single_bounds(keys: Sequence[Tensor], place: torch.device) -> Tensor:
-    """Where the bags begin, if each has one key."""
-    return torch.arange(sum(part.numel() for part in keys) + 1, dtype=torch.int32, device=place)
-
-
-def _is_announced_by_bag(session: Session) -> bool:
-    """Is the next forward a micro-batch of a step with bags? It is looked up by bag then, even if each has one key."""
-    micro = session.micro
-    if micro is None or micro.next >= micro.n:
-        micro = session.queue[0].micro if session.queue else None
-    return micro is not None and micro.bounds is not None
-
-
 def _reference(session: Session) -> Any:
     import weakref
     return weakref.ref(session)
@@ -202,8 +189,6 @@ class _Module(nn.Module):
     def _lookup(self, part: int, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                 pooling: int) -> Tensor:
         store, session, _ = self._parts[part]
-        if offsets is None and not torch.compiler.is_compiling() and _is_announced_by_bag(session):
-            offsets = _single_bounds(keys, self._place)
         rows, _ = operators.lookup(self._hidden["anchor"], keys, offsets, weights, session.id, pooling, store.dim,
                                    torch.is_grad_enabled() and self.trains)
         return rows
@@ -236,10 +221,10 @@ class _Module(nn.Module):
                                  f"{[len(keys) for keys in all_keys]} were given")
             bounds = None
             if any(bounds is not None for _, bounds, _ in of_part):  # else all bags have one key
-                bounds = [_single_bounds(keys, self._place) if bounds is None else bounds
+                bounds = [single_bounds(sum(part.numel() for part in keys), self._place) if bounds is None else bounds
                           for keys, bounds, _ in of_part]
             steps.append((session, [one for keys in all_keys for one in keys],
-                          micro_batches_of(all_keys, bounds, of_part[0][2])))
+                          MicroBatches(all_keys, bounds, of_part[0][2])))
         done: List[Session] = []
         try:
             for session, keys, micro in steps:

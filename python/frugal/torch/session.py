@@ -439,7 +439,7 @@ class Session:
                 "uses a table twice, give one forward a list of its inputs: rows_a, rows_b = bag([a, b]); a collection "
                 "has features={feature: table}")
         self._check_first()
-        self.by_bag = offsets is not None
+        self.by_bag = offsets is not None if self.micro is None else self.micro.bounds is not None
         if self.micro is None:
             self.kept = offsets, weights, None if weights is None else version_of(weights)
             self.gradient, self.scale = grads, 1.0
@@ -489,7 +489,6 @@ class Session:
             self.start_micro_batches(batch)
         micro = self.micro
         assert micro is not None
-        micro.give_up(micro.next)
         micro.skip()
         if micro.is_complete() and self.commits_itself():
             self.commit()
