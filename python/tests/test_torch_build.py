@@ -47,6 +47,13 @@ class Choice(unittest.TestCase):
         with self.assertRaisesRegex(ImportError, "FRUGAL_TORCH_BUILD=compiled, and .*nowhere"):
             self.chosen(CXX="/nowhere/c++", FRUGAL_TORCH_BUILD="compiled")
 
+    def test_a_result_that_is_there_needs_no_compiler(self):
+        with tempfile.TemporaryDirectory() as cache:
+            with mock.patch.dict(os.environ, {"FRUGAL_CACHE": cache, "FRUGAL_TORCH_BUILD": "", "CXX": "/nowhere/c++"}):
+                name = compiled._name(compiled._command(["/nowhere/c++"]))
+                pathlib.Path(cache, name + ".so").write_text("no library")
+                self.assertIn(f"{name}.so", compiled._choose()[1])  # it was found, and loaded in vain
+
     def test_a_compiler_that_fails_is_tried_once(self):
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
             failing = self.compiler(folder, f"echo >> {folder}/calls; echo 'x.cc:1: error: no such thing' >&2; exit 1")

@@ -30,9 +30,11 @@ _HEADERS = _HERE.parent / "include"
 
 def _folder() -> pathlib.Path:
     """The cache. Code is run from there, so nobody else may write it."""
-    given = os.environ.get("FRUGAL_CACHE")
-    folder = pathlib.Path(given or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or
-                                                pathlib.Path("~/.cache").expanduser(), "frugal"))
+    given, of_all = os.environ.get("FRUGAL_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if given:
+        folder = pathlib.Path(given)
+    else:
+        folder = (pathlib.Path(of_all) if of_all else pathlib.Path.home() / ".cache") / "frugal"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
@@ -51,17 +53,21 @@ def _command(compiler: List[str]) -> List[str]:
 
 
 def _name(command: List[str]) -> str:
-    """Of the result, by all that it depends on; not by where this package lies."""
+    """Of the result, by what it is made of; not by where this package lies. No compiler is asked: where a result is
+    there, none need be."""
     command = [word.replace(str(_HERE.parent), "") for word in command]
-    version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
     headers = [path.read_bytes() for path in sorted(_HEADERS.glob("*.h"))]
-    text = [(_HERE / "compiled.cc").read_bytes(), *headers, version,
+    text = [(_HERE / "compiled.cc").read_bytes(), *headers,
             repr((command, torch.__version__, torch.version.git_version, sys.version)).encode()]
     return f"torch-{torch.__version__}-{hashlib.sha256(b''.join(text)).hexdigest()[:20]}"
 
 
 def _compile(command: List[str], result: pathlib.Path) -> None:
-    """Other processes find all of the result, or nothing."""
+    """Other processes find all of the result, or nothing. What fails is not tried again by the same compiler."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
+    failed = result.with_suffix(f".{hashlib.sha256(version).hexdigest()[:8]}.failed")
+    if failed.exists():
+        raise OSError(f"it could not be compiled: {failed} says why; delete it to try again")
     print(f"frugal.torch: its operators are compiled for PyTorch {torch.__version__}, once; FRUGAL_TORCH_BUILD=python "
           "does without", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=result.parent) as made:
@@ -75,9 +81,8 @@ def _compile(command: List[str], result: pathlib.Path) -> None:
             raise OSError(f"the compiler did not end: {error.strip() or done.returncode}")  # next time it may
         said = pathlib.Path(made, "said")
         said.write_text(f"{shlex.join(command)}\n{done.stderr}")
-        os.replace(said, result.with_suffix(".failed"))
-        raise OSError(f"it could not be compiled: {error.strip()} ({result.with_suffix('.failed')} has all; delete it "
-                      "to try again)")
+        os.replace(said, failed)
+        raise OSError(f"it could not be compiled: {error.strip()} ({failed} has all; delete it to try again)")
 
 
 def _load() -> Any:
@@ -89,9 +94,6 @@ def _load() -> Any:
         import fcntl
         with open(result.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one compiles
-            failed = result.with_suffix(".failed")
-            if failed.exists():
-                raise OSError(f"it could not be compiled: {failed} says why; delete it to try again")
             if not result.exists():
                 _compile(command, result)
     spec = importlib.util.spec_from_file_location("_compiled", result)
