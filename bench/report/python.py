@@ -8,11 +8,15 @@ from report.record import Into, noted
 
 LIBRARIES = ("frugal", "frugal+loader", "torch", "fbgemm", "torchrec")
 SPREAD = ("frugal",) # of the others the record has the median alone
+SHOWN = (("sgd", 53248, 1, "uniform"), ("sgd", 53248, 1, "zipf.99"), ("sgd", 53240, 20, "zipf.99"),
+         ("sgd", 512, 1, "uniform"), ("sgd", 500, 20, "zipf.99"), ("rowwise_adagrad", 53248, 1, "uniform"),
+         ("rowwise_adagrad", 53240, 20, "zipf.99")) # by pages; --full has all
 STEPS = Into("python/steps", ("optimizer", "keys", "bag", "drawn"), {name: name for name in LIBRARIES}, ("python",),
-             lambda row: not row[0].startswith("ada"))
-BESIDE = Into("python/memory", ("optimizer", "contender"), {"bytes": "bytes a row"}, ("python",))
-ONE = Into("python/one", ("what",), {"us": "us a step"}, ("python",))
-MODEL = Into("python/training", ("what",), {"ms": "ms a step", "cpu_ms": "processor time, ms"}, ("python",))
+             lambda row: tuple(row[:4]) in SHOWN)
+BESIDE = Into("python/memory", ("optimizer", "contender"), {"bytes": "bytes a row"}, ("python",),
+              lambda row: row[0] == "sgd" and row[1] in ("frugal", "fbgemm"))
+ONE = Into("python/one", ("what",), {"us": "us a step"}, ("python",), lambda row: row[0] in ("torch", "autograd"))
+MODEL = Into("python/training", ("what",), {"ms": "ms a step"}, ("python",))
 
 
 def measure():

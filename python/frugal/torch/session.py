@@ -92,6 +92,11 @@ def new_floats(shape: Tuple[int, ...], place: torch.device) -> torch.Tensor:
     return torch.empty(shape, dtype=torch.float32, device=place)
 
 
+def _stride_of(grads: torch.Tensor) -> int:
+    """Floats from gradient to gradient; of one, PyTorch may say anything."""
+    return grads.stride(0) if grads.shape[0] > 1 else 0
+
+
 class Session:
     """Of `instance`, the logical device `device`, which is attached; its tensors are on `place`."""
 
@@ -368,11 +373,9 @@ class Session:
             return self.drop_step()
         self._check_weights()
         grads = self.gradient
-        # No gradient has an address where there are no keys: the step then ends without any.
-        stride = grads.stride(0) if grads.shape[0] > 1 else 0
-        with self.stream_after([grads]):
+        with self.stream_after([grads]):  # none has an address where there are no keys: the step ends without any
             self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
-                                         self.by_bag, self.scale * scale, grads.shape[0], stride)
+                                         self.by_bag, self.scale * scale, grads.shape[0], _stride_of(grads))
         self.open = None
         self._forget_gradient()
 
@@ -389,10 +392,9 @@ class Session:
         if grads is None or self.open is None:
             return 0.0
         self._check_weights()
-        stride = grads.stride(0) if grads.shape[0] > 1 else 0
         with self.stream_after([grads]):
             return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
-                                                     grads.shape[0], stride)
+                                                     grads.shape[0], _stride_of(grads))
 
     def _recover(self) -> None:
         """After a KeyboardInterrupt the library may be a call ahead of what is noted here; what it says is true."""
