@@ -316,6 +316,20 @@ class Gradients(unittest.TestCase):
         self.assertTrue(torch.equal(weights_of(eager), weights_of(compiled)))
 
 
+    def test_compiled_autograd(self):
+        """The backward as a graph of its own."""
+        try:
+            from torch._dynamo.compiled_autograd import _enable
+        except ImportError:
+            self.skipTest("this PyTorch has no compiled autograd, or keeps it elsewhere")
+        bags, ids = [bag_of(), bag_of()], torch.tensor([[1, 2], [2, 3]])
+        for _ in range(3):
+            bags[0](ids).pow(2).sum().backward()
+            loss = bags[1](ids).pow(2).sum()
+            with _enable(torch.compile(backend="eager")):
+                loss.backward()
+        self.assertTrue(torch.equal(*map(weights_of, bags)))
+
     def test_equal_calls_in_a_graph_are_two_steps(self):
         """A graph that merged them would train half of the gradient."""
         bag, ids = bag_of(), torch.tensor([[1], [2]])

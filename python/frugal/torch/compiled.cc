@@ -387,7 +387,6 @@ struct Lookup : torch::autograd::Function<Lookup> {
         static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("frugal::lookup", "").typed<decltype(lookup)>();
         at::AutoDispatchBelowADInplaceOrView below;
         auto [rows, step] = op.call(anchor, keys, offsets, weights, session, pooling, dim, train);
-        ctx->mark_non_differentiable({step});
         ctx->set_materialize_grads(false);
         /* The update reads them: autograd sees if they change. */
         ctx->save_for_backward({step, weights.value_or(Tensor()), offsets.value_or(Tensor())});
