@@ -35,7 +35,7 @@
  *          for (; t < STEPS && t <= step + LOOKAHEAD; t++) { // run ahead of training
  *              frugal_status status;
  *              batch_of(device, t, rows);
- *              while ((status = frugal_p2f_announce(p, device, t, &batch, NULL)) == FRUGAL_AGAIN) help(self, step);
+ *              while ((status = frugal_p2f_announce(p, device, t, &batch)) == FRUGAL_AGAIN) help(self, step);
  *              check(status, "announce a step");
  *          }
  *          while (!frugal_p2f_gate(p, step)) help(self, step); // what this gate waits for is urgent
@@ -62,8 +62,13 @@
  *
  *          announce --> plan ----------------> close -----------------> take --> apply --> done
  *                       when all announced t:  when all committed s:    most urgent first
- *                       merge their rows       W is set, the row
- *                                              is queued
+ *                       merge their rows;      W is set, the row
+ *                       R is set               is queued
+ *
+ *      A device announces by handing its rows in. When all devices have announced a step it is *sealed*, and any thread
+ *      *plans* it, in pieces: ranges of rows. A piece takes the rows of all devices in order, changes the word of each
+ *      by one compare-and-swap, and decides everything that depends on who reads the row. So nothing depends on the
+ *      order in which devices announce, and no part of a step hangs on one thread.
  *
  *      A row with a pending update is *dirty*. An update of step s is due at the row's next announced read, or at s + S
  *      if that is earlier, because the staging block that holds its records is reused then: min(min R, s + S), where
@@ -74,14 +79,15 @@
  *
  *      Most rows of a step are announced by one device alone. A device that can write rows of the table may announce
  *      its batch *in place*: then it updates these rows itself, between the gate of s and its commit. They are never
- *      dirty and have no records, and closing s does nothing for them. Planning finds out which rows they are
- *      (frugal_p2f_alone).
+ *      dirty and have no records, and closing s does nothing for them (frugal_p2f_alone).
  *
- *      Such a device may also *keep* an update: it changes its cached copy alone, and the row of the table later, when
- *      it evicts the copy, or when another device announces the row. Announcing sees the holder in the same
- *      compare-and-swap as ever. If that is another device, this device must write the row back before the gate of the
- *      announced step opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that
- *      keeps updates announces all its batches in place.
+ *      Planning also sees the holder. If that is a device, and another device has announced the row, then the row is
+ *      *taken* from the holder (frugal_p2f_taken): its copy is soon outdated, and a cache may drop it.
+ *
+ *      A device in place may also *keep* an update: it changes its cached copy alone, and the row of the table later,
+ *      when it evicts the copy, or when the row is taken from it. Then it must write the row back before the gate of
+ *      that step opens: the row is *recalled* (frugal_p2f_recalls). A device that keeps updates announces all its
+ *      batches in place.
  *
  *      With one device nobody else can be interested in a row: every row is alone in every step, and every copy is
  *      current. If this device announces all its batches in place, rows need no words, and there is nothing to plan, to
@@ -89,49 +95,48 @@
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
- *      The gate of s makes five tests, in this order: step s - 1 is closed, all devices have announced s, s is
- *      planned if a device announced it in place, all rows that are recalled for s are written back, and pending[s] is
- *      zero. It opens when all hold.
+ *      The gate of s makes four tests, in this order: step s - 1 is closed, s is planned, all rows that are recalled for
+ *      s are written back, and pending[s] is zero. It opens when all hold.
  *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
- *          was due at s or before. Either s was announced before r was closed: then min R <= s when the due step was
- *          computed. Or s was announced after r was closed: then an announcement that found the row dirty moved it to s
- *          if it was due later. The announcement and the closing both act on the row's one word by compare-and-swap, so
- *          one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
- *          rows of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. A sealed step is planned once. Only announcing s, and closing s - 1 or an
- *          earlier step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s]
- *          may be below zero for a moment, because a thread may finish a moved row before the thread that moved it has
- *          counted it.
+ *          was due at s or before. Either the row was planned for s before it was closed for r: then min R <= s when the
+ *          due step was computed. Or it was planned for s after that: then the planner that found the row dirty moved
+ *          it to s if it was due later. Planning and closing both act on the row's one word by compare-and-swap, so one
+ *          of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the rows
+ *          of earlier slots were flushed before earlier gates opened.
+ *      (b) The gate's test is monotone. A sealed step is planned once. Only planning s, and closing s - 1 or an earlier
+ *          step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be
+ *          below zero for a moment, because a thread may finish a moved row before the thread that moved it has counted
+ *          it.
  *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
  *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
  *          step is closed. Between the last commit and the closing, only the closer reads or writes the row. So the
  *          closer may also apply the update itself and leave the row clean (frugal_p2f_close_begin, _end).
  *      (d) Each update is applied once: by the thread whose compare-and-swap sets `busy` in the dirty row's word.
- *      (e) A slot stands for one step. A loader that announces t decodes slots against a base that lags by at most L,
- *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
- *          exact. For the same reason no read of a step that is not closed leaves R: these are at most L + 1 steps in
- *          turn, and R has 16.
+ *      (e) A slot stands for one step. A thread that plans t decodes slots against a base, a count of closed steps that
+ *          lags by at most L: t was announced no more than L steps ahead of it, and is not closed before this piece is
+ *          planned. S + L < 64 makes the decoding exact. For the same reason no read of a step that is not closed
+ *          leaves R: these are at most L + 1 steps in turn, and R has 16. Steps are planned one after the other, so
+ *          reads are added in their order, and holders change in it.
  *      (f) From the gate of s until s is closed, a row that one device alone announced for s (read-only announcements
  *          count) belongs to this device. By (a) the row is clean when the gate opens, and only the closing of s could
  *          make it dirty. No other device looks it up at s, because it would have announced it, and the gate of s + 1
  *          waits for the closing of s. So the device may write the row. Which rows are alone is known when all have
- *          announced s and the plan is complete, hence the gate's third test. The next reader sees what the device
- *          wrote: its gate has acquired the closing of s, and the closers have acquired the device's commit. A step
- *          that is cancelled has updated nothing, because no device is then between its gate and its commit.
+ *          announced s and the plan is complete. The next reader sees what the device wrote: its gate has acquired the
+ *          closing of s, and the closers have acquired the device's commit. A step that is cancelled has updated
+ *          nothing, because no device is then between its gate and its commit.
  *      (g) A device may keep the update of such a row in its copy (with `recalls`), because nobody misses it: when the
  *          gate of t opens, no other device keeps an update of a row that is read at t. Say that d keeps one, of step
- *          r < t. At r it alone touched the row, so it was the holder when r was sealed. Announcements of t come after
- *          those of all steps before, and only a touch by another device takes the holder away from d. The first such
- *          touch after r, read-only or not, sees d as the holder, and recalls the row for its own step, t or earlier.
- *          (At this step d may have announced the row first. It is then the holder by two touches, and the other device
- *          still sees it.) The gate of that step waits until d has written the row back, which it does after its commit
- *          of the step before, so after r. From then on the row is d's only if d touches it alone again. The device
- *          that comes second at a step may see one that has become the holder at this very step, and recall a row of
- *          which nothing is kept: a needless question, no more. d may write a row back at any other time, too: nobody
- *          else reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so
- *          the holders before it are forgotten: all devices write back all that they keep before its gate opens.
+ *          r < t. At r it alone touched the row, so planning r made it the holder. Steps are planned in order, and only
+ *          a touch by another device takes the holder away from d. The first step after r with such a touch, read-only
+ *          or not, is t or earlier; its planner finds d as the holder, and the row is recalled for that step. The gate
+ *          of that step waits until d has written the row back, which it does after its commit of the step before, so
+ *          after r. From then on the row is d's only if d touches it alone again. (d may also hold a row of which it
+ *          keeps nothing. To recall it is a needless question, no more.) d may write a row back at any other time, too:
+ *          nobody else reads or writes it while d keeps its update. A step that is cancelled has made nobody the
+ *          holder, so the holders before it are forgotten: all devices write back all that they keep before its gate
+ *          opens.
  *      (h) Without words only the one device writes rows, in its own order of steps, so it misses nothing. If a caller
  *          writes a row between steps, the device's copy of it must be dropped or read anew, because no word says that
  *          it is outdated.
@@ -142,13 +147,13 @@
  *
  *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
  *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *  | [P1]  | word: announce                   | acquire  | [P4]        | next reader misses a row flushed by a worker |
+ *  | [P1]  | word: plan                       | acquire  | [P4]        | next reader misses a row flushed by a worker |
  *  |       |                                  |          |             | that has not lowered `pending` yet           |
  *  | [P2]  | word: close                      | release  | [P3]        | taker reads records not yet written          |
  *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
  *  | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                      |
  *  | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied           |
- *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate misses moved rows            |
+ *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]                                      |
  *  | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written           |
  *  | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers     |
  *  | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early       |
@@ -158,9 +163,10 @@
  *  | [P13] | pieces claimed: acquire; claim   | both     | itself      | a piece of a cancelled step is planned       |
  *  |       | moved back by cancel: release    |          |             |                                              |
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
- *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written; a    |
- *  |       |                                  |          |             | device in place misses rows that are alone   |
- *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
+ *  | [P15] | `planned` read                   | acquire  | [P16]       | a gate misses moved rows; a device reads     |
+ *  |       |                                  |          |             | bits, a closer entries not yet written       |
+ *  | [P16] | pieces planned, counted down;    | acq_rel; | itself;     | as [P15]; lists of taken rows not yet        |
+ *  |       | `planned` raised                 | release  | [P15]       | written are gathered                         |
  *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; a    |
  *  |       |                                  |          |             | woken thread finds a row busy that is done   |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
@@ -181,10 +187,10 @@
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this
  *      device alone touched the row in the last step before t that touched it, because the copy then took the same
  *      update as the row of the table; or if no device has touched the row since the table was loaded.
- *      announce(d, t) decides this in the compare-and-swap that sets the read bit. If no other device has set bit t,
- *      the copy is valid if the holder is d or everyone, and the holder becomes d. Else the copy is not valid, and the
- *      holder becomes nobody. (For a batch announced read-only the holder stays, and the copy is valid if the holder is
- *      d or everyone.) When the device reads, it refreshes every copy that is not valid.
+ *      Planning t decides this in the compare-and-swap that sets the read bit: a device's copy is valid if the holder is
+ *      that device or everyone. If one device touches the row, it is the holder from then on; if several do, nobody is.
+ *      (Touches by batches announced read-only leave the holder as it is.) When a device reads, it refreshes every copy
+ *      that is not valid.
  *
  * 8. THREADING
  *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
@@ -203,11 +209,11 @@
  *      staging 63; 2^41 steps from the first. frugal_p2f_footprint is 8 bytes per row, and a part that does not grow
  *      with rows. (Without words the bytes of the rows are there, and are never touched: frugal_p2f_use_words may need
  *      them.) With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
- *          batches   n K (L + 1)(4 + 1/8)            plans     8 (n K + 1)(S + L + 1)
- *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
- *          recalls   n K (4 L + 5) + 4 n n (L + 1), if there are any
- *      A step is closed in `pieces` pieces, at most min(n K/1024 + 1, max(33, n K/4096 + 1)). Counters and rounding add
- *      less than 32 KiB + 512 n (L + 1) + 256 S.
+ *          batches   n K (L + 1)(4 + 1/4)            plans     8 (n K + 1)(S + L + 1)
+ *          queue     256 ((L + 1)(n K/62 + ranges) + S (n K/62 + (L + 2) pieces) + threads)
+ *          taken     n K (4 L + 13) + 4 n (ranges + L + 2), if they are listed
+ *      A step is planned in `ranges` pieces, at most n K/4096 + 1, and closed in `pieces`, at most min(n K/1024 + 1,
+ *      max(33, n K/4096 + 1)). Counters and rounding add less than 32 KiB + 512 n (L + 1) + 256 S.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -305,7 +311,8 @@ typedef struct frugal_p2f_desc {
     uint64_t first_step; /* at most FRUGAL_MAX_FIRST_STEP */
     uint32_t threads;    /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
     int zeroed;          /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
-    int recalls;         /* devices may keep updates in their copies: rows are recalled (frugal_p2f_recalls) */
+    int taken;           /* rows that are taken from devices are listed (frugal_p2f_taken) */
+    int recalls;         /* ... and recalled, because devices may keep updates in their copies (frugal_p2f_recalls) */
     int without_words;   /* `devices` is 1, and announces all batches in place, until frugal_p2f_use_words */
 } frugal_p2f_desc;
 
@@ -314,10 +321,7 @@ typedef struct frugal_p2f_batch { /* what a device reads at a step */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
     int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
-    uint8_t *lost; /* lost[n] receives, for each row, which other device's copy is outdated after `step`, if that was
-                      the only current one; else FRUGAL_P2F_NOBODY. NULL: not wanted */
 } frugal_p2f_batch;
-#define FRUGAL_P2F_NOBODY 255
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
     uint32_t row;
@@ -331,10 +335,11 @@ typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns
     const frugal_p2f_entry *entries; /* its contributors, in device order; frugal_p2f_contributors counts them */
 } frugal_p2f_work;
 
-typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows of its plan */
+typedef struct frugal_p2f_piece { /* of a step that is being planned or closed: whole rows of its plan */
     uint64_t step;
-    const frugal_p2f_entry *entries; /* entries[n]; the one after them may be read, too, and has another row */
+    const frugal_p2f_entry *entries; /* entries[n]; of closing the one after them may be read, and has another row */
     uint32_t n, first;               /* first: index in the plan */
+    uint32_t number;                 /* of planning: which piece of the step it is */
 } frugal_p2f_piece;
 
 #define FRUGAL_P2F_SLOTS 64
@@ -352,21 +357,27 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
 FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p);
 FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
 
-/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
- * valid[(n + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current
- * at `step`. One thread at a time for each device. Without words `rows` may be NULL: they are not known here, and n is
- * their number at most, until frugal_p2f_count_rows.
+/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied. One
+ * thread at a time for each device. Without words `rows` may be NULL: they are not known here, and n is their number at
+ * most, until frugal_p2f_count_rows.
  * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT (without words also: not in place), DEVICE,
- * KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. Acquires the flushed rows for every thread that later passes
- * the gate of `step`. */
+ * KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
-                                                 const frugal_p2f_batch *batch, uint64_t *valid);
+                                                 const frugal_p2f_batch *batch);
 /* Without words: the device's batch of `step`, which is not committed, has so many rows. For frugal_p2f_progress. */
 FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n);
 /* Do one piece of planning, or of closing. Return 0: nothing to do; 1: one is done; 2: it was the last of its step.
  * Any thread may call them. */
 FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p);
 FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p);
+/* Planning in two halves, for callers that do something with the rows of a piece: the step's next one is not planned,
+ * and no thread passes its gate, before the last piece has ended. begin returns 1 and a piece, or 0; end returns what
+ * frugal_p2f_plan does. frugal_p2f_range: which records of the device are in the piece: those from *first on, their
+ * number is returned. */
+FRUGAL_P2F_API int frugal_p2f_plan_begin(frugal_p2f *p, frugal_p2f_piece *piece);
+FRUGAL_P2F_API int frugal_p2f_plan_end(frugal_p2f *p, const frugal_p2f_piece *piece);
+FRUGAL_P2F_API uint32_t frugal_p2f_range(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t device,
+                                         uint32_t *first);
 /* Closing in two halves, for callers that apply a piece's updates at once instead of queueing them. Between begin and
  * end the caller owns the piece's rows, because their readers have committed, and no thread passes a gate before the
  * step is closed. begin returns 1 and a piece, or 0; end returns what frugal_p2f_close does. `applied` says that the
@@ -380,25 +391,31 @@ FRUGAL_P2F_API uint32_t frugal_p2f_next_closed(const frugal_p2f *p, const frugal
  * When it is open, all updates of `step` - S and of earlier steps are flushed, because they were due at `step` at the
  * latest. So the staging blocks of step mod S are free, and the devices that have passed the gate may write them. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
+/* A bit for each record of `device` at `step`: its cached copy of the row, if it has one, is current at this step. Once
+ * the step is planned, until it is closed; acquired with the gate. The planner of a piece may read the bits of its
+ * records. Without words all bits are set. */
+FRUGAL_P2F_API const uint64_t *frugal_p2f_valid(const frugal_p2f *p, uint32_t device, uint64_t step);
 /* A bit for each record of `device` at `step`: no other device has announced the row. NULL if the batch was not
  * announced in place. From the gate of `step` until the device's commit. Before it commits with gradients, the device
  * must have written the updates of these rows into the table; it writes no records for them. Acquired with the gate. */
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step);
-/* Where all these bits lie, and the rows of frugal_p2f_recalls, for devices that pin or map what they read: *bytes from
- * the start that is returned, whole pages of FRUGAL_P2F_ALIGN bytes. */
+/* With frugal_p2f_desc.taken: the rows that other devices have announced for `step` while the device held them: *rows
+ * points to them, rising; returns their number. Once the step is planned, until the step after it is closed. Their
+ * copies are outdated after the step, unless the others' batches are read-only. */
+FRUGAL_P2F_API uint32_t frugal_p2f_taken(const frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t **rows);
+/* Where all these bits and rows lie, for devices that pin or map what they read: *bytes from the start that is
+ * returned, whole pages of FRUGAL_P2F_ALIGN bytes. */
 FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes);
 /* With frugal_p2f_desc.recalls: is a recall the next thing that `device` has to do? If so *step is its next step to
- * commit, and all devices have announced it. One thread at a time for each device, as for frugal_p2f_recall_done. A
+ * commit, and it is planned. One thread at a time for each device, as for frugal_p2f_recall_done. A
  * device that can put a recall behind its work for the steps before need not wait for their commits: for it
  * frugal_p2f_is_recalled says enough. */
 FRUGAL_P2F_API int frugal_p2f_has_recall(frugal_p2f *p, uint32_t device, uint64_t *step);
-/* Have all devices announced `step`, which `device` has not passed, and are recalls for it left to do? Any thread. */
+/* Is `step`, which `device` has not passed, planned, and are recalls for it left to do? Any thread. */
 FRUGAL_P2F_API int frugal_p2f_is_recalled(frugal_p2f *p, uint32_t device, uint64_t step);
-/* The rows that `other` has recalled from `device` by announcing that step: *rows points to them, rising; returns their
- * number. UINT32_MAX: steps were cancelled, and the device must write back all that it keeps, whichever `other` is. The
- * rows of all other devices together may have duplicates, and rows of which the device keeps nothing. */
-FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t other,
-                                           const uint32_t **rows);
+/* What is recalled from `device` for that step: as frugal_p2f_taken, with rows of which the device keeps nothing.
+ * UINT32_MAX: steps were cancelled, and the device must write back all that it keeps. */
+FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t **rows);
 /* Says that the device has written them back. Returns 1 if no recall for `step` is left: a gate may open. */
 FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64_t step);
 /* Commits `device` at `step`, after the gate of `step`. If it has `gradients`, its records must have been written.
@@ -450,7 +467,8 @@ FRUGAL_P2F_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* all steps below it are wholly closed */
 /* Are all sealed steps planned? The call first plans the pieces that no thread has claimed. */
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p);
-/* Is the next gate's step sealed, in place and not planned? Then planning is urgent. A hint: it may be outdated. */
+FRUGAL_P2F_API uint64_t frugal_p2f_planned(frugal_p2f *p); /* all steps below it are planned */
+/* Is the next gate's step sealed and not planned? Then planning is urgent. A hint: it may be outdated. */
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
@@ -460,8 +478,8 @@ FRUGAL_P2F_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* up
 FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
-/* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced, because the holder is
- * then that of the step to come. Without words: 1, always. */
+/* Is a cached copy of the device current, by the holder rule? 0 also while the row is planned for a step that is not
+ * closed, because the holder is then that of the step to come. Without words: 1, always. */
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
 
 #ifdef __cplusplus
@@ -509,9 +527,12 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_EVERYONE   0u /* holders: no update since the table was loaded, all copies are current */
 #define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is current */
 #define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
+#define FRUGAL_PRIV_SAME       256u /* of planning: the holder stays what it is */
+#define FRUGAL_PRIV_IN_PLACE   1u   /* how a batch was announced, in bits */
+#define FRUGAL_PRIV_READ_ONLY  2u
 
 #ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of claiming make pieces small */
-#define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning: about this many */
+#define FRUGAL_PRIV_PLAN_RANGE  4096u /* entries in a piece of planning: about this many */
 #define FRUGAL_PRIV_CLOSE_RANGE 1024u /* entries in a piece of closing: at least this many */
 #endif
 #define FRUGAL_PRIV_AHEAD 24u /* how many words ahead a word is prefetched */
@@ -538,12 +559,12 @@ typedef struct frugal_priv_pending {
 typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) announce_left; /* devices that have not announced */
     FRUGAL_ATOMIC(uint32_t) commit_left;   /* devices that have not committed */
-    FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
+    FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces not planned; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* set by the sealer; atomic, because a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
     FRUGAL_ATOMIC(uint32_t) in_place;      /* the devices that announced it in place; as plan_pieces */
-    FRUGAL_ATOMIC(uint32_t) recall_left;   /* devices with recalls that are not done; set by the sealer */
+    FRUGAL_ATOMIC(uint32_t) recall_left;   /* devices with recalls that are not done; set by the last planner */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
     uint16_t all_bring;                    /* no device committed without gradients; set by the last committer */
@@ -562,9 +583,9 @@ typedef struct frugal_priv_touched {
 typedef struct frugal_priv_device {
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
     FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
-    FRUGAL_ATOMIC(uint64_t)
-    recalls; /* bit t mod 64: it has recalls of step t, and they are not done. Set by the
-                                          sealer, cleared by the thread that does recalls, and by cancel */
+    /* Bit t mod 64: it has recalls of step t, and they are not done. Set by the last planner, cleared by the thread that
+     * does recalls, and by cancel. */
+    FRUGAL_ATOMIC(uint64_t) recalls;
     uint8_t pad[40];
 } frugal_priv_device;
 
@@ -572,11 +593,13 @@ struct frugal_p2f {
     frugal_p2f_desc desc;    /* resolved; constant, like all fields before `has_words` */
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */
+    uint64_t words_at, devices_at, counts_at, how_at, brings_at; /* offsets from its start */
     uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
-    uint64_t recalled_at, recall_ends_at, recall_from_at; /* with desc.recalls; the first within alone_bytes */
-    FRUGAL_ATOMIC(uint32_t) has_words;                    /* 1 once rows have words, and stays so */
+    uint64_t valid_at, taken_at; /* within alone_bytes; the second, and the next four, with desc.taken */
+    uint64_t taken_ends_at, from_at, sorted_at, counted_at;
+    FRUGAL_ATOMIC(uint32_t) has_words;       /* 1 once rows have words, and stays so */
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
+    frugal_priv_counter planned;             /* steps planned; written by the last planner, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
     frugal_priv_counter plan_claim;          /* written by claimants, and by cancel */
@@ -619,26 +642,43 @@ static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, u
 static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
     return ((uint64_t)desc->max_rows + 63) / 64;
 }
-/* The bits of frugal_p2f_alone: cleared by the announcement, set by planners, alive until the step is closed. */
+/* The bits of frugal_p2f_alone and frugal_p2f_valid: cleared by the announcement, set by planners, alive until the step
+ * is closed. */
 static inline frugal_priv_word *frugal_priv_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (frugal_priv_word *)frugal_priv_at(p, p->alone_at) +
            frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
 }
-/* The rows that `device` has recalled by announcing `step`, by the device that they are recalled from, and rising. */
-static inline uint32_t *frugal_priv_recalled(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->recalled_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
+static inline frugal_priv_word *frugal_priv_valid(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (frugal_priv_word *)frugal_priv_at(p, p->valid_at) +
+           frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
+}
+/* The rows taken at `step`, by the device that they are taken from, and rising. While a piece is planned, those that it
+ * has found lie here, from where its entries begin in the plan. A list lives a step longer than batches do. */
+static inline uint32_t *frugal_priv_taken(const frugal_p2f *p, uint64_t step) {
+    uint64_t entries = (uint64_t)p->desc.max_rows * p->desc.devices;
+    return (uint32_t *)frugal_priv_at(p, p->taken_at) + step % (p->batches + 1) * entries;
 }
 /* ends[d]: where those from device d end among them, and those from d + 1 begin. */
-static inline uint32_t *frugal_priv_recall_ends(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->recall_ends_at) + frugal_priv_ring(p, device, step) * p->desc.devices;
+static inline uint32_t *frugal_priv_taken_ends(const frugal_p2f *p, uint64_t step) {
+    return (uint32_t *)frugal_priv_at(p, p->taken_ends_at) + step % (p->batches + 1) * p->desc.devices;
 }
-/* Of an announcement under way, for each row: the device that it is recalled from. */
-static inline uint8_t *frugal_priv_recall_from(const frugal_p2f *p, uint32_t device) {
-    return (uint8_t *)frugal_priv_at(p, p->recall_from_at) + (uint64_t)device * p->desc.max_rows;
+/* Of the one step that is being planned: from which device each taken row is; the rows by piece and device; and where
+ * in the piece those from each device end. */
+static inline uint8_t *frugal_priv_from(const frugal_p2f *p) {
+    return frugal_priv_at(p, p->from_at);
 }
-/* Did `device` announce `step` in place? */
-static inline uint8_t *frugal_priv_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint8_t *)frugal_priv_at(p, p->in_place_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
+static inline uint32_t *frugal_priv_sorted(const frugal_p2f *p) {
+    return frugal_priv_at(p, p->sorted_at);
+}
+static inline uint32_t *frugal_priv_counted(const frugal_p2f *p, uint32_t piece) {
+    return (uint32_t *)frugal_priv_at(p, p->counted_at) + (uint64_t)piece * (p->desc.devices + 1);
+}
+/* How `device` announced `step`. */
+static inline uint8_t *frugal_priv_how(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint8_t *)frugal_priv_at(p, p->how_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
+}
+static inline int frugal_priv_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return *frugal_priv_how(p, device, step) & FRUGAL_PRIV_IN_PLACE;
 }
 /* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
 static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
@@ -672,19 +712,23 @@ static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
     return total / frugal_priv_close_range(total) + 1;
 }
 
+/* The number of pieces of planning. */
+static inline uint32_t frugal_priv_plan_pieces(uint32_t total) {
+    return total / FRUGAL_PRIV_PLAN_RANGE + 1;
+}
+
 /* The number of the queue's pages: the bound of LIMITS AND MEMORY. At the worst moment, just after a slot is retired,
  * these need pages:
- * - the ids of L + 1 announced steps, with one part-filled page per batch (an announcement fills one slot only);
+ * - the ids of L + 1 planned steps, with one part-filled page per piece (planning fills one slot only);
  * - the ids of S closed steps, with one part-filled page per piece and slot (a piece fills the L slots of announced
  *   reads, and the slot of the step that reuses the staging block);
  * - each thread inside frugal_p2f_take, which holds one page. */
 static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
     uint64_t ids = FRUGAL_PQ_PAGE_IDS;
-    uint64_t batch = (d->max_rows + ids - 1) / ids;
     uint64_t entries = (uint64_t)d->max_rows * d->devices;
     uint64_t pieces = frugal_priv_close_pieces((uint32_t)entries); /* at most FRUGAL_MAX_KEYS entries */
-    return d->devices * (d->lookahead + 1) * batch + d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) +
-           d->threads;
+    return (d->lookahead + 1) * (entries / ids + frugal_priv_plan_pieces((uint32_t)entries)) +
+           d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) + d->threads;
 }
 
 /* Resolves defaults, checks limits and lays the block out; *bytes is its size. */
@@ -693,6 +737,7 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     *d = *desc;
     if (d->staging == 0) d->staging = d->lookahead + 2;
     if (d->threads == 0) d->threads = 256;
+    d->taken |= d->recalls;
     if (d->rows == 0 || d->devices == 0 || d->max_rows == 0) return FRUGAL_ERR_ARGUMENT;
     if (d->without_words && d->devices != 1) return FRUGAL_ERR_ARGUMENT;
     if (d->lookahead > 15 || (uint64_t)d->staging + d->lookahead > FRUGAL_P2F_SLOTS - 1) return FRUGAL_ERR_LOOKAHEAD;
@@ -708,15 +753,18 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
     p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
     p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
-    p->in_place_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
+    p->how_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->rows_at = at, at = frugal_priv_round(at + p->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
     uint64_t bits = (uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8;
-    uint64_t recalls = d->recalls ? (uint64_t)d->devices * p->batches : 0; /* batches that may recall */
-    p->alone_bytes = frugal_priv_round(bits + recalls * d->max_rows * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
-    p->alone_at = at, p->recalled_at = at + bits, at += p->alone_bytes;
-    p->recall_ends_at = at, at += recalls * d->devices * sizeof(uint32_t);
-    p->recall_from_at = at, at = frugal_priv_round(at + (d->recalls ? entries : 0), 256);
+    uint64_t lists = d->taken ? p->batches + 1 : 0, scratch = d->taken ? entries : 0;
+    uint64_t pieces = frugal_priv_plan_pieces((uint32_t)entries);
+    p->alone_bytes = frugal_priv_round(2 * bits + lists * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
+    p->alone_at = at, p->valid_at = at + bits, p->taken_at = at + 2 * bits, at += p->alone_bytes;
+    p->taken_ends_at = at, at += lists * d->devices * sizeof(uint32_t);
+    p->counted_at = at, at = frugal_priv_round(at + (d->taken ? pieces * (d->devices + 1) * sizeof(uint32_t) : 0), 64);
+    p->sorted_at = at, at += scratch * sizeof(uint32_t);
+    p->from_at = at, at = frugal_priv_round(at + scratch, 256);
     p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
     p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
     p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
@@ -748,15 +796,16 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->record_bits = laid_out.record_bits;
     p->batches = laid_out.batches, p->plans = laid_out.plans;
     p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
-    p->in_place_at = laid_out.in_place_at;
+    p->how_at = laid_out.how_at;
     p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
     p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
-    p->recalled_at = laid_out.recalled_at, p->recall_ends_at = laid_out.recall_ends_at;
-    p->recall_from_at = laid_out.recall_from_at;
+    p->valid_at = laid_out.valid_at, p->taken_at = laid_out.taken_at, p->taken_ends_at = laid_out.taken_ends_at;
+    p->from_at = laid_out.from_at, p->sorted_at = laid_out.sorted_at, p->counted_at = laid_out.counted_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
     frugal_store_relaxed(&p->has_words, !desc->without_words); /* relaxed, all: the caller publishes the whole block */
     frugal_store_relaxed(&p->sealed.value, desc->first_step);
+    frugal_store_relaxed(&p->planned.value, desc->first_step);
     frugal_store_relaxed(&p->committed.value, desc->first_step);
     frugal_store_relaxed(&p->closed.value, desc->first_step);
     for (uint32_t d = 0; d < desc->devices; d++) {
@@ -786,167 +835,16 @@ FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p) {
 
 /* >>announce */
 
-/* An announcement under way. */
-typedef struct frugal_priv_reader {
-    uint32_t device;
-    int read_only;
-    uint64_t step, base; /* base: slots are decoded against it */
-} frugal_priv_reader;
-
-/* The holder rule: is a cached copy of the device current, by this word of its row? */
-static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
-}
-
-static inline uint32_t frugal_priv_reads(uint64_t word) {
-    return (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
-}
-
-/* Of a clean row: for which of the 16 steps from `from` on it is announced, a bit each. */
-static inline uint32_t frugal_priv_reads_from(uint64_t word, uint64_t from) {
-    uint32_t reads = frugal_priv_reads(word);
-    uint32_t later = (uint32_t)from - (uint32_t)word; /* than the origin; modulo 2^32, as the origin is */
-    if (later < FRUGAL_PRIV_SPAN) return reads >> later;
-    return 0u - later < FRUGAL_PRIV_SPAN ? reads << (0u - later) & 0xffff : 0;
-}
-
-/* The step at which a dirty row's update is due; `base` is at most 63 less. */
-static inline uint64_t frugal_priv_due_of(uint64_t word, uint64_t base) {
-    return base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
-}
-
-/* The word of a clean row, with the given holder in place. */
-static inline uint64_t frugal_priv_clean(uint64_t holder, uint32_t reads, uint64_t origin) {
-    return holder | (uint64_t)reads << FRUGAL_PRIV_READS_AT | (uint32_t)origin;
-}
-
-/* Adds `step` to the reads of a row. Returns the new word. *touched: another device has announced the row for `step`;
- * *moved: the row's update is now due at this step, which is earlier than before. No row is announced for a later step
- * yet. So an update due later has no announced read: its row is dirty by the depth of staging. */
-static inline uint64_t frugal_priv_add_read(uint64_t word, uint64_t step, uint64_t base, int *touched, int *moved) {
-    *moved = 0;
-    if (!(word & FRUGAL_PRIV_DIRTY)) { /* the last read that fits becomes that of `step` */
-        uint32_t reads = frugal_priv_reads_from(word, step - (FRUGAL_PRIV_SPAN - 1));
-        *touched = (int)(reads >> (FRUGAL_PRIV_SPAN - 1));
-        return frugal_priv_clean(word & FRUGAL_PRIV_HOLDER, reads | UINT32_C(1) << (FRUGAL_PRIV_SPAN - 1),
-                                 step - (FRUGAL_PRIV_SPAN - 1));
-    }
-    uint64_t due = frugal_priv_due_of(word, base);
-    *moved = due > step;
-    if (*moved) word = (word & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT, due = step;
-    uint64_t read = UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step - due));
-    *touched = (word & read) != 0;
-    return word | read;
-}
-
-/* How announcing a row changes its word. Returns the new word. *valid: the device's copy will be current; *moved: as
- * above. */
-static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
-    int touched, holds = frugal_priv_copy_is_current(word, reader->device);
-    uint64_t changed = frugal_priv_add_read(word, reader->step, reader->base, &touched, moved);
-    *valid = holds;
-    if (reader->read_only) return changed; /* a touch without gradients makes no copy outdated: the holder stays */
-    *valid = holds && !touched;
-    uint64_t next = touched ? FRUGAL_PRIV_NOBODY : FRUGAL_PRIV_DEVICE(reader->device);
-    return (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
-}
-
-/* The other device that is the holder by this word, which is that before announcing; or nobody. */
-static inline uint8_t frugal_priv_other(uint64_t word, uint32_t device) {
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    int is_other = holder >= FRUGAL_PRIV_DEVICE(0) && holder != FRUGAL_PRIV_DEVICE(device);
-    return (uint8_t)(is_other ? holder - FRUGAL_PRIV_DEVICE(0) : FRUGAL_P2F_NOBODY);
-}
-
-/* Sorts the announced rows that are recalled by the device that they are recalled from. */
-static void frugal_priv_list_recalls(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
-    uint32_t at[256] = {0}, *ends = frugal_priv_recall_ends(p, device, step);
-    uint32_t *recalled = frugal_priv_recalled(p, device, step);
-    const uint8_t *from = frugal_priv_recall_from(p, device);
-    for (uint32_t i = 0; i < n; i++) at[from[i]]++;
-    for (uint32_t d = 0, before = 0; d < p->desc.devices; d++) {
-        ends[d] = before + at[d];
-        at[d] = before;
-        before = ends[d];
-    }
-    for (uint32_t i = 0; i < n; i++)
-        if (from[i] != FRUGAL_P2F_NOBODY) recalled[at[from[i]]++] = rows[i];
-}
-
-static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const frugal_p2f_batch *announced,
-                                      uint64_t *valid) { /* by value, so that the reader stays in registers */
-    const uint32_t *rows = announced->rows, n = announced->n;
-    uint8_t *lost = announced->lost, *recall_from = frugal_priv_recall_from(p, reader.device);
-    int recalls = p->desc.recalls;
-    uint64_t step = reader.step;
-    frugal_priv_word *words = frugal_priv_words(p);
-    frugal_pq_batch batch = {0};
-    int64_t moved_from[FRUGAL_P2F_SLOTS] = {0};
-    int64_t moved_here = 0;
-    uint64_t bits = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (i + FRUGAL_PRIV_AHEAD < n) FRUGAL_PRIV_PREFETCH_WRITE(&words[rows[i + FRUGAL_PRIV_AHEAD]]);
-        frugal_priv_word *word = &words[rows[i]];
-        uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
-        uint64_t changed;
-        int is_valid, moved;
-        do changed = frugal_priv_announced(found, &reader, &is_valid, &moved);
-        while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
-        bits |= (uint64_t)is_valid << i % 64;
-        if (lost) lost[i] = reader.read_only ? FRUGAL_P2F_NOBODY : frugal_priv_other(found, reader.device);
-        if (recalls) recall_from[i] = frugal_priv_other(found, reader.device);
-        if (i % 64 == 63 || i + 1 == n) {
-            if (valid) valid[i / 64] = bits;
-            bits = 0;
-        }
-        if (!moved) continue;
-        moved_here++;
-        moved_from[found >> FRUGAL_PRIV_SLOT_AT & 63]++;
-        if (found & FRUGAL_PRIV_BUSY) continue; /* its worker will lower the new slot's count: no entry is needed */
-        int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(step % FRUGAL_P2F_SLOTS), rows[i]);
-        FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
-        (void)put;
-    }
-    /* Relaxed: published by `announce_left`, then by `sealed`, which every gate of `step` acquires. */
-    if (moved_here) frugal_add_relaxed(&p->pending[step % FRUGAL_P2F_SLOTS].rows, moved_here);
-    for (uint32_t s = 0; moved_here && s < FRUGAL_P2F_SLOTS; s++)
-        if (moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -moved_from[s]);
-    frugal_pq_commit(frugal_priv_queue(p), &batch);
-    if (recalls) frugal_priv_list_recalls(p, reader.device, step, rows, n);
-}
-
-/* Has any device recalled rows of `device` by announcing `step`, which all have announced? */
-static int frugal_priv_is_recalled(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    const uint32_t *rows;
-    for (uint32_t other = 0; other < p->desc.devices; other++)
-        if (frugal_p2f_recalls(p, device, step, other, &rows)) return 1;
-    return 0;
-}
-
-/* Tells the devices whose rows are recalled for a step that all have announced. */
-static void frugal_priv_seal_recalls(frugal_p2f *p, uint64_t t) {
-    uint8_t is_recalled[FRUGAL_MAX_DEVICES];
-    uint32_t n = 0;
-    if (!p->desc.recalls) return;
-    for (uint32_t d = 0; d < p->desc.devices; d++) {
-        is_recalled[d] = (uint8_t)frugal_priv_is_recalled(p, d, t);
-        n += is_recalled[d];
-    }
-    /* relaxed: published by the bits below to those who count it down, and by `sealed` to the gate */
-    frugal_store_relaxed(&frugal_priv_step_of(p, t)->recall_left, n);
-    for (uint32_t d = 0; d < p->desc.devices; d++) /* [P22] pairs with [P23]: the lists */
-        if (is_recalled[d]) frugal_add_release(&frugal_priv_devices(p)[d].recalls, UINT64_C(1) << t % FRUGAL_P2F_SLOTS);
-}
-
-/* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. */
+/* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. Steps are sealed in
+ * order: each device announces the step before first, so who announces this step last has sealed that one, or acquired
+ * that it is sealed, by [P12]. */
 static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     uint32_t largest = 0, in_place = 0;
     step->total = 0, step->pivot = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint32_t n = *frugal_priv_n_rows(p, d, t);
-        in_place += *frugal_priv_in_place(p, d, t);
+        in_place += (uint32_t)frugal_priv_is_in_place(p, d, t);
         step->total += n;
         if (n > largest) largest = n, step->pivot = d;
     }
@@ -954,7 +852,7 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     step->plan_at =
         p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
-    uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
+    uint32_t plan_pieces = frugal_priv_plan_pieces(step->total);
     uint32_t close_pieces = frugal_priv_close_pieces(step->total);
     FRUGAL_ASSERT(close_pieces <= frugal_priv_close_pieces(p->desc.max_rows * p->desc.devices) &&
                   "the queue's pages are bounded at init");
@@ -963,7 +861,6 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);
     frugal_store_relaxed(&step->close_left, close_pieces);
-    frugal_priv_seal_recalls(p, t);
     frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
 }
 
@@ -972,18 +869,17 @@ static inline uint64_t frugal_priv_first_bits(uint32_t n) {
     return n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
 }
 
-/* Announces a legal batch without words, and seals its step: every row is alone, and every copy is current. */
-static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p2f_batch *batch, uint64_t *valid) {
+/* Announces a legal batch without words, and seals its step, with nothing to plan: every row is alone, and every copy is
+ * current. */
+static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p2f_batch *batch) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
-    frugal_priv_word *alone = frugal_priv_alone(p, 0, t);
-    if (batch->lost && batch->n) memset(batch->lost, FRUGAL_P2F_NOBODY, batch->n);
-    for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) {
-        uint64_t bits = frugal_priv_first_bits(batch->n - 64 * i);
-        if (valid) valid[i] = bits;
-        frugal_store_relaxed(&alone[i], bits); /* relaxed, all: published by `sealed` */
+    for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) { /* relaxed, all: published by `planned` */
+        frugal_store_relaxed(&frugal_priv_alone(p, 0, t)[i], frugal_priv_first_bits(batch->n - 64 * i));
+        frugal_store_relaxed(&frugal_priv_valid(p, 0, t)[i], frugal_priv_first_bits(batch->n - 64 * i));
     }
+    if (p->desc.taken) *frugal_priv_taken_ends(p, t) = 0;
     *frugal_priv_n_rows(p, 0, t) = batch->n;
-    *frugal_priv_in_place(p, 0, t) = 1;
+    *frugal_priv_how(p, 0, t) = FRUGAL_PRIV_IN_PLACE;
     step->step = t, step->total = batch->n;
     frugal_store_relaxed(&step->announce_left, 0);
     frugal_store_relaxed(&step->in_place, 1);
@@ -991,6 +887,7 @@ static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p
     frugal_store_relaxed(&step->recall_left, 0);
     frugal_store_release(&frugal_priv_devices(p)[0].announced, t + 1); /* [P10] pairs with [P11] */
     frugal_store_release(&p->sealed.value, t + 1);                     /* [P5] pairs with [P6] */
+    frugal_store_release(&p->planned.value, t + 1);                    /* [P16] pairs with [P15] */
 }
 
 FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n) {
@@ -998,7 +895,7 @@ FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t
 }
 
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
-                                                 const frugal_p2f_batch *batch, uint64_t *valid) {
+                                                 const frugal_p2f_batch *batch) {
     if (!batch) return FRUGAL_ERR_ARGUMENT;
     const uint32_t *rows = batch->rows, n = batch->n;
     int has_words = frugal_p2f_has_words(p);
@@ -1011,29 +908,27 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     }
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
-    if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
-    /* The base may lag behind what other threads know by now, by at most L, because no step from `step` on can close
-     * before this announcement is complete. S + L < 64 makes every slot decode to one step. */
-    uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
-    if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
+    if (!frugal_p2f_legal(p, step)) return FRUGAL_AGAIN;                       /* ring entries are free again */
     if (!has_words) {
-        frugal_priv_announce_whole(p, step, batch, valid);
+        frugal_priv_announce_whole(p, step, batch);
         return FRUGAL_OK;
     }
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
-    const frugal_priv_reader reader = {device, batch->read_only, step, base};
-    frugal_priv_announce_rows(p, reader, batch, valid);
     *frugal_priv_n_rows(p, device, step) = n;
-    *frugal_priv_in_place(p, device, step) = batch->in_place != 0;
-    for (uint32_t i = 0; batch->in_place && i < (n + 63) / 64; i++)
-        frugal_store_relaxed(&frugal_priv_alone(p, device, step)[i], 0); /* relaxed: published by [P10], [P12] */
-    frugal_store_release(&own->announced, step + 1);                     /* [P10] pairs with [P11] */
+    *frugal_priv_how(p, device, step) =
+        (uint8_t)((batch->in_place ? FRUGAL_PRIV_IN_PLACE : 0) | (batch->read_only ? FRUGAL_PRIV_READ_ONLY : 0));
+    for (uint32_t i = 0; i < (n + 63) / 64; i++) { /* relaxed, both: published by [P10], [P12] */
+        frugal_store_relaxed(&frugal_priv_alone(p, device, step)[i], 0);
+        frugal_store_relaxed(&frugal_priv_valid(p, device, step)[i], 0);
+    }
+    frugal_store_release(&own->announced, step + 1); /* [P10] pairs with [P11] */
     /* [P12] acq_rel: the thread that counts down last has acquired what all others did; pairs with itself. */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
     return FRUGAL_OK;
 }
 
-/* >>plan - merges the devices' sorted rows into one list sorted by (row, device) */
+/* >>plan - merges the devices' sorted rows into one list sorted by (row, device), and notes in each row's word who reads
+ * it */
 
 static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32_t row) {
     uint32_t low = 0;
@@ -1047,9 +942,9 @@ static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32
     return low;
 }
 
-typedef struct frugal_priv_cursor { /* a device's records of a piece: from `first` to `end` */
+typedef struct frugal_priv_cursor { /* a device's records of a piece: from `at` to `end` */
     const uint32_t *rows;
-    uint32_t first, at, end;
+    uint32_t at, end;
     uint32_t source; /* device << record_bits */
 } frugal_priv_cursor;
 
@@ -1112,85 +1007,236 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     }
 }
 
-/* Changes a word of frugal_p2f_alone, if the device has announced in place: nobody has cleared the words of others. The
- * pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is set once, so
- * adding sets it; it is cleared once at most, so subtracting clears it. Relaxed: published by `plan_left`. */
-static inline void frugal_priv_add_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
-    if (bits && *frugal_priv_in_place(p, device, t)) frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
+/* >>word, as planning changes it */
+
+/* The holder rule: is a cached copy of the device current, by this word of its row? */
+static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
 }
 
-/* Clears the bits of records whose row is also announced by another device. entries[n] are those of the piece: whole
- * rows, and in them the records of a device rise. Bits are gathered, and cleared a word at a time. */
-static void frugal_priv_clear_shared(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
-    uint64_t bits[FRUGAL_MAX_DEVICES];
-    uint32_t word[FRUGAL_MAX_DEVICES];
-    for (uint32_t d = 0; d < p->desc.devices; d++) bits[d] = 0, word[d] = 0;
-    for (uint32_t at = 0; (at = frugal_priv_first_shared(entries, at, n)) < n;) {
-        for (uint32_t row = entries[at].row, d, record; at < n && entries[at].row == row; at++) {
-            frugal_p2f_source(p, entries[at].source, &d, &record);
-            if (record / 64 != word[d]) {
-                frugal_priv_add_alone(p, d, t, word[d], -bits[d]);
-                bits[d] = 0, word[d] = record / 64;
-            }
-            bits[d] |= UINT64_C(1) << record % 64;
-        }
+static inline uint32_t frugal_priv_reads(uint64_t word) {
+    return (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
+}
+
+/* Of a clean row: for which of the 16 steps from `from` on it is announced, a bit each. */
+static inline uint32_t frugal_priv_reads_from(uint64_t word, uint64_t from) {
+    uint32_t reads = frugal_priv_reads(word);
+    uint32_t later = (uint32_t)from - (uint32_t)word; /* than the origin; modulo 2^32, as the origin is */
+    if (later < FRUGAL_PRIV_SPAN) return reads >> later;
+    return 0u - later < FRUGAL_PRIV_SPAN ? reads << (0u - later) & 0xffff : 0;
+}
+
+/* The step at which a dirty row's update is due; `base` is at most 63 less. */
+static inline uint64_t frugal_priv_due_of(uint64_t word, uint64_t base) {
+    return base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
+}
+
+/* The word of a clean row, with the given holder in place. */
+static inline uint64_t frugal_priv_clean(uint64_t holder, uint32_t reads, uint64_t origin) {
+    return holder | (uint64_t)reads << FRUGAL_PRIV_READS_AT | (uint32_t)origin;
+}
+
+/* Adds `step` to the reads of a row. Returns the new word. *moved: the row's update is now due at this step, which is
+ * earlier than before. The row has no read of a later step yet. So an update due later has no announced read: its row is
+ * dirty by the depth of staging. */
+static inline uint64_t frugal_priv_add_read(uint64_t word, uint64_t step, uint64_t base, int *moved) {
+    *moved = 0;
+    if (!(word & FRUGAL_PRIV_DIRTY)) { /* the last read that fits becomes that of `step` */
+        uint32_t reads = frugal_priv_reads_from(word, step - (FRUGAL_PRIV_SPAN - 1));
+        return frugal_priv_clean(word & FRUGAL_PRIV_HOLDER, reads | UINT32_C(1) << (FRUGAL_PRIV_SPAN - 1),
+                                 step - (FRUGAL_PRIV_SPAN - 1));
     }
-    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_add_alone(p, d, t, word[d], -bits[d]);
+    uint64_t due = frugal_priv_due_of(word, base);
+    *moved = due > step;
+    if (*moved) word = (word & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT, due = step;
+    return word | UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step - due));
 }
 
-/* Marks the records whose row no other device has announced: all of the piece, less those of shared rows. */
-static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_priv_cursor *cursors,
-                                   const frugal_p2f_entry *entries, uint32_t n) {
+/* The device that is the holder by this word, or more than any. */
+static inline uint32_t frugal_priv_holder(uint64_t word) {
+    return (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255) - FRUGAL_PRIV_DEVICE(0);
+}
+
+/* A piece that is being planned. */
+typedef struct frugal_priv_planner {
+    frugal_p2f *p;
+    uint64_t step, base; /* base: slots are decoded against it */
+    uint8_t how[FRUGAL_MAX_DEVICES];
+    uint64_t valid[FRUGAL_MAX_DEVICES], alone[FRUGAL_MAX_DEVICES]; /* a device's bits, gathered for one word of them */
+    uint32_t word[FRUGAL_MAX_DEVICES];                             /* ... which is this one */
+    frugal_pq_batch moved;
+    int64_t moved_from[FRUGAL_P2F_SLOTS], moved_here;
+    uint32_t *taken; /* NULL: they are not listed */
+    uint8_t *from;
+    uint32_t n_taken;
+} frugal_priv_planner;
+
+/* Writes a device's gathered bits. The pieces before and after may have bits in the same word, so it is changed by
+ * read-modify-write. A bit is set once, so adding sets it. Relaxed: published by `plan_left`. */
+static inline void frugal_priv_write_bits(frugal_priv_planner *own, uint32_t device) {
+    frugal_p2f *p = own->p;
+    uint32_t word = own->word[device];
+    if (own->valid[device]) frugal_add_relaxed(&frugal_priv_valid(p, device, own->step)[word], own->valid[device]);
+    if (own->alone[device]) frugal_add_relaxed(&frugal_priv_alone(p, device, own->step)[word], own->alone[device]);
+    own->valid[device] = own->alone[device] = 0;
+}
+
+/* Notes what the device of an entry will find: is its copy current, and is the row its alone? Records of a device come
+ * in rising order. */
+static inline void frugal_priv_note_bits(frugal_priv_planner *own, uint32_t source, uint64_t word, uint32_t alone) {
+    uint32_t device = source >> own->p->record_bits, record = source & ((UINT32_C(1) << own->p->record_bits) - 1);
+    if (record / 64 != own->word[device]) {
+        frugal_priv_write_bits(own, device);
+        own->word[device] = record / 64;
+    }
+    own->valid[device] |= (uint64_t)frugal_priv_copy_is_current(word, device) << record % 64;
+    own->alone[device] |= (uint64_t)(alone & own->how[device] & FRUGAL_PRIV_IN_PLACE) << record % 64;
+}
+
+/* The row's update has become due at this step. */
+static void frugal_priv_note_moved(frugal_priv_planner *own, uint32_t row, uint64_t found) {
+    own->moved_here++;
+    own->moved_from[found >> FRUGAL_PRIV_SLOT_AT & 63]++;
+    if (found & FRUGAL_PRIV_BUSY) return; /* its worker will lower the new slot's count: no entry is needed */
+    int put = frugal_pq_put(frugal_priv_queue(own->p), &own->moved, (uint32_t)(own->step % FRUGAL_P2F_SLOTS), row);
+    FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
+    (void)put;
+}
+
+/* Who holds the row after the step, whose entries[n] of this row are given. */
+static inline uint32_t frugal_priv_next_holder(const frugal_priv_planner *own, const frugal_p2f_entry *entries,
+                                               uint32_t n) {
+    uint32_t next = FRUGAL_PRIV_SAME;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t device = entries[i].source >> own->p->record_bits;
+        if (own->how[device] & FRUGAL_PRIV_READ_ONLY) continue;
+        next = next == FRUGAL_PRIV_SAME ? FRUGAL_PRIV_DEVICE(device) : FRUGAL_PRIV_NOBODY;
+    }
+    return next;
+}
+
+/* Plans a row: entries[n] are those of the step. */
+static inline void frugal_priv_plan_row(frugal_priv_planner *own, const frugal_p2f_entry *entries, uint32_t n) {
+    uint32_t row = entries[0].row, next = frugal_priv_next_holder(own, entries, n);
+    frugal_priv_word *word = &frugal_priv_words(own->p)[row];
+    uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
+    int moved;
+    do {
+        changed = frugal_priv_add_read(found, own->step, own->base, &moved);
+        if (next != FRUGAL_PRIV_SAME)
+            changed = (changed & ~FRUGAL_PRIV_HOLDER) | (uint64_t)next << FRUGAL_PRIV_HOLDER_AT;
+    } while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
+    for (uint32_t i = 0; i < n; i++) frugal_priv_note_bits(own, entries[i].source, found, n == 1);
+    if (moved) frugal_priv_note_moved(own, row, found);
+    uint32_t holder = frugal_priv_holder(found);
+    if (!own->taken) return;
+    own->taken[own->n_taken] = row, own->from[own->n_taken] = (uint8_t)holder; /* kept if another device is there */
+    own->n_taken += holder < FRUGAL_MAX_DEVICES && (n > 1 || entries[0].source >> own->p->record_bits != holder);
+}
+
+/* Sorts the taken rows of a piece by the device that they are taken from. counted[0]: where its rows begin. */
+static void frugal_priv_sort_taken(frugal_p2f *p, const frugal_priv_planner *own, uint32_t first, uint32_t piece) {
+    uint32_t at[FRUGAL_MAX_DEVICES] = {0}, *ends = frugal_priv_counted(p, piece);
+    for (uint32_t i = 0; i < own->n_taken; i++) at[own->from[i]]++;
+    ends[0] = first;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        for (uint32_t at = cursors[d].first, next; at < cursors[d].end; at = next) {
-            next = (at / 64 + 1) * 64 < cursors[d].end ? (at / 64 + 1) * 64 : cursors[d].end;
-            frugal_priv_add_alone(p, d, t, at / 64, ~UINT64_C(0) >> (64 - (next - at)) << at % 64);
-        }
+        ends[d + 1] = ends[d] + at[d];
+        at[d] = ends[d];
     }
-    frugal_priv_clear_shared(p, t, entries, n);
+    for (uint32_t i = 0; i < own->n_taken; i++) frugal_priv_sorted(p)[at[own->from[i]]++] = own->taken[i];
 }
 
-static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
-    frugal_priv_step *step = frugal_priv_step_of(p, t);
+/* Plans the rows of entries[n], whole rows, which begin at `first` of the plan. */
+static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) {
+    const frugal_p2f_entry *entries = piece->entries;
+    frugal_priv_planner own;
+    uint32_t n = piece->n;
+    own.p = p, own.step = piece->step, own.moved_here = 0, own.n_taken = 0;
+    own.moved = (frugal_pq_batch){0};
+    memset(own.moved_from, 0, sizeof own.moved_from);
+    own.base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: section 5, (e) */
+    own.taken = p->desc.taken ? frugal_priv_taken(p, piece->step) + piece->first : NULL;
+    own.from = frugal_priv_from(p) + piece->first;
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        own.how[d] = *frugal_priv_how(p, d, piece->step);
+        own.valid[d] = own.alone[d] = 0, own.word[d] = 0;
+    }
+    for (uint32_t at = 0, end; at < n; at = end) {
+        for (end = at; end < n && entries[end].row == entries[at].row; end++)
+            if (end + FRUGAL_PRIV_AHEAD < n)
+                FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entries[end + FRUGAL_PRIV_AHEAD].row]);
+        frugal_priv_plan_row(&own, entries + at, end - at);
+    }
+    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_write_bits(&own, d);
+    /* Relaxed: published by `plan_left`, then by `planned`, which every gate of the step acquires. */
+    uint64_t slot = piece->step % FRUGAL_P2F_SLOTS;
+    if (own.moved_here) frugal_add_relaxed(&p->pending[slot].rows, own.moved_here);
+    for (uint32_t s = 0; own.moved_here && s < FRUGAL_P2F_SLOTS; s++)
+        if (own.moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -own.moved_from[s]);
+    frugal_pq_commit(frugal_priv_queue(p), &own.moved);
+    if (own.taken) frugal_priv_sort_taken(p, &own, piece->first, piece->number);
+}
+
+/* The rows of the devices from which a piece begins, and before which it ends; *last: it ends with the last row. */
+static void frugal_priv_plan_cut(const frugal_p2f *p, uint64_t t, uint32_t piece, uint32_t *from, uint32_t *to,
+                                 int *last) {
+    const frugal_priv_step *step = frugal_priv_step_of(p, t);
     uint64_t pieces = frugal_load_relaxed(&step->plan_pieces); /* relaxed: `sealed` was acquired */
     const uint32_t *pivot = frugal_priv_rows(p, step->pivot, t);
     uint64_t pivots = *frugal_priv_n_rows(p, step->pivot, t);
-    uint32_t from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
-    int last = piece + 1 == pieces;
-    uint32_t to = last ? 0 : pivot[(piece + 1) * pivots / pieces];
+    *from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
+    *last = piece + 1 == pieces;
+    *to = *last ? 0 : pivot[(piece + 1) * pivots / pieces];
+}
+
+static void frugal_priv_plan_piece(frugal_p2f *p, frugal_p2f_piece *piece) {
     frugal_priv_cursor cursors[FRUGAL_MAX_DEVICES];
-    uint32_t before = 0, n_entries = 0;
+    uint32_t before = 0, n_entries = 0, from, to;
+    int last;
+    frugal_priv_plan_cut(p, piece->step, piece->number, &from, &to, &last);
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         frugal_priv_cursor *c = &cursors[d];
-        uint32_t n = *frugal_priv_n_rows(p, d, t);
-        c->rows = frugal_priv_rows(p, d, t);
-        c->first = c->at = frugal_priv_lower_bound(c->rows, n, from);
+        uint32_t n = *frugal_priv_n_rows(p, d, piece->step);
+        c->rows = frugal_priv_rows(p, d, piece->step);
+        c->at = frugal_priv_lower_bound(c->rows, n, from);
         c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
         c->source = d << p->record_bits;
         before += c->at;
         n_entries += c->end - c->at;
     }
-    frugal_p2f_entry *out = frugal_priv_plan(p, step) + before;
+    frugal_p2f_entry *out = frugal_priv_plan(p, frugal_priv_step_of(p, piece->step)) + before;
     if (p->desc.devices == 1)
         frugal_priv_merge_rest(out, &cursors[0]);
     else if (p->desc.devices == 2)
         frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
     else
         frugal_priv_merge_many(out, cursors, p->desc.devices, n_entries);
-    /* relaxed: `sealed` was acquired */
-    if (frugal_load_relaxed(&step->in_place)) frugal_priv_mark_alone(p, t, cursors, out, n_entries);
+    piece->entries = out, piece->n = n_entries, piece->first = before;
+    frugal_priv_plan_rows(p, piece);
 }
 
-/* Claims the next piece of a step *t below *below; returns 0 if there is none. */
-static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_priv_counter *below, int closing,
-                             uint64_t *t, uint32_t *piece) {
+FRUGAL_P2F_API uint32_t frugal_p2f_range(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t device,
+                                         uint32_t *first) {
+    const uint32_t *rows = frugal_priv_rows(p, device, piece->step);
+    uint32_t n = *frugal_priv_n_rows(p, device, piece->step), from, to;
+    int last;
+    frugal_priv_plan_cut(p, piece->step, piece->number, &from, &to, &last);
+    *first = frugal_priv_lower_bound(rows, n, from);
+    return (last ? n : frugal_priv_lower_bound(rows, n, to)) - *first;
+}
+
+/* Claims the next piece of a step *t. A step is planned if it is sealed and the one before is planned, and closed if it
+ * is committed. Returns 0 if there is none. */
+static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, int closing, uint64_t *t, uint32_t *piece) {
     uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: a cancel that moved it back */
     for (;;) {
         *t = p->desc.first_step + (found >> FRUGAL_PRIV_CLAIM_STEP_AT);
         *piece = (uint32_t)(found & ((UINT32_C(1) << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1));
-        if (*t >= frugal_load_acquire(&below->value)) return 0; /* [P6] with [P5], or [P7] with [P14] */
+        if (closing && *t >= frugal_load_acquire(&p->committed.value)) return 0; /* [P7] pairs with [P14] */
+        if (!closing && *t >= frugal_load_acquire(&p->sealed.value)) return 0;   /* [P6] pairs with [P5] */
+        if (!closing && *t > frugal_load_acquire(&p->planned.value)) return 0;   /* [P15] pairs with [P16] */
         frugal_priv_step *step = frugal_priv_step_of(p, *t);
-        if (closing && frugal_load_acquire(&step->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
         uint32_t pieces = frugal_load_relaxed(closing ? &step->close_pieces : &step->plan_pieces);
         /* If the entry is that of a later step by now, the claim has moved on and the compare-and-swap fails. */
         uint64_t next = found + 1;
@@ -1199,33 +1245,69 @@ static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_p
     }
 }
 
-FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
-    uint64_t t;
-    uint32_t piece;
+FRUGAL_P2F_API int frugal_p2f_plan_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
     if (!frugal_p2f_has_words(p)) return 0;
-    if (!frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece)) return 0;
-    frugal_priv_plan_piece(p, t, piece);
-    /* [P16] release: the entries are written; pairs with [P15] */
-    return frugal_add_release(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
+    if (!frugal_priv_claim(p, &p->plan_claim, 0, &piece->step, &piece->number)) return 0;
+    frugal_priv_plan_piece(p, piece);
+    return 1;
+}
+
+/* The last planner of a step gathers the lists of its pieces, and those who are to write rows back are told. */
+static void frugal_priv_gather_taken(frugal_p2f *p, uint64_t t) {
+    frugal_priv_step *step = frugal_priv_step_of(p, t);
+    uint32_t pieces = frugal_load_relaxed(&step->plan_pieces), n = 0, recalled = 0; /* relaxed: [P6] */
+    uint32_t *taken = frugal_priv_taken(p, t), *ends = frugal_priv_taken_ends(p, t);
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        uint32_t before = n;
+        for (uint32_t i = 0; i < pieces; i++) {
+            const uint32_t *counted = frugal_priv_counted(p, i);
+            memcpy(taken + n, frugal_priv_sorted(p) + counted[d], (counted[d + 1] - counted[d]) * sizeof *taken);
+            n += counted[d + 1] - counted[d];
+        }
+        ends[d] = n;
+        recalled += step->recall_all || n > before;
+    }
+    /* relaxed: published by the bits below to those who count it down, and by `planned` to the gate */
+    frugal_store_relaxed(&step->recall_left, p->desc.recalls ? recalled : 0);
+    for (uint32_t d = 0; p->desc.recalls && d < p->desc.devices; d++) /* [P22] pairs with [P23]: the lists */
+        if (step->recall_all || ends[d] > (d ? ends[d - 1] : 0))
+            frugal_add_release(&frugal_priv_devices(p)[d].recalls, UINT64_C(1) << t % FRUGAL_P2F_SLOTS);
+}
+
+FRUGAL_P2F_API int frugal_p2f_plan_end(frugal_p2f *p, const frugal_p2f_piece *piece) {
+    frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
+    /* [P16] acq_rel: the thread that counts down last has acquired what all others wrote; pairs with itself */
+    if (frugal_add_acq_rel(&step->plan_left, (uint32_t)-1) != 1) return 1;
+    if (p->desc.taken)
+        frugal_priv_gather_taken(p, piece->step);
+    else
+        frugal_store_relaxed(&step->recall_left, 0);          /* relaxed: published by `planned` */
+    frugal_store_release(&p->planned.value, piece->step + 1); /* [P16] pairs with [P15] */
+    return 2;
+}
+
+FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
+    frugal_p2f_piece piece;
+    return frugal_p2f_plan_begin(p, &piece) ? frugal_p2f_plan_end(p, &piece) : 0;
 }
 
 /* >>gate - and commit */
 
-/* Is the plan of the sealed step complete, if a device needs it? */
-static int frugal_priv_planned(frugal_p2f *p, uint64_t step) {
-    frugal_priv_step *s = frugal_priv_step_of(p, step);
-    if (!frugal_load_relaxed(&s->in_place)) return 1; /* relaxed: `sealed` was acquired */
-    return frugal_load_acquire(&s->plan_left) == 0;   /* [P15] pairs with [P16] */
+FRUGAL_P2F_API uint64_t frugal_p2f_planned(frugal_p2f *p) {
+    return frugal_load_acquire(&p->planned.value); /* [P15] pairs with [P16] */
 }
 
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
-    uint64_t step = frugal_load_relaxed(&p->closed.value); /* relaxed, both: which work comes first orders nothing */
-    if (frugal_load_relaxed(&p->sealed.value) <= step) return 0;
-    return !frugal_priv_planned(p, step);
+    uint64_t step = frugal_load_relaxed(&p->closed.value); /* relaxed, all: which work comes first orders nothing */
+    return frugal_load_relaxed(&p->sealed.value) > step && frugal_load_relaxed(&p->planned.value) <= step;
+}
+
+FRUGAL_P2F_API const uint64_t *frugal_p2f_valid(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (const uint64_t *)(uintptr_t)frugal_priv_valid(p, device, step); /* planned: nobody writes them now */
 }
 
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    if (!*frugal_priv_in_place(p, device, step)) return NULL;
+    if (!frugal_priv_is_in_place(p, device, step)) return NULL;
     return (const uint64_t *)(uintptr_t)frugal_priv_alone(p, device, step); /* planned: nobody writes them now */
 }
 
@@ -1235,28 +1317,29 @@ FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes)
 }
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `plan_left` and
-     * `recall_left` are those of step - 64 until the step is sealed. */
-    if (frugal_load_acquire(&p->closed.value) < step) return 0;  /* [P9] pairs with [P8] */
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
-    if (!frugal_priv_planned(p, step)) return 0;
+    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `recall_left` is
+     * that of step - 64 until the step is planned. */
+    if (frugal_load_acquire(&p->closed.value) < step) return 0;   /* [P9] pairs with [P8] */
+    if (frugal_load_acquire(&p->planned.value) <= step) return 0; /* [P15] pairs with [P16] */
     /* [P21] pairs with [P20] */
     if (frugal_load_acquire(&frugal_priv_step_of(p, step)->recall_left) != 0) return 0;
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
 }
 
-FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t other,
-                                           const uint32_t **rows) {
-    if (frugal_priv_step_of(p, step)->recall_all) return UINT32_MAX;
-    const uint32_t *ends = frugal_priv_recall_ends(p, other, step); /* `sealed` was acquired */
+FRUGAL_P2F_API uint32_t frugal_p2f_taken(const frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t **rows) {
+    const uint32_t *ends = frugal_priv_taken_ends(p, step); /* `planned` was acquired */
     uint32_t first = device == 0 ? 0 : ends[device - 1];
-    *rows = frugal_priv_recalled(p, other, step) + first;
+    *rows = frugal_priv_taken(p, step) + first;
     return ends[device] - first;
 }
 
+FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t **rows) {
+    return frugal_priv_step_of(p, step)->recall_all ? UINT32_MAX : frugal_p2f_taken(p, device, step, rows);
+}
+
 FRUGAL_P2F_API int frugal_p2f_is_recalled(frugal_p2f *p, uint32_t device, uint64_t step) {
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
-    /* relaxed: set before the step was sealed; who finds it cleared acquires the rows at the gate */
+    if (frugal_load_acquire(&p->planned.value) <= step) return 0; /* [P15] pairs with [P16] */
+    /* relaxed: set before the step was planned; who finds it cleared acquires the rows at the gate */
     return frugal_load_relaxed(&frugal_priv_devices(p)[device].recalls) >> step % FRUGAL_P2F_SLOTS & 1;
 }
 
@@ -1335,7 +1418,7 @@ static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
     uint32_t number;
     if (!frugal_p2f_has_words(p)) return 0;
-    if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &piece->step, &number)) return 0;
+    if (!frugal_priv_claim(p, &p->close_claim, 1, &piece->step, &number)) return 0;
     const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
     const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
     uint32_t range = frugal_priv_close_range(step->total), at = number * range;
@@ -1363,7 +1446,7 @@ static uint32_t frugal_priv_pass_in_place(const frugal_p2f *p, const frugal_p2f_
     }
     for (; at < piece->n && entries[at].row != entries[at + 1].row; at++) {
         uint32_t device = entries[at].source >> p->record_bits;
-        if (!*frugal_priv_in_place(p, device, piece->step)) break;
+        if (!frugal_priv_is_in_place(p, device, piece->step)) break;
         tally->alone++, tally->in_place += *frugal_priv_brings(p, device, piece->step);
     }
     return at;
@@ -1587,7 +1670,7 @@ FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (int)*frugal_priv_in_place(p, device, step);
+    return frugal_priv_is_in_place(p, device, step);
 }
 
 /* >>cancel - and holders */
@@ -1608,10 +1691,8 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
 
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p) {
     while (frugal_p2f_plan(p)) continue;
-    frugal_p2f_progress now = frugal_p2f_get_progress(p);
-    for (uint64_t t = now.closed; t < now.sealed; t++)
-        if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
-    return 1;
+    uint64_t sealed = frugal_load_acquire(&p->sealed.value); /* [P6] pairs with [P5] */
+    return frugal_p2f_planned(p) >= sealed;
 }
 
 FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
@@ -1623,7 +1704,10 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     /* `sealed` first: a thread that then finds the claim moved back has acquired that its step is not sealed any more.
      * A thread that read the claim earlier fails its compare-and-swap, because the epoch makes the new value one that
      * the claim has never had. */
-    if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
+    if (step < now.sealed) {
+        frugal_store_release(&p->sealed.value, step);  /* [P5] pairs with [P6] */
+        frugal_store_release(&p->planned.value, step); /* [P16] pairs with [P15] */
+    }
     if (!frugal_p2f_has_words(p)) { /* no row knows of these steps; relaxed, both, as below */
         if (step < now.announced) frugal_store_relaxed(&frugal_priv_devices(p)[0].announced, step);
         for (uint64_t t = step; t < now.announced; t++)
@@ -1640,7 +1724,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     for (uint64_t t = step; t < now.sealed; t++) cancelled |= UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
-        for (uint64_t t = step; t < announced; t++)
+        for (uint64_t t = step; t < now.sealed; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_n_rows(p, d, t), t, now.closed);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
@@ -1649,7 +1733,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     }
     for (uint64_t t = step; t < now.announced; t++) {
         frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);
-        frugal_priv_step_of(p, t)->recall_all = t == step; /* the rows of all these steps have lost their holders */
+        if (step < now.sealed) frugal_priv_step_of(p, t)->recall_all = t == step; /* their rows have lost the holders */
     }
     return FRUGAL_OK;
 }
@@ -1701,8 +1785,7 @@ FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {
-    return frugal_load_acquire(&p->sealed.value) >= step &&                   /* [P6] pairs with [P5] */
-           step <= frugal_load_acquire(&p->closed.value) + p->desc.lookahead; /* [P9] pairs with [P8] */
+    return step <= frugal_load_acquire(&p->closed.value) + p->desc.lookahead; /* [P9] pairs with [P8] */
 }
 
 FRUGAL_P2F_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step) {

@@ -26,7 +26,6 @@ enum { MAX_DEVICES = 4, MAX_ROWS = 24, RING = 64, EVERYONE = -1, NOBODY = -2 };
 typedef struct batch {
     uint32_t n, rows[MAX_ROWS];
     uint8_t valid[MAX_ROWS];
-    uint8_t from[MAX_ROWS]; /* the device that the row is recalled from; FRUGAL_P2F_NOBODY */
     int read_only, in_place, brings;
 } batch;
 
@@ -49,6 +48,7 @@ typedef struct world {
     int keeps[MAX_DEVICES];         /* all its batches are in place, and it may keep the updates */
     uint64_t recalled[MAX_DEVICES]; /* steps whose recalls it has done, or has been asked for */
     int recall_all[RING];           /* by step: it was cancelled, so all that is kept is recalled */
+    int from[RING][MAX_ROWS];       /* by step: the device that the row is taken from; NOBODY */
     uint64_t announced[MAX_DEVICES], committed[MAX_DEVICES];
     uint64_t sealed, planned, all_committed, closed;
     batch batches[MAX_DEVICES][RING]; /* by step mod RING */
@@ -72,10 +72,10 @@ static int position(const batch *b, uint32_t row) {
     return -1;
 }
 
-/* Is `row` read at `step` by any device that has announced it? */
+/* Is `row` read at `step`, as far as planners have come? */
 static int is_read(world *w, uint32_t row, uint64_t step) {
     for (uint32_t d = 0; d < w->desc.devices; d++)
-        if (w->announced[d] > step && position(batch_of(w, d, step), row) >= 0) return 1;
+        if (w->planned > step && position(batch_of(w, d, step), row) >= 0) return 1;
     return 0;
 }
 
@@ -94,10 +94,8 @@ static int is_written_in_place(world *w, uint32_t row, uint64_t step) {
 }
 
 /* Does the gate of the step wait for a plan? */
-static int waits_for_plan(world *w, uint64_t step) {
-    int in_place = 0;
-    for (uint32_t d = 0; d < w->desc.devices; d++) in_place |= batch_of(w, d, step)->in_place;
-    return w->sealed > step && in_place && w->planned <= step;
+static int waits_for_plan(const world *w, uint64_t step) {
+    return w->sealed > step && w->planned <= step;
 }
 
 static uint64_t due_at(const world *w, uint64_t step) {
@@ -106,17 +104,16 @@ static uint64_t due_at(const world *w, uint64_t step) {
     return n;
 }
 
-/* Are rows recalled from the device for a step that is sealed? */
+/* Are rows recalled from the device for a step that is planned? */
 static int is_recalled(world *w, uint32_t device, uint64_t step) {
     int any = w->recall_all[step % RING];
-    for (uint32_t d = 0; d < w->desc.devices; d++)
-        for (uint32_t i = 0; i < batch_of(w, d, step)->n; i++) any |= batch_of(w, d, step)->from[i] == device;
+    for (uint32_t r = 0; r < w->desc.rows; r++) any |= w->from[step % RING][r] == (int)device;
     return w->desc.recalls && any;
 }
 
-/* Is the step sealed, and are recalls of the device for it not done? */
+/* Is the step planned, and are recalls of the device for it not done? */
 static int waits_for_recall(world *w, uint32_t device, uint64_t step) {
-    return w->sealed > step && w->recalled[device] <= step && is_recalled(w, device, step);
+    return w->planned > step && w->recalled[device] <= step && is_recalled(w, device, step);
 }
 
 static uint32_t recalls_left(world *w, uint64_t step) {
@@ -126,8 +123,7 @@ static uint32_t recalls_left(world *w, uint64_t step) {
 }
 
 static int gate_is_open(world *w, uint64_t step) {
-    return w->closed >= step && w->sealed > step && !waits_for_plan(w, step) && recalls_left(w, step) == 0 &&
-           due_at(w, step) == 0;
+    return w->closed >= step && w->planned > step && recalls_left(w, step) == 0 && due_at(w, step) == 0;
 }
 
 static uint64_t furthest(const world *w) {
@@ -149,22 +145,84 @@ static uint64_t ids_in(const world *w, uint32_t slot) {
     return n;
 }
 
-/* >>announce */
+/* >>plan */
 
-static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uint32_t i) {
-    row *r = &w->rows[b->rows[i]];
-    b->valid[i] = 1, b->from[i] = FRUGAL_P2F_NOBODY;
-    if (w->wordless) return;
-    int touched = is_read(w, b->rows[i], step); /* by other devices: this device's read is not counted yet */
-    int holds = r->holder == EVERYONE || r->holder == (int)device;
-    b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
-    b->from[i] = r->holder >= 0 && !holds ? (uint8_t)r->holder : FRUGAL_P2F_NOBODY;
-    if (!b->read_only) r->holder = touched ? NOBODY : (int)device;
+static void plan_row(world *w, uint64_t step, uint32_t row_) {
+    row *r = &w->rows[row_];
+    uint32_t n = 0, writers = 0, others = 0, writer = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        batch *b = batch_of(w, d, step);
+        int i = position(b, row_);
+        if (i < 0) continue;
+        b->valid[i] = w->wordless || r->holder == EVERYONE || r->holder == (int)d;
+        w->valids += b->valid[i];
+        n++, others += r->holder != (int)d;
+        if (!b->read_only) writers++, writer = d;
+    }
+    if (n == 0 || w->wordless) return;
+    if (r->holder >= 0 && others) w->from[step % RING][row_] = r->holder;
+    if (writers > 0) r->holder = writers == 1 ? (int)writer : NOBODY;
     if (!r->dirty || r->due <= step) return;
     r->due = step;
     w->ids += !r->busy;
     w->moves++;
 }
+
+static void plan_step(world *w) {
+    for (uint32_t r = 0; r < w->desc.rows; r++) {
+        w->from[w->planned % RING][r] = NOBODY;
+        plan_row(w, w->planned, r);
+    }
+    w->planned++;
+}
+
+/* What the planner of the one piece of a step finds: all records of all devices. */
+static void check_planned(world *w, const frugal_p2f_piece *piece) {
+    uint32_t first = 1, all = 0;
+    assert_true(piece->step == w->planned && piece->first == 0 && piece->number == 0);
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        assert_int_equal(frugal_p2f_range(w->p, piece, d, &first), batch_of(w, d, piece->step)->n);
+        assert_int_equal(first, 0);
+        all += batch_of(w, d, piece->step)->n;
+    }
+    assert_int_equal(piece->n, all);
+    assert_int_equal(frugal_p2f_plan(w->p), 0); /* the next step waits for this one */
+}
+
+/* What all have once a step is planned: whose copies are current, and which rows are taken from whom. */
+static void check_plan(world *w, uint64_t step) {
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        const batch *b = batch_of(w, d, step);
+        const uint32_t *rows = NULL;
+        uint64_t bits = 0;
+        uint32_t at = 0, n = w->desc.taken || w->desc.recalls ? frugal_p2f_taken(w->p, d, step, &rows) : 0;
+        for (uint32_t i = 0; i < b->n; i++) bits |= (uint64_t)b->valid[i] << i;
+        if (b->n) assert_true(*frugal_p2f_valid(w->p, d, step) == bits);
+        for (uint32_t r = 0; rows && r < w->desc.rows; r++) {
+            if (w->from[step % RING][r] != (int)d) continue;
+            assert_true(at < n && rows[at] == r);
+            at++;
+        }
+        assert_int_equal(at, n);
+    }
+}
+
+static void do_plan(world *w) {
+    frugal_p2f_piece piece;
+    int may = w->planned < w->sealed; /* batches are small: one piece a step */
+    if (test_chance(&w->random, 50)) {
+        assert_int_equal(frugal_p2f_plan(w->p), may ? 2 : 0);
+    } else {
+        assert_int_equal(frugal_p2f_plan_begin(w->p, &piece), may);
+        if (may) check_planned(w, &piece);
+        if (may) assert_int_equal(frugal_p2f_plan_end(w->p, &piece), 2);
+    }
+    if (!may) return;
+    plan_step(w);
+    check_plan(w, w->planned - 1);
+}
+
+/* >>announce, commit, close */
 
 static void do_announce(world *w) {
     uint32_t device = (uint32_t)test_below(&w->random, w->desc.devices);
@@ -172,45 +230,31 @@ static void do_announce(world *w) {
     if (test_chance(&w->random, 3)) { /* out of order */
         uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
         const frugal_p2f_batch none = {.in_place = w->wordless};
-        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &none, NULL), FRUGAL_ERR_ORDER);
+        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &none), FRUGAL_ERR_ORDER);
     }
     batch b = {.read_only = test_chance(&w->random, 25),
                .in_place = w->keeps[device] || test_chance(&w->random, w->wordless ? 97 : w->in_place)};
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
-    uint64_t valid = 0;
-    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place, .lost = NULL};
-    frugal_status status = frugal_p2f_announce(w->p, device, step, &announced, &valid);
+    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place};
+    frugal_status status = frugal_p2f_announce(w->p, device, step, &announced);
     if (w->wordless && !b.in_place) {
         assert_int_equal(status, FRUGAL_ERR_ARGUMENT);
         return;
     }
-    if (w->sealed < step || step > w->closed + w->desc.lookahead) {
+    if (step > w->closed + w->desc.lookahead) {
         assert_int_equal(status, FRUGAL_AGAIN);
         w->agains++;
         return;
     }
     assert_int_equal(status, FRUGAL_OK);
-    for (uint32_t i = 0; i < b.n; i++) {
-        announce_row(w, device, step, &b, i);
-        assert_int_equal(valid >> i & 1, b.valid[i]);
-        w->valids += b.valid[i];
-    }
     *batch_of(w, device, step) = b;
     w->announced[device]++;
     int all = 1;
     for (uint32_t d = 0; d < w->desc.devices; d++) all &= w->announced[d] > step;
     if (all) w->sealed = step + 1;
-    if (w->wordless) w->planned = w->sealed; /* there is nothing to plan */
-}
-
-/* >>plan, commit, close */
-
-static void do_plan(world *w) {
-    int planned = frugal_p2f_plan(w->p); /* batches are small: one piece a step */
-    assert_int_equal(planned, w->planned < w->sealed ? 2 : 0);
-    w->planned += planned == 2;
+    if (w->wordless) plan_step(w); /* there is nothing to plan */
 }
 
 /* >>recalls */
@@ -227,19 +271,12 @@ static void write_back_all(world *w, uint32_t device) {
     for (uint32_t r = 0; r < w->desc.rows; r++) write_back(w, device, r);
 }
 
-/* The rows that `other` recalls from the device: those of the oracle, in order. */
-static void do_recall_of(world *w, uint32_t device, uint64_t step, uint32_t other) {
-    const batch *b = batch_of(w, other, step);
-    const uint32_t *rows = NULL;
-    uint32_t n = frugal_p2f_recalls(w->p, device, step, other, &rows), at = 0;
-    for (uint32_t i = 0; i < b->n; i++) {
-        if (b->from[i] != device) continue;
-        assert_true(at < n && rows[at] == b->rows[i]);
-        at++;
-        w->needless += w->rows[b->rows[i]].kept != (int)device;
-        write_back(w, device, b->rows[i]);
+/* The device writes back what is recalled from it: check_plan has compared the list. */
+static void do_recall_rows(world *w, uint32_t device, const uint32_t *rows, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        w->needless += w->rows[rows[i]].kept != (int)device;
+        write_back(w, device, rows[i]);
     }
-    assert_int_equal(at, n);
 }
 
 static void do_recall(world *w) {
@@ -249,14 +286,14 @@ static void do_recall(world *w) {
     assert_int_equal(frugal_p2f_has_recall(w->p, device, &step), expected);
     if (!expected) return;
     assert_true(step == next);
-    for (uint32_t other = 0; other < w->desc.devices; other++) {
-        const uint32_t *rows;
-        if (!w->recall_all[step % RING])
-            do_recall_of(w, device, step, other);
-        else
-            assert_int_equal(frugal_p2f_recalls(w->p, device, step, other, &rows), UINT32_MAX);
-    }
-    if (w->recall_all[step % RING]) write_back_all(w, device);
+    check_plan(w, step);
+    const uint32_t *rows = NULL;
+    uint32_t n = frugal_p2f_recalls(w->p, device, step, &rows);
+    assert_int_equal(n == UINT32_MAX, w->recall_all[step % RING]);
+    if (n == UINT32_MAX)
+        write_back_all(w, device);
+    else
+        do_recall_rows(w, device, rows, n);
     w->recalled[device] = step + 1;
     w->recalls++;
     assert_int_equal(frugal_p2f_recall_done(w->p, device, step), recalls_left(w, step) == 0);
@@ -379,7 +416,7 @@ static void check_piece(world *w, const frugal_p2f_piece *piece) {
 
 /* Closes a step: its updates queued, or applied by the closer. */
 static void do_close(world *w) {
-    int may = w->closed < w->all_committed && w->planned > w->closed, applied = test_chance(&w->random, 30);
+    int may = w->closed < w->all_committed, applied = test_chance(&w->random, 30);
     frugal_p2f_piece piece;
     if (!applied && test_chance(&w->random, 50)) {
         assert_int_equal(frugal_p2f_close(w->p), may ? 2 : 0);
@@ -498,14 +535,15 @@ static void do_cancel(world *w) {
     assert_int_equal(frugal_p2f_cancel(w->p, step), refused ? FRUGAL_ERR_ORDER : FRUGAL_OK);
     if (refused) return;
     w->cancels++;
-    for (uint64_t t = step; t < furthest(w) && !w->wordless; t++) w->recall_all[t % RING] = t == step;
+    while (w->planned < w->sealed) plan_step(w); /* cancel plans what is sealed */
+    for (uint64_t t = step; t < furthest(w) && step < w->sealed && !w->wordless; t++)
+        w->recall_all[t % RING] = t == step;
     for (uint32_t d = 0; d < w->desc.devices; d++) {
-        for (uint64_t t = step; t < w->announced[d] && !w->wordless; t++)
+        for (uint64_t t = step; t < w->sealed && !w->wordless; t++)
             for (uint32_t i = 0; i < batch_of(w, d, t)->n; i++) w->rows[batch_of(w, d, t)->rows[i]].holder = NOBODY;
         if (w->announced[d] > step) w->announced[d] = step;
         if (w->recalled[d] > step) w->recalled[d] = step;
     }
-    w->planned = w->sealed; /* cancel plans what is sealed */
     if (w->sealed > step) w->sealed = step;
     if (w->planned > step) w->planned = step;
 }
@@ -552,19 +590,20 @@ static void check_state(world *w) {
         const row *r = &w->rows[i];
         dirty += (uint64_t)r->dirty;
         assert_int_equal(frugal_p2f_is_dirty(w->p, i), r->dirty + r->busy);
-        int announced = 0; /* then the holder is that of the next step */
-        for (uint64_t s = w->closed; s < furthest(w); s++) announced |= is_read(w, i, s);
+        int planned = 0; /* then the holder is that of the next step */
+        for (uint64_t s = w->closed; s < w->planned; s++) planned |= is_read(w, i, s);
         for (uint32_t d = 0; d < w->desc.devices; d++) {
             int current = frugal_p2f_is_current(w->p, d, i);
             if (w->wordless)
                 assert_int_equal(current, 1);
             else
-                assert_int_equal(current, !announced && (r->holder == EVERYONE || r->holder == (int)d));
+                assert_int_equal(current, !planned && (r->holder == EVERYONE || r->holder == (int)d));
             /* The rule against the truth: such a copy has all updates, or would have none if the row is not touched. */
             if (current && r->copies[d] != UINT64_MAX) assert_true(r->copies[d] == r->version);
         }
     }
     assert_true(now.sealed == w->sealed && now.committed == w->all_committed && now.closed == w->closed);
+    assert_true(frugal_p2f_planned(w->p) == w->planned);
     assert_true(now.announced == furthest(w));
     assert_int_equal(now.pending, dirty);
     assert_true(now.alone == w->touched.alone && now.shared == w->touched.shared);
@@ -589,7 +628,7 @@ static void check_state(world *w) {
     assert_true(frugal_p2f_closed(w->p) == w->closed);
     assert_int_equal(frugal_p2f_has_words(w->p), !w->wordless);
     for (uint64_t s = w->closed; s < w->closed + 20; s++) {
-        assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);
+        assert_int_equal(frugal_p2f_legal(w->p, s), s <= w->closed + w->desc.lookahead);
     }
 }
 
@@ -634,6 +673,7 @@ static world *open_world(test_random random) {
     w->in_place = (unsigned)test_below(r, 4) * 34; /* none, some, most, all */
     d->threads = 1;
     d->recalls = test_chance(r, 60);
+    d->taken = test_chance(r, 50);
     d->without_words = w->wordless = d->devices == 1 && test_chance(r, 70);
     for (uint32_t i = 0; i < d->devices; i++) w->keeps[i] = d->recalls && test_chance(r, 75);
     size_t bytes = frugal_p2f_footprint(d);

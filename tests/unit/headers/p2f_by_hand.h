@@ -31,25 +31,23 @@ static inline frugal_p2f *open_p2f(frugal_p2f_desc desc) {
 
 static inline frugal_status try_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows,
                                          uint32_t n) {
-    return frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL);
+    return frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n});
 }
 
 static inline void announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
     assert_int_equal(try_announce(p, device, step, rows, n), FRUGAL_OK);
 }
 
-/* Announces and returns the valid bits; at most 64 rows. */
-static inline uint64_t announce_valid(frugal_p2f *p, uint32_t device, uint64_t step, int read_only,
-                                      const uint32_t *rows, uint32_t n) {
-    uint64_t valid = UINT64_MAX;
-    const frugal_p2f_batch batch = {.rows = rows, .n = n, .read_only = read_only};
-    assert_int_equal(frugal_p2f_announce(p, device, step, &batch, &valid), FRUGAL_OK);
-    return valid;
-}
-
 static inline void plan_all(frugal_p2f *p) {
     while (frugal_p2f_plan(p)) {
     }
+}
+
+/* The valid bits of a batch, of at most 64 rows, of a step that is planned now. */
+static inline uint64_t valid_of(frugal_p2f *p, uint32_t device, uint64_t step) {
+    plan_all(p);
+    assert_true(frugal_p2f_planned(p) > step);
+    return *frugal_p2f_valid(p, device, step);
 }
 
 static inline int close_all(frugal_p2f *p) {
