@@ -48,6 +48,7 @@
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
  *   clocks.c        the clocks of declared stale copies: which may be read at a step
+ *   announce.c      batches that were handed in: sorted, given to the state machine, planned, by any thread
  *   finish.c        devices whose data has ended: frugal_finish
  *   apply.c         an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
@@ -197,6 +198,7 @@
 #include "src/batch.c"
 #include "src/read_ahead.c"
 #include "src/clocks.c"
+#include "src/announce.c"
 #include "src/finish.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"

@@ -76,6 +76,7 @@ static frugal_status hand_counts(frugal *f, uint32_t d) {
 static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
     if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
     frugal_status status = frugal_may_attach(f, d);
+    if (status == FRUGAL_OK && ops->announced && !f->joined) status = open_teller(f);
     if (status == FRUGAL_OK) status = set_device(f, d, ops, state, is_remote);
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));

@@ -1,5 +1,10 @@
-/* batch.c - keys -> unique rows, and the order in which their gradients are summed. */
+/* batch.c - keys -> unique rows, and the order in which their gradients are summed.
+ *
+ * Contents: >>keys >>reading >>sorting >>listing
+ */
 #include "host.h"
+
+/* >>keys */
 
 /* Key i. One that is negative becomes larger than any number of rows. */
 static inline uint64_t key_at(const frugal_keys *keys, uint32_t i) {
@@ -34,8 +39,8 @@ static frugal_status fail_segment_key(uint32_t i, const frugal_keys *keys, uint3
                        (long long)key_at(keys, k), k, i, keys->table, (unsigned long long)rows);
 }
 
-/* Checks the keys at positions `from` to `end` - 1, and writes row << 32 | position. */
-static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *batch, uint64_t *out, uint64_t from,
+/* Checks the keys at positions `from` to `end` - 1, and writes their rows, unless `out` is NULL. */
+static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *batch, uint32_t *out, uint64_t from,
                                         uint64_t end) {
     uint64_t before = 0; /* positions of the segments before */
     for (uint32_t i = 0; i < batch->n_segments && before < end; i++) {
@@ -46,38 +51,11 @@ static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *bat
         for (; k < last; k++) {
             uint64_t key = key_at(s, k);
             if (key >= rows) return fail_segment_key(i, s, k, rows);
-            out[before + k] = (first + key) << 32 | (before + k);
+            if (out) out[before + k] = (uint32_t)(first + key);
         }
         before += s->n;
     }
     return FRUGAL_OK;
-}
-
-typedef struct sort_job { /* of a batch, in pieces of positions */
-    const frugal *f;
-    const frugal_batch *batch;
-    uint64_t *from, *to;
-    uint32_t n, pieces, passes, width; /* width: bits of a digit */
-    uint32_t (*digits)[SORT_DIGITS];   /* digits[pieces]: how many there are of each */
-    FRUGAL_ATOMIC(uint32_t) bad;       /* 1: a key is; relaxed: read when all pieces have returned */
-} sort_job;
-
-static uint32_t sort_start(const sort_job *job, uint32_t piece) {
-    return (uint32_t)((uint64_t)job->n * piece / job->pieces);
-}
-
-static void read_keys_piece(void *argument, uint32_t phase, uint32_t piece) {
-    sort_job *job = argument;
-    uint32_t from = sort_start(job, piece), end = sort_start(job, piece + 1);
-    if (read_piece_of_keys(job->f, job->batch, job->from, from, end) != FRUGAL_OK) frugal_store_relaxed(&job->bad, 1);
-    (void)phase;
-}
-
-/* Pieces of the sort of n keys, one a thread, because each adds up the digits of all; 1: it is not cut. A key is read
- * and written in each of some four phases. */
-static uint32_t sort_pieces(const frugal *f, uint32_t d, uint32_t n) {
-    if (f->sort_bits == 0 || !f->devices[d].team) return 1;
-    return LEAST(LEAST(frugal_pieces(f, d, (uint64_t)n * 32), f->devices[d].team->n + 1), SORT_PIECES);
 }
 
 /* Checks all but the keys, and counts them. */
@@ -96,76 +74,186 @@ static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch
     return FRUGAL_OK;
 }
 
-/* Checks all, and writes row << 32 | position of each key into the device's `sorted`. */
-static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n) {
-    frugal_status status = check_batch(f, d, batch, n);
-    if (status != FRUGAL_OK) return status;
-    sort_job job = {.f = f, .batch = batch, .from = f->devices[d].sorted, .n = *n};
-    job.pieces = sort_pieces(f, d, job.n);
+/* >>reading - in pieces of positions */
+
+typedef struct read_job {
+    const frugal *f;
+    const frugal_batch *batch;
+    uint32_t *rows, n, pieces;
+    FRUGAL_ATOMIC(uint32_t) bad; /* 1: a key is; relaxed: read when all pieces have returned */
+} read_job;
+
+static void read_keys_piece(void *argument, uint32_t phase, uint32_t piece) {
+    read_job *job = argument;
+    uint32_t from = piece_begin(job->n, piece, job->pieces), end = piece_begin(job->n, piece + 1, job->pieces);
+    if (read_piece_of_keys(job->f, job->batch, job->rows, from, end) != FRUGAL_OK) frugal_store_relaxed(&job->bad, 1);
+    (void)phase;
+}
+
+/* Checks the keys, and writes their rows, by position. */
+static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *rows, uint32_t n) {
+    read_job job = {.f = f, .batch = batch, .rows = rows, .n = n, .pieces = frugal_pieces(f, d, n * sizeof(uint64_t))};
     if (job.pieces > 1) {
         frugal_run_pieces(f, d, 1, job.pieces, read_keys_piece, &job);
         if (!frugal_load_relaxed(&job.bad)) return FRUGAL_OK;
     } /* once more: the first bad key is the one that is told of */
-    return read_piece_of_keys(f, batch, job.from, 0, *n);
+    return read_piece_of_keys(f, batch, rows, 0, n);
 }
 
-static inline uint32_t digit_of(const sort_job *job, uint64_t key, uint32_t pass) {
-    return (uint32_t)(key >> (32 + pass * job->width)) & ((1u << job->width) - 1);
-}
+/* >>sorting - by row, stable, so that positions stay in order */
 
-/* Counts the digits of a piece, or, in every second phase, moves its keys to where their digits belong. */
-static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
-    const sort_job *job = argument;
-    uint32_t pass = phase / 2, from = sort_start(job, piece), end = sort_start(job, piece + 1), sum = 0;
-    const uint64_t *keys = pass % 2 ? job->to : job->from;
-    uint64_t *to = pass % 2 ? job->from : job->to;
-    uint32_t *count = job->digits[piece], next[SORT_DIGITS];
-    if (phase % 2 == 0) {
-        memset(count, 0, sizeof(uint32_t) << job->width);
-        for (uint32_t i = from; i < end; i++) count[digit_of(job, keys[i], pass)]++;
-        return;
+/* One pass of a radix sort: moves n pairs, row << 32 | position, to where `width` bits of the row from bit `at` on
+ * belong. */
+static void sort_pass(const uint64_t *from, uint64_t *to, uint32_t n, uint32_t at, uint32_t width) {
+    uint32_t next[SORT_DIGITS], mask = (1u << width) - 1, sum = 0;
+    memset(next, 0, sizeof *next << width);
+    for (uint32_t i = 0; i < n; i++) next[from[i] >> (32 + at) & mask]++;
+    for (uint32_t digit = 0; digit <= mask; digit++) {
+        uint32_t here = next[digit];
+        next[digit] = sum;
+        sum += here;
     }
-    for (uint32_t digit = 0; digit < 1u << job->width; digit++) {
+    for (uint32_t i = 0; i < n; i++) to[next[from[i] >> (32 + at) & mask]++] = from[i];
+}
+
+/* Sorts n pairs by the lowest `bits` bits of their rows, least significant digit first; `other` is as long. Returns the
+ * array with the result. */
+static uint64_t *sort_pairs(uint64_t *pairs, uint64_t *other, uint32_t n, uint32_t bits) {
+    uint32_t widest = n < 4096 ? 8 : 12, passes = (bits + widest - 1) / widest;
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        uint32_t at = bits * pass / passes, end = bits * (pass + 1) / passes;
+        sort_pass(pairs, other, n, at, end - at);
+        uint64_t *sorted = other;
+        other = pairs, pairs = sorted;
+    }
+    return pairs;
+}
+
+/* A large batch: pairs go into buckets by the highest bits of their rows, and each bucket, which fits into a
+ * processor's cache, is sorted by the others. */
+typedef struct sort_job {
+    const uint32_t *rows; /* [n], by position */
+    sort_memory *m;
+    uint32_t n, pieces, top, low; /* top, low: bits; the number of buckets is 1 << top */
+    uint32_t begin[SORT_DIGITS];  /* of each bucket; the next bucket's is its end */
+} sort_job;
+
+static void sort_count(const sort_job *job, uint32_t piece) {
+    uint32_t *count = job->m->digits[piece], end = piece_begin(job->n, piece + 1, job->pieces);
+    memset(count, 0, sizeof *count << job->top);
+    for (uint32_t i = piece_begin(job->n, piece, job->pieces); i < end; i++) count[job->rows[i] >> job->low]++;
+}
+
+static void sort_scatter(sort_job *job, uint32_t piece) {
+    uint32_t next[SORT_DIGITS], sum = 0, end = piece_begin(job->n, piece + 1, job->pieces);
+    for (uint32_t digit = 0; digit < 1u << job->top; digit++) {
+        if (piece == 0) job->begin[digit] = sum; /* for all */
         for (uint32_t p = 0; p < job->pieces; p++) {
             if (p == piece) next[digit] = sum;
-            sum += job->digits[p][digit];
+            sum += job->m->digits[p][digit];
         }
     }
-    for (uint32_t i = from; i < end; i++) to[next[digit_of(job, keys[i], pass)]++] = keys[i];
+    for (uint32_t i = piece_begin(job->n, piece, job->pieces); i < end; i++)
+        job->m->pairs[next[job->rows[i] >> job->low]++] = (uint64_t)job->rows[i] << 32 | i;
 }
 
-/* Radix sort of a device's keys by row, least significant digit first. It is stable, so that positions stay in order.
- * Returns the array with the result. */
-static uint64_t *sort_by_row(frugal *f, uint32_t d, uint32_t n) {
-    host_device *device = &f->devices[d];
-    uint32_t digits[SORT_DIGITS], widest = n < 4096 ? 8 : 12;
-    sort_job job = {.from = device->sorted, .to = device->scratch, .n = n, .pieces = sort_pieces(f, d, n)};
-    job.digits = job.pieces > 1 ? device->team->digits : &digits;
-    job.passes = (f->sort_bits + widest - 1) / widest;
-    job.width = job.passes ? (f->sort_bits + job.passes - 1) / job.passes : 0;
-    frugal_run_pieces(f, d, 2 * job.passes, job.pieces, sort_piece, &job);
-    return job.passes % 2 ? device->scratch : device->sorted;
+static void sort_buckets(sort_job *job, uint32_t piece) {
+    uint32_t buckets = 1u << job->top, last = piece_begin(buckets, piece + 1, job->pieces);
+    for (uint32_t bucket = piece_begin(buckets, piece, job->pieces); bucket < last; bucket++) {
+        uint32_t begin = job->begin[bucket], n = (bucket + 1 < buckets ? job->begin[bucket + 1] : job->n) - begin;
+        uint64_t *pairs = job->m->pairs + begin;
+        const uint64_t *sorted = sort_pairs(pairs, job->m->other + begin, n, job->low);
+        if (sorted != pairs && n) memcpy(pairs, sorted, n * sizeof *pairs);
+    }
 }
 
-static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
+static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
+    sort_job *job = argument;
+    if (phase == 0) sort_count(job, piece);
+    if (phase == 1) sort_scatter(job, piece);
+    if (phase == 2) sort_buckets(job, piece);
+}
+
+/* Sorts rows[n], which are by position; they may lie in `other`. Returns sorted[n], row << 32 | position. */
+static const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
+    if (n < SORT_LARGE || f->sort_bits == 0) {
+        for (uint32_t i = 0; i < n; i++) m->pairs[i] = (uint64_t)rows[i] << 32 | i;
+        return sort_pairs(m->pairs, m->other, n, f->sort_bits);
+    }
+    sort_job job = {.rows = rows, .m = m, .n = n, .top = 1};
+    while (job.top < 11 && job.top < f->sort_bits && n >> job.top > 2048) job.top++;
+    job.low = f->sort_bits - job.top;
+    job.pieces = LEAST(frugal_pieces(f, d, (uint64_t)n * 4 * sizeof(uint64_t)), SORT_PIECES);
+    frugal_run_pieces(f, d, 3, job.pieces, sort_piece, &job);
+    return m->pairs;
+}
+
+/* >>listing - the unique rows of a sorted batch, and which positions belong to each */
+
+typedef struct list_job {
+    host_batch *b;
+    const uint64_t *sorted;
+    uint32_t pieces, unique[SORT_PIECES]; /* rows that begin in each piece */
+} list_job;
+
+static inline int begins_row(const uint64_t *sorted, uint32_t i) {
+    return i == 0 || sorted[i] >> 32 != sorted[i - 1] >> 32;
+}
+
+/* Returns the number of unique rows. */
+static uint32_t list_rows(host_batch *b, const uint64_t *sorted) {
+    uint64_t previous = UINT64_MAX;
     uint32_t unique = 0;
-    uint32_t previous = UINT32_MAX; /* no row has this number */
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t row = (uint32_t)(sorted[i] >> 32);
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint64_t row = sorted[i] >> 32;
         /* Always written, and kept only if the row is new: a branch would cost more, because it cannot be predicted. */
-        b->rows[unique] = row;
+        b->rows[unique] = (uint32_t)row;
         b->start[unique] = i;
         unique += row != previous;
         previous = row;
         b->order[i] = (uint32_t)sorted[i];
     }
-    b->n = n;
+    return unique;
+}
+
+/* Counts the rows that begin in a piece; in the second phase, lists them. Nothing more is written: what follows is
+ * another thread's. */
+static void list_piece(void *argument, uint32_t phase, uint32_t piece) {
+    list_job *job = argument;
+    uint32_t n = job->b->n, from = piece_begin(n, piece, job->pieces), end = piece_begin(n, piece + 1, job->pieces);
+    uint32_t unique = 0;
+    if (phase == 0) {
+        for (uint32_t i = from; i < end; i++) unique += (uint32_t)begins_row(job->sorted, i);
+        job->unique[piece] = unique;
+        return;
+    }
+    for (uint32_t p = 0; p < piece; p++) unique += job->unique[p];
+    for (uint32_t i = from; i < end; i++) {
+        if (begins_row(job->sorted, i)) {
+            job->b->rows[unique] = (uint32_t)(job->sorted[i] >> 32);
+            job->b->start[unique++] = i;
+        }
+        job->b->order[i] = (uint32_t)job->sorted[i];
+    }
+}
+
+/* Makes rows, start and order of a batch of b->n keys: sorted[n]. */
+static void list_batch(frugal *f, uint32_t d, host_batch *b, const uint64_t *sorted) {
+    list_job job = {.b = b, .sorted = sorted, .pieces = 1};
+    uint32_t unique = 0;
+    if (b->n >= SORT_LARGE) job.pieces = LEAST(frugal_pieces(f, d, (uint64_t)b->n * sizeof *sorted), SORT_PIECES);
+    if (job.pieces == 1) {
+        unique = list_rows(b, sorted);
+    } else {
+        frugal_run_pieces(f, d, 2, job.pieces, list_piece, &job);
+        for (uint32_t p = 0; p < job.pieces; p++) unique += job.unique[p];
+    }
     b->n_unique = unique;
-    b->start[unique] = n;
+    b->start[unique] = b->n;
     b->has_record_of = b->is_unsorted = 0;
 }
 
-/* The loader may call it while it announces, which lookup waits for, and the trainer later. */
+/* The thread that sorts the batch may call it, which lookup waits for, and the trainer later. */
 const uint32_t *frugal_record_of(frugal *f, uint32_t d, uint64_t step) {
     if (!is_usable(f) || d >= f->desc.devices) return NULL;
     host_batch *b = batch_at(f, d, step);

@@ -79,7 +79,7 @@ struct clocks {
     uint64_t *slots;        /* slots[mask + 1]: row << 32 | its index, or NO_CLOCK; a row is at its hash, or behind */
     uint64_t mask;          /* a power of two, less 1; at most half of the slots are used */
     device_clocks *devices; /* devices[n] */
-    FRUGAL_ATOMIC(uint32_t) left; /* devices that have not announced the step that is being announced */
+    FRUGAL_ATOMIC(uint32_t) * left; /* ring [L + 1]: devices whose batch of the step is not given (announce.c) */
 };
 
 static uint64_t clock_slot(const clocks *c, uint32_t row) {
@@ -135,14 +135,12 @@ static void add_contributions(frugal *f) {
     clocks *c = f->clocks;
     for (uint32_t d = 0; d < f->desc.devices; d++)
         for (uint32_t i = 0; i < c->devices[d].n_pending; i++) c->of_row[c->devices[d].pending[i]]++;
-    frugal_store_relaxed(&c->left, f->desc.devices); /* relaxed: published by `sealed`, as the clocks are */
 }
 
-/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call,
- * because a device may look the batch up as soon as the state machine has the batches of all. */
-static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_batch *b) {
+/* Decides which of the device's copies may be read at a step. */
+static void read_clocks(frugal *f, uint32_t d, uint64_t step) {
     clocks *c = f->clocks;
-    if (!c) return;
+    const host_batch *b = batch_at(f, d, step);
     device_clocks *own = &c->devices[d];
     uint64_t entry = step % (f->desc.lookahead + 1);
     frugal_secondary *touched = own->touched + entry * own->most;
@@ -163,8 +161,20 @@ static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_bat
         stale += lacks != NO_CLOCK && lacks > 0;
     }
     own->n_touched[entry] = n, own->n_stale[entry] = stale;
-    /* [F21] acq_rel: the device that counts down last has acquired the lists of all; pairs with itself. */
-    if (frugal_add_acq_rel(&c->left, (uint32_t)-1) == 1) add_contributions(f);
+}
+
+/* A device's batch of the step is about to be given to the state machine. The last device of the step reads the clocks
+ * for all, because those of the step before must be moved first; and before its batch is given, because a device may
+ * look its batch up as soon as the state machine has those of all. Steps are sealed in order (frugal_priv_seal). */
+static void announce_clocks(frugal *f, uint64_t step) {
+    clocks *c = f->clocks;
+    if (!c) return;
+    FRUGAL_ATOMIC(uint32_t) *left = &c->left[step % (f->desc.lookahead + 1)];
+    /* [F21] acq_rel: the device that counts down last has acquired the batches of all; pairs with itself. */
+    if (frugal_add_acq_rel(left, (uint32_t)-1) != 1) return;
+    for (uint32_t d = 0; d < f->desc.devices; d++) read_clocks(f, d, step);
+    add_contributions(f);
+    frugal_store_relaxed(left, f->desc.devices); /* relaxed: published by `sealed`, as the clocks are */
 }
 
 /* The secondaries of an announced batch: *n of them. */
@@ -182,29 +192,28 @@ static uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
     return f->clocks ? f->clocks->devices[d].n_stale[step % (f->desc.lookahead + 1)] : 0;
 }
 
-/* Takes back what announcing the batch has done. `added`: its contributions are in the rows' clocks. */
-static void cancel_announced(frugal *f, uint32_t d, uint64_t step, int added) {
+/* Takes back what reading the clocks for a step has done. */
+static void cancel_read(frugal *f, uint32_t d, uint64_t step) {
     clocks *c = f->clocks;
     device_clocks *own = &c->devices[d];
     uint64_t entry = step % (f->desc.lookahead + 1);
     const host_batch *b = batch_at(f, d, step);
     for (uint32_t i = 0; i < own->n_touched[entry]; i++)
         own->of_copy[own->touched[entry * own->most + i].place] = own->before[entry * own->most + i];
-    for (uint32_t u = 0; added && !b->read_only && u < b->n_unique; u++) {
+    for (uint32_t u = 0; !b->read_only && u < b->n_unique; u++) {
         uint32_t index = clock_index(c, b->rows[u]);
         if (index != NO_ROW_INDEX) c->of_row[index]--;
     }
 }
 
-/* Steps from `step` on are cancelled; `told` of the devices still has them. */
-static void cancel_clocks(frugal *f, uint64_t step) {
+/* Steps from `step` on are cancelled, of which those below `sealed` were sealed. */
+static void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {
     if (!f->clocks) return;
-    uint64_t all = UINT64_MAX;                     /* steps that all devices have announced */
-    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed, all: no announcement is under way */
-        all = LEAST(all, frugal_load_relaxed(&f->devices[d].told));
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        for (uint64_t t = frugal_load_relaxed(&f->devices[d].told); t-- > step;) cancel_announced(f, d, t, t < all);
-    if (step <= all) frugal_store_relaxed(&f->clocks->left, f->desc.devices);
+        for (uint64_t t = sealed; t > step; t--) cancel_read(f, d, t - 1);
+    uint64_t last = frugal_p2f_closed(f->p2f) + f->desc.lookahead;   /* that some devices may have given */
+    for (uint64_t t = sealed < step ? step : sealed; t <= last; t++) /* relaxed: no announcement is under way */
+        frugal_store_relaxed(&f->clocks->left[t % (f->desc.lookahead + 1)], f->desc.devices);
 }
 
 /* Between steps, with nothing announced: the copies of a row are outdated, or all copies are. */

@@ -3,9 +3,11 @@
 
 static void close_own(frugal *f, host_device *device) {
     frugal_free(f, device->batches, (f->desc.lookahead + 1) * sizeof(host_batch));
-    frugal_free(f, device->sorted, f->scratch_bytes);
+    frugal_free(f, device->sort.pairs, f->sort_bytes);
     free_team(f, device->team);
     pthread_mutex_destroy(&device->keep_lock);
+    pthread_mutex_destroy(&device->giving);
+    pthread_mutex_destroy(&device->telling);
     pthread_mutex_destroy(&device->waits.lock);
 }
 
@@ -32,6 +34,7 @@ frugal_status frugal_close(frugal *f) {
         give_back_seat(f);
     else if (f->workers)
         end_workers(&f->desc, f->workers);
+    close_teller(f);
     tell_undrained(f);
     tell_idle_steps(f);
     force_gates(f); /* so that devices finish their work */
@@ -70,6 +73,7 @@ frugal_status frugal_close(frugal *f) {
     frugal_free(f, f->gates, page_unit());
     close_region(f);
     close_locks(f);
+    close_jobs(f);
     frugal_desc desc = f->desc;
     release_memory(&desc, f, sizeof *f);
     return status;

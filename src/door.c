@@ -62,7 +62,7 @@ static int has_attached(const frugal *f, const member *m, const message *asked) 
     int keeps = r && f->devices[asked->d].ops.write_back != NULL;
     return r && r->member == m && r->in_place == ((asked->flags & ATTACH_IN_PLACE) != 0) &&
            keeps == ((asked->flags & ATTACH_KEEPS) != 0) &&
-           frugal_p2f_announced(f->p2f, asked->d) == f->desc.first_step;
+           frugal_load_relaxed(&f->devices[asked->d].handed) == f->desc.first_step; /* relaxed: nothing is read */
 }
 
 /* Attaches the device for the other process. */

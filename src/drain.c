@@ -1,9 +1,18 @@
 /* drain.c - stop, drain, cancel. */
 #include "host.h"
 
+/* Steps that any device has announced. */
+static uint64_t most_handed(const frugal *f) {
+    uint64_t most = f->desc.first_step;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t handed = frugal_load_relaxed(&f->devices[d].handed); /* relaxed: the caller comes after the loaders */
+        if (handed > most) most = handed;
+    }
+    return most;
+}
+
 static int is_idle(frugal *f) { /* drained, and nothing announced */
-    return is_complete(f) && !has_posted_batch(f) &&
-           frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
+    return is_complete(f) && !has_posted_batch(f) && most_handed(f) <= frugal_p2f_closed(f->p2f);
 }
 
 void frugal_stop(frugal *f) {
@@ -171,24 +180,26 @@ frugal_status frugal_drain(frugal *f) {
     return status;
 }
 
-/* No other thread works on a piece of a plan. This stays so, because no announcement is under way. */
+/* No other thread sorts, gives batches, or works on a piece of a plan. This stays so, because none may begin. */
 static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
+    if (!announcing_is_held(f)) return 0;
+    while (plan_piece(f)) continue;
     return frugal_p2f_is_planned(f->p2f);
 }
 
 static void cancel_explain(frugal *f, const condition *what, char *text, size_t size) {
     (void)f, (void)what;
-    snprintf(text, size, "a thread that is planning has not finished");
+    snprintf(text, size, "a thread that is sorting or planning has not finished");
 }
 
-/* Cancels in the state machine, and takes back gates that were published. The lock keeps a thread that has tested a
+/* Cancels in the state machine, from `announced` on, because it may not have all batches yet; and takes back gates that were published. The lock keeps a thread that has tested a
  * gate before from publishing it after: a device would pass it before the steps that are announced anew are planned. */
-static frugal_status cancel_steps(frugal *f, uint64_t step) {
+static frugal_status cancel_steps(frugal *f, uint64_t step, uint64_t announced) {
     pthread_mutex_lock(&f->gates_lock);
     hold_recalls(f, step);
     pthread_mutex_lock(&f->end_lock); /* nobody acts for who has finished; after poll_lock, as where a poll commits */
-    frugal_status status = frugal_p2f_cancel(f->p2f, step);
+    frugal_status status = frugal_p2f_cancel(f->p2f, announced);
     if (status == FRUGAL_OK) cancel_finished(f, step);
     pthread_mutex_unlock(&f->end_lock);
     uint64_t open = frugal_load_relaxed(f->gates); /* relaxed, both: between steps, nobody waits for a gate */
@@ -206,18 +217,17 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
     if (status != FRUGAL_OK) return status;
     while (flush_page(f, UINT64_MAX, 0)) {
     }
-    condition cancelled = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
-    if ((status = wait_until(f, &cancelled)) != FRUGAL_OK) return status;
-    status = cancel_steps(f, step);
+    condition held = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
+    if ((status = wait_until(f, &held)) != FRUGAL_OK) return status;
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    uint64_t most = most_handed(f);
+    status = step > most ? FRUGAL_ERR_ORDER : cancel_steps(f, step, LEAST(step, now.announced));
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu; it must be a step from %llu to %llu",
-                           (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
-                           (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
-    cancel_clocks(f, step);
+                           (unsigned long long)step, (unsigned long long)now.closed, (unsigned long long)most);
+    cancel_clocks(f, step, now.sealed);
     cancel_ahead(f, step);
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (frugal_load_relaxed(&f->devices[d].told) > step)
-            frugal_store_relaxed(&f->devices[d].told, step); /* relaxed, both: no announcement is under way */
+    drop_batches(f, step);
     drop_posts(f, step);
     return FRUGAL_OK;
 }
@@ -230,7 +240,9 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
     hold_posts(f);
+    hold_announcing(f);
     status = cancel_held(f, step);
+    release_announcing(f);
     release_posts(f);
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {

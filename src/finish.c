@@ -1,7 +1,7 @@
 /* finish.c - devices whose data has ended (frugal_finish): their later steps are empty, and nobody calls for them.
  *
- * Such a device follows the others, and is never ahead of them. When another device announces a step, the empty batch
- * of this one is announced by the same thread; when all devices that train the step have committed it, the last of them
+ * Such a device follows the others, and is never ahead of them. When the batch of another device is given to the state
+ * machine, the empty batch of this one is given by the same thread; when all devices that train the step have committed it, the last of them
  * commits for this one, too. So nothing waits for a thread that comes by, a step that may still be cancelled is not
  * committed, and a drain between steps finds the last step whole. The operations of the device are not called for these
  * steps, because it has nothing to do in them; other devices may recall rows from it as ever.
@@ -30,14 +30,15 @@ static frugal_status fail_finished(const frugal *f, const char *call, uint32_t d
 static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
+    pthread_mutex_lock(&device->giving);  /* the thread that has given the last one of its own has ended that */
     b->n = b->n_unique = b->start[0] = 0;
-    b->read_only = 1, b->step = step;
-    b->counted = b->is_unsorted = 0, b->n_lost = 0;
-    announce_clocks(f, d, step, b);
-    const frugal_p2f_batch none = {.rows = b->rows, .read_only = 1, .in_place = device->in_place};
-    frugal_status status = frugal_p2f_announce(f->p2f, d, step, &none, b->valid);
-    FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
-    frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
+    b->read_only = b->is_known = 1, b->step = step;
+    b->counted = b->is_unsorted = 0;
+    device->reads_only[step % FRUGAL_P2F_SLOTS] = 0; /* nor does it take rows */
+    frugal_store_relaxed(&b->stage, BATCH_SORTED);   /* relaxed, both: nobody sorts it */
+    give_batch(f, d, step);
+    frugal_store_relaxed(&device->handed, step + 1);
+    pthread_mutex_unlock(&device->giving);
 }
 
 /* Announces the steps that other devices have announced for those that have finished. The caller holds
@@ -106,7 +107,7 @@ static void finish_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&device->end) == UINT64_MAX) { /* relaxed, all: under the lock; has_finished */
-        frugal_store_relaxed(&device->end, frugal_p2f_announced(f->p2f, d));
+        frugal_store_relaxed(&device->end, frugal_load_relaxed(&device->handed));
         frugal_add_relaxed(&f->finished, 1);
         follow_announced(f);
     }

@@ -54,14 +54,14 @@ static gate_cause find_cause(frugal *f, uint64_t step) {
             return (gate_cause){given ? CAUSE_WORK : CAUSE_COMMIT, d, committed + 1, 0};
         }
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+        uint64_t handed = frugal_load_relaxed(&f->devices[d].handed); /* relaxed: it is only text */
+        if (handed <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, handed};
     }
     uint64_t closed = frugal_p2f_closed(f->p2f);
     if (closed < step) return (gate_cause){CAUSE_CLOSE, NO_DEVICE, closed + 1, 0};
+    if (frugal_p2f_planned(f->p2f) <= step) return (gate_cause){CAUSE_PLAN, NO_DEVICE, step, 0};
     uint32_t recalled = f->desc.alone == FRUGAL_ALONE_KEPT ? device_recalled(f, step) : f->desc.devices;
     if (recalled < f->desc.devices) return (gate_cause){CAUSE_RECALL, recalled, step, 0};
-    if (frugal_p2f_awaits_plan(f->p2f)) return (gate_cause){CAUSE_PLAN, NO_DEVICE, closed, 0};
     int64_t rows = frugal_p2f_pending(f->p2f, step);
     return (gate_cause){CAUSE_FLUSH, NO_DEVICE, step, rows > 0 ? (uint64_t)rows : 0};
 }
@@ -148,7 +148,7 @@ static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
 /* Has the batch been announced, and the device been told? Or will none come? */
 static int batch_ready(frugal *f, const condition *what) {
     if (has_finished(f, what->d, what->step)) return 1;
-    return frugal_load_acquire(&f->devices[what->d].told) > what->step; /* [F12] pairs with [F11] */
+    return told_of(f, what->d) > what->step;
 }
 
 /* A device with `poll` that keeps updates, and that has not begun with its recalls for the step; `devices`: none. */
@@ -170,7 +170,7 @@ static int given_ready(frugal *f, const condition *what) {
     if (has_finished(f, what->d, what->step)) return 1;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
-        if (frugal_load_acquire(&device->told) <= what->step) return 0; /* attached by now; [F12] pairs with [F11] */
+        if (!is_attached(f, d) || told_of(f, d) <= what->step) return 0;
         if (what->step == f->desc.first_step || has_finished(f, d, what->step - 1)) continue; /* none is enqueued */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
@@ -188,9 +188,11 @@ static gate_cause given_cause(frugal *f, const condition *what) {
     uint64_t step = what->step, first = f->desc.first_step;
     int keeps = f->desc.alone == FRUGAL_ALONE_KEPT;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t told = is_attached(f, d) ? frugal_load_relaxed(&f->devices[d].told) : first;
-        if (told <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, told};
+        uint64_t handed = is_attached(f, d) ? frugal_load_relaxed(&f->devices[d].handed) : first;
+        if (handed <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, handed};
     }
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (told_of(f, d) <= step) return (gate_cause){CAUSE_PLAN, d, step, 0};
     for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
         const host_device *device = &f->devices[d];
         if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
@@ -198,7 +200,7 @@ static gate_cause given_cause(frugal *f, const condition *what) {
     }
     uint32_t keeping = keeps ? device_to_recall(f, step) : f->desc.devices;
     if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};
-    return (gate_cause){CAUSE_ANNOUNCE, what->d, step, frugal_load_relaxed(&f->devices[what->d].told)};
+    return (gate_cause){CAUSE_PLAN, NO_DEVICE, step, 0}; /* it was just now */
 }
 
 static void given_explain(frugal *f, const condition *what, char *text, size_t size) {

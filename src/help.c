@@ -10,18 +10,40 @@ static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, do
     *since = now;
 }
 
+/* Sorts a batch that a loader has handed in, and gives the state machine what follows of its device. */
+static int help_sort(frugal *f, double *since) {
+    claimed_batch claimed;
+    if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint */
+    sort_memory *m = take_sort_memory(f);
+    int any = m && claim_batch(f, &claimed);
+    if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
+    if (m) give_back_sort_memory(m);
+    if (any) {
+        end_batch(claimed.b);
+        give_batches(f, claimed.d);
+        announce_finished(f);
+    }
+    end_announcing(f);
+    if (!any) return 0;
+    event_notify(f->event); /* the step may be sealed now */
+    wake_teller(f);         /* ... or planned, without words */
+    tick(f, TRACE_PLAN, &f->plan_ns, since);
+    return 1;
+}
+
 /* One piece of the most urgent work, in three functions, so that workers of several instances first do what is urgent
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans, and reading ahead, come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
-    int planned = frugal_p2f_plan(f->p2f);
-    if (planned == 2) event_notify(f->event); /* closing, or a gate, may have waited for the plan */
+    int planned = plan_piece(f);
+    if (planned == 2) event_notify(f->event); /* a gate may have waited for the plan */
+    if (planned == 2) wake_teller(f);
     if (planned) tick(f, TRACE_PLAN, &f->plan_ns, since);
     return planned > 0;
 }
 
-/* Does what a gate waits for: it closes the step before, which may wait for its plan; it has devices write back rows
- * that are recalled; it plans the gate's own step, if rows are updated in place; then it flushes rows. */
+/* Does what a gate waits for: it closes the step before; it has devices write back rows that are recalled; it sorts and
+ * plans, if the gate's own step is not planned; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
     if (f->serve && f->serve(f)) return 1;
     poll_devices(f);
@@ -36,17 +58,20 @@ static int help_gate(frugal *f, double *since) {
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
-    /* A step is committed and not closed: its plan may be missing, and no row is urgent before the step is closed. */
-    int plan = frugal_p2f_all_committed(f->p2f) > now || frugal_p2f_awaits_plan(f->p2f);
-    if (plan && help_plan(f, since)) return 1;
+    if (frugal_p2f_planned(f->p2f) <= now && (help_sort(f, since) || help_plan(f, since))) return 1;
     if (!flush_page(f, now, now)) return 0;
     tick(f, TRACE_FLUSH, &f->flush_ns, since);
     return 1;
 }
 
-/* Plans; then asks for pages of announced rows, if the table is in a file. */
+/* Takes part in what other calls do in pieces; sorts and plans; then asks for pages of announced rows, if the table is
+ * in a file. */
 static int help_ahead(frugal *f, double *since) {
-    if (help_plan(f, since)) return 1;
+    if (help_job(f)) {
+        *since = clock_now();
+        return 1;
+    }
+    if (help_sort(f, since) || help_plan(f, since)) return 1;
     if (!f->file || !ask_ahead(f)) return 0;
     *since = clock_now();
     return 1;

@@ -52,23 +52,43 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer; but see record_of */
+/* How far a batch has come (announce.c). */
+enum { BATCH_HANDED, BATCH_SORTING, BATCH_SORTED };
+
+typedef struct host_batch { /* an announced batch: handed in by the loader, sorted by any thread, read by the trainer */
+    FRUGAL_ATOMIC(uint32_t) stage; /* of the above; once it is sorted, all below is constant, but see record_of */
     uint32_t n, n_unique;
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */
     int is_unsorted;     /* the device finds its rows: the arrays are not written, `n_unique` is, by its lookup */
+    int is_known;        /* ops.announced is not called: the device has the batch, or it is empty because data ended */
     uint32_t *rows;      /* [n_unique], rising */
-    uint32_t *record_of; /* [n] */
+    uint32_t *record_of; /* [n]; until the batch is sorted: its rows by position */
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
-    uint64_t *valid;     /* bits [n_unique] */
     uint64_t step;
-    int counted;      /* the instance was counting when it was announced, so the fields below are there (worth.c) */
-    uint8_t *worth;   /* [n_unique]: what each row was worth then */
-    uint8_t *lost_by; /* [n_unique]: whose copy this announcement has made outdated; with several devices */
-    uint32_t *lost;   /* [n_lost]: rows of which the device's copies became outdated in the step before */
-    uint32_t n_lost;
+    uint32_t n_lost; /* in a process that has joined: rows that the device has lost, as of the process that opened */
+    int counted;     /* the instance was counting when it was announced, so the next is there (worth.c) */
+    uint8_t *worth;  /* [n_unique]: what each row was worth then; written by planners */
 } host_batch;
+
+enum { SORT_PIECES = 16, SORT_DIGITS = 4096 };
+#ifndef SORT_LARGE /* keys from which on a batch is sorted in pieces. Tests cut smaller batches, too */
+#define SORT_LARGE 131072u
+#endif
+
+typedef struct sort_memory {         /* for one batch at a time, of any device (announce.c) */
+    FRUGAL_ATOMIC(uint32_t) taken;   /* 1: a thread sorts here */
+    uint64_t *pairs, *other;         /* [max_keys]: row << 32 | position */
+    uint32_t (*digits)[SORT_DIGITS]; /* [SORT_PIECES]; of instances whose batches may be large */
+} sort_memory;
+
+typedef struct frugal_jobs { /* work in pieces (team.c) */
+    pthread_mutex_t lock;
+    pthread_cond_t given, left;   /* a job is there; no other thread is inside a job any longer */
+    struct team_job *first;       /* under the lock */
+    FRUGAL_ATOMIC(uint32_t) open; /* their number */
+} frugal_jobs;
 
 /* What keeps a gate closed (gate.c), or a step from being legal (step.c), for messages, traces and metrics. */
 typedef enum {
@@ -128,15 +148,20 @@ typedef struct host_device {
     int refused;     /* recalls in a row; under keep_lock, as the next */
     int is_recalled; /* 1: a thread is having it write back for a gate */
     FRUGAL_ATOMIC(uint64_t)
-    kept_now, kept, written_back;      /* of frugal_count_kept; under keep_lock, read by any thread */
-    host_batch *batches;               /* ring [L + 1], by announced step */
-    void *batch_memory;                /* their arrays */
-    uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
-    struct team *team;                 /* threads that help its loader and its trainer (team.c); NULL: none */
-    ahead_rows ahead;                  /* of a table in a file */
-    float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
+    kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
+    host_batch *batches;          /* ring [L + 1], by announced step */
+    void *batch_memory;           /* their arrays */
+    sort_memory sort;
+    struct team *team; /* threads that help its loader and its trainer (team.c); NULL: none */
+    /* Held by the thread that gives the state machine the device's batches, in order (announce.c). */
+    pthread_mutex_t giving;
+    FRUGAL_ATOMIC(uint64_t) handed; /* steps announced by the caller: their batches are handed in; set by the loader */
+    uint8_t reads_only[FRUGAL_P2F_SLOTS]; /* 1: the step is announced read-only; valid for steps that are handed in */
+    pthread_mutex_t telling;              /* held by the thread that calls ops.announced */
+    ahead_rows ahead;                     /* of a table in a file */
+    float *blocks;                        /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
-    FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */
+    FRUGAL_ATOMIC(uint64_t) told;      /* steps for which ops.announced was called; under `telling` */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
     FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
     FRUGAL_ATOMIC(uint64_t) done;      /* after a loss: steps it has done; UINT64_MAX: lost. Written under poll_lock */
@@ -258,7 +283,13 @@ struct frugal {
     pthread_mutex_t counts_lock; /* held while counts are copied, and read */
     host_device *devices;
     clocks *clocks; /* of declared stale copies; NULL: none */
-    size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
+    /* Threads that sort or give batches, and a bit above them: none may begin, because steps are cancelled. */
+    FRUGAL_ATOMIC(uint32_t) announcing;
+    FRUGAL_ATOMIC(uint32_t) unsorted; /* batches handed in that no thread sorts yet */
+    frugal_jobs jobs;
+    FRUGAL_ATOMIC(uint32_t) has_teller; /* 1: the next is there, and constant */
+    struct teller *teller;              /* the thread that tells devices of their batches */
+    size_t batch_bytes, block_bytes, block_stride, sort_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */
     host_event *event;               /* notified of all that threads may wait for; the workers' event, or own_event */

@@ -4,6 +4,7 @@
 #include "host.h"
 
 static void open_locks(frugal *f) {
+    open_jobs(f);
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->end_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
@@ -50,18 +51,13 @@ static size_t lay_batches(const frugal *f, host_device *device) {
          i++) { /* four arrays of equal size, equally far apart: a device may copy all at once */
         uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
         uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
-        uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8), worth = take_bytes(&at, n);
-        uint64_t others = f->desc.devices > 1 ? n : 0, lost_by = take_bytes(&at, others);
-        uint64_t lost = take_bytes(&at, others * 4);
+        uint64_t worth = take_bytes(&at, n);
         if (!device) continue;
         device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
         device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
         device->batches[i].order = (uint32_t *)(void *)(memory + order);
         device->batches[i].start = (uint32_t *)(void *)(memory + start);
-        device->batches[i].valid = (uint64_t *)(void *)(memory + valid);
         device->batches[i].worth = memory + worth;
-        device->batches[i].lost_by = others ? memory + lost_by : NULL;
-        device->batches[i].lost = (uint32_t *)(void *)(memory + lost);
     }
     return (size_t)at;
 }
@@ -75,14 +71,23 @@ static frugal_status open_device_list(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         pthread_mutex_init(&device->keep_lock, NULL);
+        pthread_mutex_init(&device->giving, NULL);
+        pthread_mutex_init(&device->telling, NULL);
         pthread_mutex_init(&device->waits.lock, NULL);
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
         frugal_store_relaxed(&device->done, f->desc.first_step);
         frugal_store_relaxed(&device->end, UINT64_MAX);
+        frugal_store_relaxed(&device->handed, f->desc.first_step);
         frugal_store_relaxed(&device->told, f->desc.first_step);
     }
     return FRUGAL_OK;
+}
+
+/* Bytes of a device's memory for sorting. */
+static size_t sort_bytes_of(const frugal *f) {
+    size_t digits = f->desc.max_keys >= SORT_LARGE ? SORT_PIECES * sizeof(uint32_t[SORT_DIGITS]) : 0;
+    return (size_t)f->desc.max_keys * 2 * sizeof(uint64_t) + digits;
 }
 
 /* What a device's own process needs, and no other: memory for sorting, and the list of its batches. */
@@ -92,8 +97,9 @@ static frugal_status open_own(frugal *f, host_device *device) {
         if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);
         lay_batches(f, device);
     }
-    if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
-        return fail_memory("sorting", f->scratch_bytes);
-    device->scratch = device->sorted + f->desc.max_keys;
+    sort_memory *m = &device->sort;
+    if (!(m->pairs = frugal_allocate(f, f->sort_bytes, CACHE_LINE))) return fail_memory("sorting", f->sort_bytes);
+    m->other = m->pairs + f->desc.max_keys;
+    m->digits = (uint32_t(*)[SORT_DIGITS])(void *)(m->other + f->desc.max_keys);
     return FRUGAL_OK;
 }

@@ -320,7 +320,7 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
     const region_header *r = f->region;
     f->p2f_bytes = r->p2f_bytes, f->table_bytes = r->table.bytes, f->state_bytes = r->state.bytes;
     f->batch_bytes = r->batch_bytes, f->block_bytes = r->block_bytes, f->block_stride = r->block_stride;
-    f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
+    f->sort_bytes = sort_bytes_of(f);
     f->p2f = map_own(f->region_file, r->p2f, PROT_READ);
     f->parts = map_own(f->region_file, r->devices, PROT_READ);
     f->fixed = map_own(f->region_file, r->fixed, BOTH);

@@ -83,17 +83,12 @@ static int find_recall(frugal *f, uint32_t d, recall *out) {
 /* Writes back what is recalled from `d`, or begins to. The caller holds its lock. */
 static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     host_device *device = &f->devices[d];
-    for (uint32_t other = 0; other < f->desc.devices; other++) {
-        const uint32_t *rows = NULL;
-        uint32_t n = frugal_p2f_recalls(f->p2f, d, r->step, other, &rows);
-        int all = n == UINT32_MAX; /* all rows, because steps were cancelled */
-        if (n == 0) continue;
-        if (all) rows = NULL, n = 0;
-        frugal_status status = device->ops.poll ? device->ops.recall(device->state, r->step, r->done, rows, n)
-                                                : device->ops.write_back(device->state, rows, n);
-        if (status != FRUGAL_OK || all) return status;
-    }
-    return FRUGAL_OK;
+    const uint32_t *rows = NULL;
+    uint32_t n = frugal_p2f_recalls(f->p2f, d, r->step, &rows);
+    if (n == 0) return FRUGAL_OK;
+    if (n == UINT32_MAX) rows = NULL, n = 0; /* all rows, because steps were cancelled */
+    return device->ops.poll ? device->ops.recall(device->state, r->step, r->done, rows, n)
+                            : device->ops.write_back(device->state, rows, n);
 }
 
 /* A device has refused a recall. No call of its trainer can report that. So it is asked again, after a rest under its

@@ -175,7 +175,7 @@ static frugal_status open_devices(frugal *f) {
     f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
     f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
-    f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
+    f->sort_bytes = sort_bytes_of(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         device_parts unused, *part = f->parts ? &f->parts[d] : &unused;
@@ -207,6 +207,7 @@ static frugal_p2f_desc p2f_desc_of(const frugal *f) {
                              .first_step = f->desc.first_step,
                              .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
                              .zeroed = 1,
+                             .taken = f->desc.devices > 1,
                              .recalls = f->desc.alone == FRUGAL_ALONE_KEPT,
                              .without_words = f->desc.devices == 1 && f->desc.alone != FRUGAL_ALONE_STAGED};
 }
@@ -233,7 +234,7 @@ static uint64_t memory_of(const frugal *f) {
     if (d->optimizer.kind != FRUGAL_ROWWISE_ADAGRAD || d->weights) state = aligned_floats((uint32_t)state);
     if (!d->state && !d->file) floats += state;
     if (d->allocate && !d->name) return 0; /* others' memory is the region's */
-    device += block * d->staging * sizeof(float) + (uint64_t)d->max_keys * 2 * sizeof(uint64_t);
+    device += block * d->staging * sizeof(float) + sort_bytes_of(f);
     if (d->name) device += inbox_bytes(f);
     uint64_t machine = frugal_p2f_footprint(&p2f) - (p2f.without_words ? word_bytes(f) : 0);
     return rows * floats * sizeof(float) + machine + (d->increments ? changed_bytes(f) : 0) + rows +

@@ -111,19 +111,13 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
 
 /* >>operations */
 
-/* The device's process cannot write there, and may want it. */
-static void remote_announced(void *device, const frugal_step *step) {
-    remote *r = device;
-    frugal_record_of(r->f, r->d, step->step);
-}
-
 /* The gate is open: the device's process is told the counts of the batch. The arrays and the state machine's bits are
  * in shared memory. */
 static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
     remote *r = device;
     const host_batch *b = batch_at(r->f, r->d, step->step);
     (void)rows;
-    r->mail->batch = (opened_batch){b->n, b->n_unique, b->n_lost, b->read_only, b->counted};
+    r->mail->batch = (opened_batch){b->n, b->n_unique, step->n_lost, b->read_only, b->counted};
     return FRUGAL_OK;
 }
 
@@ -196,7 +190,6 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
                                                     .refresh = remote_refresh,
                                                     .close = remote_close,
                                                     .updates_in_place = remote_updates_in_place,
-                                                    .announced = remote_announced,
                                                     .cancelled = remote_cancelled,
                                                     .recount = remote_recount,
                                                     .write_back = remote_write_back};

@@ -53,10 +53,11 @@ static size_t lay_clocks(const row_lists *lists, uint64_t total, unsigned char *
     uint64_t at = 0, ring = f->desc.lookahead + 1, slots = 2;
     while (slots < 2 * total) slots *= 2;
     uint64_t head = take_bytes(&at, sizeof(clocks)), devices = take_bytes(&at, f->desc.devices * sizeof(device_clocks));
-    uint64_t of_row = take_bytes(&at, total * 8), hash = take_bytes(&at, slots * 8);
+    uint64_t of_row = take_bytes(&at, total * 8), hash = take_bytes(&at, slots * 8), left = take_bytes(&at, ring * 4);
     clocks *c = memory ? (clocks *)(void *)(memory + head) : NULL;
     if (c) {
         c->of_row = (uint64_t *)(void *)(memory + of_row), c->slots = (uint64_t *)(void *)(memory + hash);
+        c->left = (void *)(memory + left);
         c->mask = slots - 1, c->devices = (device_clocks *)(void *)(memory + devices);
     }
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -99,7 +100,8 @@ static void fill_clocks(const row_lists *lists, clocks *c) {
             own->of_copy[i] = NO_CLOCK;
         }
     }
-    frugal_store_relaxed(&c->left, f->desc.devices); /* relaxed: nothing is announced */
+    for (uint32_t i = 0; i <= f->desc.lookahead; i++) /* relaxed: nothing is announced */
+        frugal_store_relaxed(&c->left[i], f->desc.devices);
 }
 
 /* Makes the clocks of all lists, or NULL if all are empty. */

@@ -64,10 +64,10 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->pages_asked = frugal_load_relaxed(&f->ahead.asked);
     out->state_bytes = frugal_p2f_has_words(f->p2f) ? word_bytes(f) : 0;
     out->other_bytes = f->p2f_bytes - word_bytes(f) +
-                       f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
+                       f->desc.devices * (f->batch_bytes + f->sort_bytes + f->block_bytes) +
                        group_bytes(f->store.n_groups) + f->desc.devices * (uint64_t)count_bytes(f);
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (is_attached(f, d) && f->devices[d].team) out->other_bytes += team_bytes(f->devices[d].team->n + 1);
+        if (is_attached(f, d) && f->devices[d].team) out->other_bytes += sizeof(struct team);
     if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
     if (is_counting(f)) out->state_bytes += f->store.rows;

@@ -5,83 +5,43 @@ static int announce_ready(frugal *f, const condition *what) {
     return frugal_p2f_legal(f->p2f, what->step);
 }
 
-/* Why the step may not be announced yet: a device that has not announced the step before, or the lookahead. */
-static gate_cause announce_cause(frugal *f, uint64_t step) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced < step) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, announced};
-    }
-    return (gate_cause){CAUSE_AHEAD, NO_DEVICE, step, frugal_p2f_closed(f->p2f)};
-}
-
+/* The step may not be announced yet, because it is as far ahead as it may be. Of the devices that have not updated the
+ * step that is in the way, one is named. */
 static void announce_explain(frugal *f, const condition *what, char *text, size_t size) {
-    gate_cause cause = announce_cause(f, what->step);
+    (void)what;
+    uint64_t closed = frugal_p2f_closed(f->p2f);
     uint32_t late = 0;
-    if (cause.kind == CAUSE_ANNOUNCE) {
-        explain_announce(f, what->d, cause.d, cause.count, text, size);
-        return;
-    }
-    while (late < f->desc.devices &&
-           (has_finished(f, late, cause.count) || frugal_p2f_committed(f->p2f, late) > cause.count))
+    while (late < f->desc.devices && (has_finished(f, late, closed) || frugal_p2f_committed(f->p2f, late) > closed))
         late++;
-    explain_ahead(f, late < f->desc.devices ? late : NO_DEVICE, cause.count, text, size);
+    explain_ahead(f, late < f->desc.devices ? late : NO_DEVICE, closed, text, size);
 }
 
 static frugal_status wait_to_announce(frugal *f, const condition *legal) {
-    gate_cause cause = announce_cause(f, legal->step);
+    gate_cause cause = {CAUSE_AHEAD, NO_DEVICE, legal->step, frugal_p2f_closed(f->p2f)};
     double since = clock_now();
     frugal_status status = wait_until(f, legal);
     trace_wait(f, TRACE_WAIT, legal->d, &cause, since, clock_now());
+    tally(&f->devices[legal->d].announce_ns, (uint64_t)((clock_now() - since) * 1e9));
     return status;
 }
 
-/* What a device sees of its batch. */
-static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
-    const host_batch *b = batch_at(f, d, step);
-    const uint32_t *record_of = b->has_record_of ? b->record_of : NULL;
-    frugal_records records = {
-        block_at(f, d, step), f->record_stride, b->n, b->n_unique, record_of, b->order, b->start, b->rows};
-    const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
-    frugal_step view = {.step = step,
-                        .records = records,
-                        .stride = f->store.dim,
-                        .valid = b->valid,
-                        .worth = b->counted ? b->worth : NULL,
-                        .lost = b->lost,
-                        .n_lost = b->n_lost,
-                        .alone = alone,
-                        .read_only = b->read_only};
-    view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
-    return view;
-}
-
-/* Announces a legal step, whose keys are sorted: sorted[n], row << 32 | position. */
-static frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
-                                     int read_only) {
-    host_device *device = &f->devices[d];
+/* The device's batch of a legal step is about to be written. */
+static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n, int read_only) {
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
     begin_ahead(f, d, step);
-    deduplicate(b, sorted, n);
-    b->read_only = read_only, b->step = step;
-    begin_count(f, d, b);
-    announce_clocks(f, d, step, b);
-    const frugal_p2f_batch rows = {.rows = b->rows,
-                                   .n = b->n_unique,
-                                   .read_only = b->read_only,
-                                   .in_place = device->in_place,
-                                   .lost = b->counted ? b->lost_by : NULL};
-    frugal_status status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
-    FRUGAL_ASSERT(status == FRUGAL_OK);
-    if (b->counted) count_batch(f, b);
-    if (device->ops.announced) {
-        frugal_step view = step_view(f, d, step);
-        device->ops.announced(device->state, &view);
-    }
-    hand_ahead(f, d, step);                        /* before its lookup may come, which asks for what is left */
-    frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    announce_finished(f);
-    event_notify(f->event); /* the step may be sealed now, and rows urgent */
-    return status;
+    b->step = step, b->n = n, b->read_only = read_only;
+    b->counted = is_counting(f) && !f->counter;
+    b->is_known = 0;
+    f->devices[d].reads_only[step % FRUGAL_P2F_SLOTS] = (uint8_t)read_only;
+    return b;
+}
+
+/* It is written: its rows by position; or, if `sorted`, all. */
+static void hand_in(frugal *f, uint32_t d, host_batch *b, int sorted) {
+    frugal_store_relaxed(&b->stage, sorted ? BATCH_SORTED : BATCH_HANDED); /* relaxed: published by `handed` */
+    if (!sorted) frugal_add_relaxed(&f->unsorted, 1);                      /* relaxed: a hint */
+    frugal_store_release(&f->devices[d].handed, b->step + 1);              /* [F60] pairs with [F59] */
+    event_notify(f->event);
 }
 
 /* Announces a batch that a device of another process has posted: AGAIN while the step is not legal. Its process has
@@ -91,16 +51,29 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
     frugal_status status = FRUGAL_OK;
     uint32_t n = post->n;
     int is_sorted = n <= f->desc.max_keys, read_only = post->read_only;
-    uint64_t *sorted = f->devices[d].sorted;
     if (!frugal_p2f_legal(f->p2f, step)) return FRUGAL_AGAIN;
-    if (is_sorted) memcpy(sorted, post->sorted, n * sizeof *sorted);
+    sort_memory *m = take_sort_memory(f);
+    if (!m) return FRUGAL_AGAIN;
+    if (is_sorted) memcpy(m->pairs, post->sorted, n * sizeof *m->pairs);
     for (uint32_t i = 0; is_sorted && i < n; i++)
-        is_sorted = sorted[i] >> 32 < f->store.rows && (uint32_t)sorted[i] < n && (i == 0 || sorted[i] > sorted[i - 1]);
+        is_sorted =
+            m->pairs[i] >> 32 < f->store.rows && (uint32_t)m->pairs[i] < n && (i == 0 || m->pairs[i] > m->pairs[i - 1]);
     if (!is_sorted)
-        return frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
-                           (unsigned long long)step);
-    if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
-    return announce_sorted(f, d, step, sorted, n, read_only);
+        status = frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
+                             (unsigned long long)step);
+    if (status == FRUGAL_OK && !read_only) status = use_table_file(f);
+    if (status == FRUGAL_OK) {
+        host_batch *b = begin_batch(f, d, step, n, read_only);
+        list_batch(f, d, b, m->pairs);
+        frugal_record_of(f, d, step); /* the device's process cannot write there, and may want it */
+        hand_in(f, d, b, 1);
+    }
+    give_back_sort_memory(m);
+    if (status != FRUGAL_OK) return status;
+    give_batches(f, d);
+    announce_finished(f);
+    event_notify(f->event); /* the step may be sealed now */
+    return FRUGAL_OK;
 }
 
 /* Does the device sort its next batch itself? Not where the host needs the rows. */
@@ -117,18 +90,26 @@ int frugal_sorts(frugal *f, uint32_t d) {
 /* Announces a legal step whose rows the device finds. */
 static frugal_status announce_unsorted(frugal *f, uint32_t d, const frugal_unsorted *batch) {
     host_device *device = &f->devices[d];
-    host_batch *b = batch_at(f, d, batch->step); /* free: step - (L + 1) is closed */
     frugal_status status = device->ops.sort(device->state, batch);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
-    b->n = batch->n, b->n_unique = 0;
-    b->read_only = batch->read_only, b->step = batch->step;
-    b->is_unsorted = 1, b->has_record_of = b->counted = 0, b->n_lost = 0;
-    const frugal_p2f_batch rows = {.n = batch->n, .read_only = b->read_only, .in_place = 1};
-    status = frugal_p2f_announce(f->p2f, d, batch->step, &rows, b->valid);
+    host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
+    b->n_unique = 0;
+    b->is_unsorted = b->is_known = 1, b->has_record_of = b->counted = 0;
+    frugal_store_relaxed(&b->stage, BATCH_SORTED); /* relaxed, both: this is the one device, and nobody sorts it */
+    frugal_store_relaxed(&device->handed, batch->step + 1);
+    const frugal_p2f_batch rows = {.n = batch->n, .read_only = batch->read_only, .in_place = 1};
+    status = frugal_p2f_announce(f->p2f, d, batch->step, &rows);
     FRUGAL_ASSERT(status == FRUGAL_OK);
-    frugal_store_release(&device->told, batch->step + 1); /* [F11] pairs with [F12] */
     event_notify(f->event);
     return status;
+}
+
+/* Copies, sorts and plans until other threads do all that is left. */
+static void help_announcing(frugal *f) {
+    trace_ring *claimed = trace_claim(f);
+    double since = clock_now();
+    while (help_job(f) || help_sort(f, &since) || help_plan(f, &since)) continue;
+    trace_release(claimed);
 }
 
 /* `there`: its keys lie where the device reaches them (frugal_announce_there); NULL: in host memory. */
@@ -139,34 +120,42 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (!batch || (batch->n_segments && !batch->segments))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
     host_device *device = &f->devices[d];
-    uint64_t next = f->joined ? next_posted(f, d) : frugal_p2f_announced(f->p2f, d);
+    uint64_t next = f->joined ? next_posted(f, d) : frugal_load_relaxed(&device->handed); /* relaxed: the loader's */
     if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
-    uint32_t n = 0;
-    if ((status = there ? check_batch(f, d, batch, &n) : read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
-    if (!batch->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
-    if (f->joined) {
-        const uint64_t *keys = sort_by_row(f, d, n);
-        return post_batch(f, d, step, keys, n, batch->read_only != 0, wait);
-    }
+    uint32_t n = 0, read_only = batch->read_only != 0;
     condition legal = {announce_ready, announce_explain, d, step, "announce", 1};
+    if ((status = check_batch(f, d, batch, &n)) != FRUGAL_OK) return status;
+    if (f->joined) {
+        uint32_t *rows = (uint32_t *)device->sort.other;
+        if ((status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status;
+        if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
+        return post_batch(f, d, step, sort_rows(f, d, rows, n, &device->sort), n, (int)read_only, wait);
+    }
+    int is_ready = announce_ready(f, &legal);
+    /* where there is no room yet, keys are checked all the same */
+    if (!there && !is_ready && (status = read_piece_of_keys(f, batch, NULL, 0, n)) != FRUGAL_OK) return status;
+    uint32_t *rows = batch_at(f, d, step)->record_of;
+    if (!there && is_ready && (status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status;
+    if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
-    if (!wait && !announce_ready(f, &legal)) {
+    if (!wait && !is_ready) {
         if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
         return FRUGAL_AGAIN;
     }
-    int by_device = there || sorts_itself(f, d);
-    uint64_t *sorted = by_device ? device->sorted : sort_by_row(f, d, n);
-    if (!announce_ready(f, &legal)) {
-        double since = clock_now();
-        status = wait_to_announce(f, &legal);
-        tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
-        if (status != FRUGAL_OK) return status;
+    if (!is_ready) {
+        if ((status = wait_to_announce(f, &legal)) != FRUGAL_OK) return status;
+        if (!there && (status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status; /* changed meanwhile */
     }
-    if (!by_device) return announce_sorted(f, d, step, sorted, n, batch->read_only);
-    frugal_unsorted unsorted = {step, n, batch->read_only != 0, there ? NULL : sorted, batch, NULL};
-    if (there) unsorted.stream = there->stream;
-    return announce_unsorted(f, d, &unsorted);
+    if (there || sorts_itself(f, d)) {
+        frugal_unsorted unsorted = {step, n, (int)read_only, there ? NULL : rows, batch, there ? there->stream : NULL};
+        status = announce_unsorted(f, d, &unsorted);
+    } else {
+        hand_in(f, d, begin_batch(f, d, step, n, (int)read_only), 0);
+        help_announcing(f);
+    }
+    tell_device(f, d);
+    return status;
 }
 
 static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch,

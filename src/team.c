@@ -1,9 +1,10 @@
-/* team.c - threads that help a device with what the calling thread does, in pieces: sorting keys, and on host cores
- * lookup and update.
+/* team.c - work that is large enough to be done in pieces by several threads: copying and sorting keys, and on host
+ * cores lookup and update.
  *
- * A team sleeps until it is given a job. The calling thread takes part, so a job ends even if no other thread comes.
- * Loader and trainer may give jobs at the same time. Threads start with the first job, so a device whose batches are
- * small has none.
+ * The thread that has such work gives a *job*, and takes part in it, so a job ends even if no other thread comes. Those
+ * that come are threads that help anyway, because they wait or are workers (help.c), and the device's own *team*, if it
+ * has one: threads that sleep until there is a job. A team starts with the first job, so a device whose batches are
+ * small has no such threads. Several jobs may be given at the same time.
  */
 #include "host.h"
 
@@ -17,8 +18,6 @@
 #define PIECE_BYTES 65536u
 #endif
 
-enum { SORT_PIECES = 16, SORT_DIGITS = 4096 };
-
 typedef struct team_job { /* on the stack of the thread that gives it, which waits until no other is inside */
     struct team_job *next;
     void (*work)(void *argument, uint32_t phase, uint32_t piece);
@@ -26,21 +25,23 @@ typedef struct team_job { /* on the stack of the thread that gives it, which wai
     uint32_t pieces, tickets;      /* of a phase; of all phases */
     FRUGAL_ATOMIC(uint32_t) taken; /* tickets, phase by phase; relaxed: `done` orders the phases */
     FRUGAL_ATOMIC(uint32_t) done;  /* tickets */
-    uint32_t inside;               /* threads of the team; under the lock */
+    uint32_t inside;               /* threads but the one that gave it; under the lock */
 } team_job;
 
 struct team {
-    uint32_t n, started; /* threads, the calling one not counted; `started` under the lock, as the next three */
+    frugal *f;
+    uint32_t n, started; /* threads, the calling one not counted; `started` under the lock of jobs, as the next two */
     int begun, ends;
-    team_job *jobs;
-    pthread_mutex_t lock;
-    pthread_cond_t given, left; /* a job is there; no thread is inside a job any longer */
 #if defined(__linux__)
     cpu_set_t processors; /* of the attaching thread: a trainer may be bound to one */
 #endif
     pthread_t threads[MOST_TEAM];
-    uint32_t digits[][SORT_DIGITS]; /* of a sort in pieces, one a thread, which is the loader's (batch.c) */
 };
+
+/* Where piece `piece` of n things begins, if there are so many pieces. */
+static uint32_t piece_begin(uint32_t n, uint32_t piece, uint32_t pieces) {
+    return (uint32_t)((uint64_t)n * piece / pieces);
+}
 
 /* Does pieces of a job until all are taken. A piece of a phase begins when the phase before is done: whoever took its
  * pieces is at work on them. */
@@ -59,29 +60,42 @@ static void team_work(team_job *job) {
     }
 }
 
-static team_job *team_open_job(struct team *c) { /* the lock is held */
-    team_job *job = c->jobs;
+static team_job *open_job(const frugal *f) { /* the lock is held */
+    team_job *job = f->jobs.first;
     while (job && frugal_load_relaxed(&job->taken) >= job->tickets) job = job->next; /* relaxed: a hint */
     return job;
 }
 
+/* Does pieces of the first job that has any left; NULL: there is none. The lock is held, before and after. */
+static team_job *join_job(frugal *f) {
+    team_job *job = open_job(f);
+    if (!job) return NULL;
+    job->inside++;
+    pthread_mutex_unlock(&f->jobs.lock);
+    float_mode saved = float_mode_enter();
+    team_work(job);
+    float_mode_leave(saved);
+    pthread_mutex_lock(&f->jobs.lock);
+    if (--job->inside == 0) pthread_cond_broadcast(&f->jobs.left);
+    return job;
+}
+
+/* For a thread that helps. Returns 0 if there is no job. */
+static int help_job(frugal *f) {
+    if (!frugal_load_relaxed(&f->jobs.open)) return 0; /* relaxed: a hint; the event tells of jobs */
+    pthread_mutex_lock(&f->jobs.lock);
+    int any = join_job(f) != NULL;
+    pthread_mutex_unlock(&f->jobs.lock);
+    return any;
+}
+
 static void *team_main(void *argument) {
     struct team *c = argument;
-    (void)float_mode_enter(); /* for the whole life of the thread */
-    pthread_mutex_lock(&c->lock);
-    while (!c->ends) {
-        team_job *job = team_open_job(c);
-        if (!job) {
-            pthread_cond_wait(&c->given, &c->lock);
-            continue;
-        }
-        job->inside++;
-        pthread_mutex_unlock(&c->lock);
-        team_work(job);
-        pthread_mutex_lock(&c->lock);
-        if (--job->inside == 0) pthread_cond_broadcast(&c->left);
-    }
-    pthread_mutex_unlock(&c->lock);
+    frugal_jobs *jobs = &c->f->jobs;
+    pthread_mutex_lock(&jobs->lock);
+    while (!c->ends)
+        if (!join_job(c->f)) pthread_cond_wait(&jobs->given, &jobs->lock);
+    pthread_mutex_unlock(&jobs->lock);
     return NULL;
 }
 
@@ -98,23 +112,26 @@ static void team_start(struct team *c) {
     }
 }
 
-static size_t team_bytes(uint32_t threads) {
-    struct team *c;
-    return sizeof *c + LEAST(threads, SORT_PIECES) * sizeof *c->digits;
-}
-
-/* Ends the threads. No job is under way. */
+/* Ends the threads, when they have done their pieces. */
 static void free_team(frugal *f, struct team *c) {
     if (!c) return;
-    pthread_mutex_lock(&c->lock);
+    pthread_mutex_lock(&f->jobs.lock);
     c->ends = 1;
-    pthread_cond_broadcast(&c->given);
-    pthread_mutex_unlock(&c->lock);
+    pthread_cond_broadcast(&f->jobs.given);
+    pthread_mutex_unlock(&f->jobs.lock);
     for (uint32_t i = 0; i < c->started; i++) pthread_join(c->threads[i], NULL);
-    pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->given);
-    pthread_cond_destroy(&c->left);
-    frugal_free(f, c, team_bytes(c->n + 1));
+    frugal_free(f, c, sizeof *c);
+}
+
+static void open_jobs(frugal *f) {
+    pthread_mutex_init(&f->jobs.lock, NULL);
+    pthread_cond_init(&f->jobs.given, NULL);
+    pthread_cond_init(&f->jobs.left, NULL);
+}
+static void close_jobs(frugal *f) {
+    pthread_mutex_destroy(&f->jobs.lock);
+    pthread_cond_destroy(&f->jobs.given);
+    pthread_cond_destroy(&f->jobs.left);
 }
 
 /* In place of what an attach call has left that failed. A device that another thread has attached meanwhile keeps its
@@ -140,44 +157,52 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
 #endif
     if (threads == 0) threads = LEAST(processors / f->desc.devices, MOST_TEAM);
     if (threads <= 1) return set_team(f, d, NULL);
-    struct team *c = frugal_allocate(f, team_bytes(threads), CACHE_LINE);
-    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, team_bytes(threads));
-    c->n = threads - 1;
+    struct team *c = frugal_allocate(f, sizeof *c, CACHE_LINE);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, sizeof *c);
+    c->f = f, c->n = threads - 1;
 #if defined(__linux__)
     c->processors = allowed;
 #endif
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->given, NULL);
-    pthread_cond_init(&c->left, NULL);
     return set_team(f, d, c);
+}
+
+/* The threads that may come to a job of the device, the calling one among them: its team, workers, and those of other
+ * devices, which may be waiting. In a process that has joined only the team comes. */
+static uint32_t job_threads(const frugal *f, uint32_t d) {
+    const struct team *c = f->devices[d].team;
+    return (c ? c->n : 0) + (f->joined ? 1 : f->desc.workers + f->desc.devices);
 }
 
 uint32_t frugal_pieces(const frugal *f, uint32_t d, uint64_t bytes) {
     enum { TURNS = 4 }; /* so that who comes late finds some left */
-    const struct team *c = f->devices[d].team;
-    if (!c || bytes < TURNS * PIECE_BYTES) return 1;
-    return (uint32_t)LEAST(bytes / PIECE_BYTES, (c->n + 1) * TURNS);
+    uint32_t threads = job_threads(f, d);
+    if (threads == 1 || bytes < TURNS * PIECE_BYTES) return 1;
+    return (uint32_t)LEAST(bytes / PIECE_BYTES, (uint64_t)threads * TURNS);
 }
 
 void frugal_run_pieces(frugal *f, uint32_t d, uint32_t phases, uint32_t pieces,
                        void (*work)(void *argument, uint32_t phase, uint32_t piece), void *argument) {
     struct team *c = f->devices[d].team;
+    frugal_jobs *jobs = &f->jobs;
     team_job job = {.work = work, .argument = argument, .pieces = pieces, .tickets = phases * pieces};
-    if (!c || pieces <= 1) {
+    if (pieces <= 1) {
         team_work(&job);
         return;
     }
-    pthread_mutex_lock(&c->lock);
-    team_start(c);
-    job.next = c->jobs;
-    c->jobs = &job;
-    for (uint32_t i = 0; i < LEAST(c->started, pieces - 1); i++) pthread_cond_signal(&c->given);
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_lock(&jobs->lock);
+    if (c) team_start(c);
+    job.next = jobs->first;
+    jobs->first = &job;
+    frugal_add_relaxed(&jobs->open, 1); /* relaxed, both: a hint */
+    if (c) pthread_cond_broadcast(&jobs->given);
+    pthread_mutex_unlock(&jobs->lock);
+    if (!f->joined) event_notify(f->event);
     team_work(&job);
-    pthread_mutex_lock(&c->lock);
-    team_job **at = &c->jobs;
+    pthread_mutex_lock(&jobs->lock);
+    team_job **at = &jobs->first;
     while (*at != &job) at = &(*at)->next;
     *at = job.next;
-    while (job.inside > 0) pthread_cond_wait(&c->left, &c->lock);
-    pthread_mutex_unlock(&c->lock);
+    frugal_add_relaxed(&jobs->open, (uint32_t)-1);
+    while (job.inside > 0) pthread_cond_wait(&jobs->left, &jobs->lock);
+    pthread_mutex_unlock(&jobs->lock);
 }

@@ -207,7 +207,9 @@ typedef struct trace_span {   /* a call of a device's trainer or loader, of drai
 /* Notes the keys and unique rows of the batch, which must be there and stay. */
 static void trace_batch(frugal *f, trace_event *e) {
     const host_batch *b = batch_at(f, e->d, e->step);
-    int unknown = b->is_unsorted && e->kind == TRACE_ANNOUNCE; /* its lookup finds the number */
+    /* Then the number is found later. [F61] pairs with [F62] */
+    int unknown = e->kind == TRACE_ANNOUNCE &&
+                  (b->is_unsorted || frugal_load_acquire(&((host_batch *)(uintptr_t)b)->stage) != BATCH_SORTED);
     e->a = b->n, e->b = unknown ? NO_COUNT : b->n_unique;
 }
 

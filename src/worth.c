@@ -10,8 +10,8 @@
  *
  * Seven bits are a logarithm, the level (R. Morris, Counting large numbers of events in small registers, CACM 21(10),
  * 1978): five levels double the count, and a touch raises level c with probability 2 ^ (-c / 5). So 127 stands for 298
- * million touches, and the relative error is about 27%. Nothing is drawn: a hash of row and step decides. With the same
- * order of announcements, none of which overlap, counts are the same in every run.
+ * million touches, and the relative error is about 27%. Nothing is drawn: a hash of row and step decides. A row's
+ * touches are counted as its steps are planned, in each step device by device, so counts are the same in every run.
  *
  * The eighth bit says whether the last touch by a batch with gradients counted, which means that the one before was of
  * the same device. A device that touches a row whose copy is not current reads this bit. If it is set, another device
@@ -19,15 +19,11 @@
  * sixteenth. If it is not set, the row goes to and fro, or is back where it was: RETURNING levels less, three quarters.
  * Of the values that were tried, these had the most hits on placed samples that cost few on random ones.
  *
- * Loaders count at the same time. A batch with gradients loads and stores: where several devices touch a row in a step,
- * one of these touches may be lost; such rows count little in any case. A read-only batch compares and swaps, because
- * all devices that read a row may count it, and leaves the eighth bit as it is. The order of such loaders does not
- * matter for the byte, because the hash is that of the step, and one that raises c + 1 raises c, too. (While a row that
- * nobody has changed is read by some devices and changed by the first one, the touches of the readers may be lost.)
+ * A read-only batch leaves the eighth bit as it is.
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
- * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
- * rows listed with its next batch, and its cache gives their places away first.
+ * longer. So each device finds the rows that others have taken from it (frugal_p2f_taken) with its next batch, and its
+ * cache gives their places away first.
  *
  * Contents: >>byte >>array >>counting
  */
@@ -104,50 +100,46 @@ static int is_counting(frugal *f) {
 
 /* >>counting */
 
-/* Lists the rows of which the device's copies became outdated in the step before: its cache gives these places away
- * first. All devices have announced that step. Their batches of it stay as they are until this device has announced
- * its step, unless L = 0, when there is no list. The list ends where it is full: it is a hint. */
-static void list_lost(frugal *f, uint32_t d, host_batch *b) {
-    uint32_t n = 0, most = f->desc.max_keys, *lost = b->lost;
-    for (uint32_t other = 0; other < f->desc.devices && f->desc.lookahead > 0; other++) {
-        const host_batch *before = batch_at(f, other, b->step - 1);
-        if (other == d || before->step != b->step - 1 || !before->counted) continue;
-        for (uint32_t u = 0; u < before->n_unique && n < most; u++) {
-            lost[n] = before->rows[u]; /* always written: a branch could not be predicted */
-            n += before->lost_by[u] == d;
-        }
-    }
-    b->n_lost = n;
-}
-
-/* Before the batch is announced. */
-static void begin_count(frugal *f, uint32_t d, host_batch *b) {
-    b->counted = is_counting(f) && !f->counter;
-    b->n_lost = 0;
-    if (b->counted && f->desc.devices > 1 && b->step > f->desc.first_step) list_lost(f, d, b);
-}
-
-/* Counts the touches of an announced batch, and notes what its rows are worth for the lookup: a lookup that read the
- * bytes itself would find what the announcements of some later steps have added, and hits would depend on the time. */
-static void count_batch(frugal *f, host_batch *b) {
-    const uint32_t *rows = b->rows, n = b->n_unique; /* kept in registers: the stores below are of bytes */
-    const uint64_t *valid = b->valid, step = b->step;
+/* Counts the touches of some unique rows of a batch, and notes what they are worth for the lookup: a lookup that read
+ * the bytes itself would find what the planning of some later steps has added, and hits would depend on the time.
+ * `valid`: the planner's bits, whose words neighbours may be writing; NULL: all are set. */
+static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32_t from, uint32_t end) {
+    const uint32_t *rows = b->rows; /* kept in registers: the stores below are of bytes */
+    const uint64_t step = b->step;
     const int read_only = b->read_only;
     worth_byte *counted = f->worth;
     uint8_t *worth = b->worth;
-    for (uint32_t u = 0; u < n; u++) {
-        if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
+    uint64_t bits = UINT64_MAX;
+    for (uint32_t u = from; u < end; u++) {
+        if (u + WORTH_AHEAD < end) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
-        uint8_t found = frugal_load_relaxed(byte), raised; /* relaxed, all: a count orders nothing */
-        uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = frugal_hash_touch(rows[u], step);
+        if (valid && (u == from || u % 64 == 0)) bits = frugal_load_relaxed(&valid[u / 64]); /* this thread's own */
+        uint8_t found = frugal_load_relaxed(byte),
+                raised; /* relaxed, all: a row's touches are one thread's at a time */
+        uint32_t current = (uint32_t)(bits >> u % 64 & 1), hash = frugal_hash_touch(rows[u], step);
         raised = raised_byte(found, current, hash);
-        if (!read_only) /* always stored: a branch could not be predicted */
-            frugal_store_relaxed(byte, (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED));
-        else
-            while (raised != found && !frugal_cas_relaxed(byte, &found, raised))
-                raised = raised_byte(found, current, hash);
+        if (!read_only) raised = (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED);
+        frugal_store_relaxed(byte, raised); /* always stored: a branch could not be predicted */
         worth[u] = (uint8_t)frugal_worth_of(raised, current);
     }
+}
+
+typedef struct count_job { /* of a whole batch, whose rows have no words */
+    frugal *f;
+    host_batch *b;
+    uint32_t pieces;
+} count_job;
+
+static void count_piece(void *argument, uint32_t phase, uint32_t piece) {
+    const count_job *job = argument;
+    uint32_t n = job->b->n_unique;
+    count_rows(job->f, job->b, NULL, piece_begin(n, piece, job->pieces), piece_begin(n, piece + 1, job->pieces));
+    (void)phase;
+}
+
+static void count_whole(frugal *f, uint32_t d, host_batch *b) {
+    count_job job = {f, b, frugal_pieces(f, d, (uint64_t)b->n_unique * CACHE_LINE)};
+    frugal_run_pieces(f, d, 1, job.pieces, count_piece, &job);
 }
 
 uint8_t frugal_worth(frugal *f, uint32_t row) {

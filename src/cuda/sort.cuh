@@ -172,8 +172,8 @@ static uint32_t write_segments(const gpu_device *c, batch_ahead *a, const frugal
 static cudaError_t enqueue_keys(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
     const sort_scratch *s = &c->sort;
     uint32_t n = batch->n;
-    if (batch->keys) {
-        for (uint32_t i = 0; i < n; i++) a->keys_sent[i] = (uint32_t)(batch->keys[i] >> 32);
+    if (batch->rows) {
+        memcpy(a->keys_sent, batch->rows, n * sizeof *a->keys_sent);
         return cudaMemcpyAsync(s->keys, a->keys_sent, n * sizeof *s->keys, cudaMemcpyHostToDevice, c->ahead_stream);
     }
     uint32_t n_segments = write_segments(c, a, batch->batch);

@@ -1,0 +1,262 @@
+/* announce.c - from the batches that loaders hand in to planned steps: by any thread that helps.
+ *
+ *      handed in -----> sorted -----> given -----> planned -----> told
+ *      by the loader    batch.c       in order     in pieces      GPUs only
+ *
+ * A loader checks keys and copies their rows into the ring of the device's batches (step.c). Any thread may then sort
+ * any batch: the batch of t + 3 need not wait for that of t. The thread that has sorted one gives the state machine what
+ * follows of the device, in order; the last device to come seals the step. Steps are planned one after the other, each
+ * in pieces of rows, of all devices. So no part of a step hangs on one thread, and everything that announcing decides is
+ * a function of the batches.
+ *
+ * A device with the operation `announced` is then told. That may call a driver, which may let no other call through
+ * while something waits for the GPU, and it may wait for a gate. So no thread that helps does it, but the device's
+ * loader when it comes by, and otherwise a thread of ours, the teller.
+ *
+ * Contents: >>begin >>sort >>give >>plan >>tell >>hold
+ */
+#include "host.h"
+
+/* >>begin - while steps are cancelled, no thread may be at it */
+
+#define ANNOUNCING_HELD (UINT32_C(1) << 31)
+
+/* Returns 0 if nothing may be done now. */
+static int begin_announcing(frugal *f) {
+    /* [F53] acquire: what a cancel has changed; pairs with [F54] */
+    if (!(frugal_add_acquire(&f->announcing, 1) & ANNOUNCING_HELD)) return 1;
+    frugal_add_relaxed(&f->announcing, (uint32_t)-1); /* relaxed: nothing was done */
+    return 0;
+}
+
+static void end_announcing(frugal *f) {
+    if (frugal_add_release(&f->announcing, (uint32_t)-1) == ANNOUNCING_HELD + 1) /* [F55] pairs with [F56] */
+        event_notify(f->event);                                                  /* a cancel waits for this thread */
+}
+
+/* >>sort */
+
+/* Memory for sorting, that of any device; NULL: other threads have it all. */
+static sort_memory *take_sort_memory(frugal *f) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        sort_memory *m = &f->devices[d].sort;
+        uint32_t taken = frugal_load_relaxed(&m->taken);                  /* relaxed: proved by the next */
+        if (!taken && frugal_cas_acquire(&m->taken, &taken, 1)) return m; /* [F57] pairs with [F58] */
+    }
+    return NULL;
+}
+static void give_back_sort_memory(sort_memory *m) {
+    frugal_store_release(&m->taken, 0); /* [F58] pairs with [F57] */
+}
+
+/* A batch that is handed in, as the thread that is to sort it finds it. */
+typedef struct claimed_batch {
+    uint32_t d;
+    host_batch *b;
+} claimed_batch;
+
+/* Claims the batch of the earliest step that no thread sorts; returns 0 if there is none. */
+static int claim_batch(frugal *f, claimed_batch *out) {
+    if (!frugal_load_relaxed(&f->unsorted)) return 0; /* relaxed: a hint; the event tells of batches */
+    uint64_t closed = frugal_p2f_closed(f->p2f);
+    for (uint64_t t = closed; t <= closed + f->desc.lookahead; t++)
+        for (uint32_t d = 0; d < f->desc.devices; d++) {
+            host_batch *b = batch_at(f, d, t);
+            uint32_t stage = BATCH_HANDED;
+            if (frugal_load_acquire(&f->devices[d].handed) <= t) continue; /* [F59] pairs with [F60]; as the next */
+            if (frugal_load_relaxed(&b->stage) != BATCH_HANDED || !frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING))
+                continue;                                   /* [F59]: it may be the batch of a later step by now */
+            frugal_add_relaxed(&f->unsorted, (uint32_t)-1); /* relaxed: a hint */
+            *out = (claimed_batch){d, b};
+            return 1;
+        }
+    return 0;
+}
+
+/* >>give */
+
+/* Gives the state machine a batch. The caller holds `giving` of the device. */
+static void give_batch(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    host_batch *b = batch_at(f, d, step);
+    const frugal_p2f_batch rows = {
+        .rows = b->rows, .n = b->n_unique, .read_only = b->read_only, .in_place = device->in_place};
+    announce_clocks(f, step);
+    hand_ahead(f, d, step); /* before its lookup may come, which asks for what is left */
+    if (b->counted && !frugal_p2f_has_words(f->p2f)) count_whole(f, d, b);
+    frugal_status status = frugal_p2f_announce(f->p2f, d, step, &rows);
+    FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
+}
+
+/* Gives what is sorted of the device's next batches. The thread that has sorted the next one comes here, and gives those
+ * after it, too, if others have sorted them meanwhile. */
+static void give_batches(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    pthread_mutex_lock(&device->giving);
+    for (uint64_t t = frugal_p2f_announced(f->p2f, d);
+         t < frugal_load_acquire(&device->handed) &&                     /* [F59] pairs with [F60] */
+         frugal_load_acquire(&batch_at(f, d, t)->stage) == BATCH_SORTED; /* [F61] pairs with [F62] */
+         t++)
+        give_batch(f, d, t);
+    pthread_mutex_unlock(&device->giving);
+}
+
+/* The batch has its arrays. */
+static void end_batch(host_batch *b) {
+    frugal_store_release(&b->stage, BATCH_SORTED); /* [F62] pairs with [F61] */
+}
+
+/* >>plan */
+
+/* Plans a piece, and counts the touches of its rows. Returns what frugal_p2f_plan does. */
+static int plan_piece(frugal *f) {
+    frugal_p2f_piece piece;
+    if (!frugal_p2f_plan_begin(f->p2f, &piece)) return 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_batch *b = batch_at(f, d, piece.step);
+        uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, &piece, d, &first) : 0;
+        if (n > 0) count_rows(f, b, frugal_priv_valid(f->p2f, d, piece.step), first, first + n);
+    }
+    return frugal_p2f_plan_end(f->p2f, &piece);
+}
+
+/* >>tell */
+
+/* Rows of which the device's copies became outdated in the step before, if that is known: *n of them. After a step in
+ * which a device only read, rows that were taken may still have a current copy. */
+static const uint32_t *lost_rows(const frugal *f, uint32_t d, const host_batch *b, uint32_t *n) {
+    const uint32_t *rows = NULL;
+    *n = 0;
+    if (!b->counted || f->desc.devices == 1 || f->desc.lookahead == 0 || b->step == f->desc.first_step) return NULL;
+    for (uint32_t other = 0; !f->joined && other < f->desc.devices; other++)
+        if (other != d && f->devices[other].reads_only[(b->step - 1) % FRUGAL_P2F_SLOTS]) return NULL;
+    *n = frugal_p2f_taken(f->p2f, d, b->step - 1, &rows);
+    if (f->joined) *n = b->n_lost; /* as the process that opened has found */
+    return rows;
+}
+
+/* What a device sees of its batch, once the step is planned. */
+static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
+    const host_batch *b = batch_at(f, d, step);
+    const uint32_t *record_of = b->has_record_of ? b->record_of : NULL;
+    frugal_records records = {
+        block_at(f, d, step), f->record_stride, b->n, b->n_unique, record_of, b->order, b->start, b->rows};
+    frugal_step view = {.step = step,
+                        .records = records,
+                        .stride = f->store.dim,
+                        .valid = frugal_p2f_valid(f->p2f, d, step),
+                        .worth = b->counted ? b->worth : NULL,
+                        .alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL,
+                        .read_only = b->read_only};
+    view.lost = lost_rows(f, d, b, &view.n_lost);
+    view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
+    return view;
+}
+
+/* Steps of which the device knows its batch: they are planned, and it was told. */
+static uint64_t told_of(const frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    if (!device->ops.announced) return frugal_p2f_planned(f->p2f);
+    return frugal_load_acquire(&device->told); /* [F12] pairs with [F11] */
+}
+
+/* Tells the device of its batches of planned steps. Returns 1 if there was any. */
+static int tell_device(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    int any = 0;
+    if (!is_attached(f, d) || !device->ops.announced) return 0;
+    pthread_mutex_lock(&device->telling);
+    uint64_t told = frugal_load_relaxed(&device->told); /* relaxed: under the lock */
+    for (; told < frugal_p2f_planned(f->p2f); told++, any = 1) {
+        frugal_step view = step_view(f, d, told);
+        if (!batch_at(f, d, told)->is_known) device->ops.announced(device->state, &view);
+        frugal_store_release(&device->told, told + 1); /* [F11] pairs with [F12] */
+    }
+    pthread_mutex_unlock(&device->telling);
+    if (any) event_notify(f->event); /* a lookup may wait for it */
+    return any;
+}
+
+struct teller {
+    frugal *f;
+    pthread_t thread;
+    host_event event;
+    FRUGAL_ATOMIC(uint32_t) ends; /* relaxed: the event tells of it, and the thread is joined */
+};
+
+static void *teller_main(void *argument) {
+    struct teller *t = argument;
+    for (;;) {
+        uint32_t seen = event_prepare(&t->event);
+        int any = 0;
+        if (frugal_load_relaxed(&t->ends)) return NULL;
+        for (uint32_t d = 0; d < t->f->desc.devices; d++) any |= tell_device(t->f, d);
+        if (!any) event_sleep(&t->event, seen, FOREVER);
+    }
+}
+
+/* A step is planned: devices may have to be told. */
+static void wake_teller(frugal *f) {
+    if (frugal_load_acquire(&f->has_teller)) event_notify(&f->teller->event); /* [F63] pairs with [F64] */
+}
+
+/* Before a device with `announced` is attached. Any thread. */
+static frugal_status open_teller(frugal *f) {
+    frugal_status status = FRUGAL_OK;
+    pthread_mutex_lock(&f->settings_lock);
+    if (!f->teller) {
+        struct teller *t = frugal_allocate(f, sizeof *t, CACHE_LINE);
+        if (t) t->f = f;
+        int error = t ? start_quiet_thread(&t->thread, teller_main, t) : 0;
+        if (!t) status = fail_memory("a thread", sizeof *t);
+        if (error) status = frugal_fail(FRUGAL_ERR_WORKER, "attach: a thread cannot be started: %s", strerror(error));
+        if (error) frugal_free(f, t, sizeof *t);
+        if (status == FRUGAL_OK) f->teller = t;
+        if (status == FRUGAL_OK) frugal_store_release(&f->has_teller, 1); /* [F64] pairs with [F63] */
+    }
+    pthread_mutex_unlock(&f->settings_lock);
+    return status;
+}
+
+static void close_teller(frugal *f) {
+    struct teller *t = f->teller;
+    if (!t) return;
+    frugal_store_relaxed(&t->ends, 1);
+    event_notify(&t->event);
+    pthread_join(t->thread, NULL);
+    frugal_free(f, t, sizeof *t);
+}
+
+/* >>hold - while steps are cancelled */
+
+/* From here on no thread begins; those that have begun are waited for by announcing_is_held. Devices are not told. */
+static void hold_announcing(frugal *f) {
+    frugal_add_relaxed(&f->announcing, ANNOUNCING_HELD); /* relaxed: announcing_is_held acquires */
+    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].telling);
+}
+
+static int announcing_is_held(frugal *f) {
+    return frugal_load_acquire(&f->announcing) == ANNOUNCING_HELD; /* [F56] pairs with [F55] */
+}
+
+/* Steps from `step` on were cancelled: batches of these are dropped. */
+static void drop_batches(frugal *f, uint64_t step) {
+    uint32_t unsorted = 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: no announcement is under way */
+        host_device *device = &f->devices[d];
+        for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < frugal_load_relaxed(&device->handed); t++) {
+            if (frugal_load_relaxed(&batch_at(f, d, t)->stage) != BATCH_HANDED) continue;
+            unsorted += t < step;
+            if (t >= step) frugal_store_relaxed(&batch_at(f, d, t)->stage, BATCH_SORTED);
+        }
+        if (frugal_load_relaxed(&device->handed) > step) frugal_store_relaxed(&device->handed, step);
+        if (frugal_load_relaxed(&device->told) > step) frugal_store_relaxed(&device->told, step);
+    }
+    frugal_store_relaxed(&f->unsorted, unsorted);
+}
+
+static void release_announcing(frugal *f) {
+    for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
+    frugal_add_release(&f->announcing, 0u - ANNOUNCING_HELD); /* [F54] pairs with [F53] */
+    event_notify(f->event);                                   /* batches of steps before may wait to be sorted */
+}
