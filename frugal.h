@@ -171,10 +171,10 @@
  *      single device that cannot do so needs them when it is attached), one bit more with `increments`, one byte more
  *      if touches are counted (>>counts), and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
- *          staging   4 n S K D                       sorting   16 n K; 16 KiB a thread, up to 16 of a
- *                                                    device; 8 K a device with a cache
- *          batches   n (L + 1) K (17 + 1/8), and     settings  1856 a group: tables side by side whose optimizer
- *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
+ *          staging   4 n S K D                       sorting   16 n K, and 256 KiB a device if K is 2^17 or more; 8 K
+ *                                                              a device with a cache
+ *          batches   17 n (L + 1) K                  settings  1856 a group: tables side by side whose optimizer
+ *                                                              settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      frugal_open refuses what never fits: more than RAM and swap, or than the limits of the process's control groups
  *      (Linux). The caller's own matrices and allocator do not count, nor does a table in a file. What fits, but is not

@@ -531,8 +531,10 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_IN_PLACE   1u   /* how a batch was announced, in bits */
 #define FRUGAL_PRIV_READ_ONLY  2u
 
-#ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of claiming make pieces small */
-#define FRUGAL_PRIV_PLAN_RANGE  4096u /* entries in a piece of planning: about this many */
+#ifndef FRUGAL_PRIV_PLAN_RANGE       /* tests of claiming make pieces small */
+#define FRUGAL_PRIV_PLAN_RANGE 4096u /* entries in a piece of planning: about this many */
+#endif
+#ifndef FRUGAL_PRIV_CLOSE_RANGE
 #define FRUGAL_PRIV_CLOSE_RANGE 1024u /* entries in a piece of closing: at least this many */
 #endif
 #define FRUGAL_PRIV_AHEAD 24u /* how many words ahead a word is prefetched */

@@ -108,29 +108,35 @@ static void end_batch(host_batch *b) {
 
 /* >>plan */
 
-/* Plans a piece, and counts the touches of its rows. Returns what frugal_p2f_plan does. */
+/* Counts the touches of a piece's rows, device by device. */
+static void count_planned(frugal *f, const frugal_p2f_piece *piece) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_batch *b = batch_at(f, d, piece->step);
+        uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, piece, d, &first) : 0;
+        if (n > 0) count_rows(f, b, frugal_priv_valid(f->p2f, d, piece->step), first, first + n);
+    }
+}
+
+/* Returns what frugal_p2f_plan does. */
 static int plan_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_plan_begin(f->p2f, &piece)) return 0;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        host_batch *b = batch_at(f, d, piece.step);
-        uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, &piece, d, &first) : 0;
-        if (n > 0) count_rows(f, b, frugal_priv_valid(f->p2f, d, piece.step), first, first + n);
-    }
+    count_planned(f, &piece);
     return frugal_p2f_plan_end(f->p2f, &piece);
 }
 
 /* >>tell */
 
-/* Rows of which the device's copies became outdated in the step before, if that is known: *n of them. After a step in
- * which a device only read, rows that were taken may still have a current copy. */
+/* Rows of which the device's copies became outdated in the step before, if that is known: *n of them, at most as many as
+ * a batch has keys, because it is a hint. After a step in which a device only read, rows that were taken may still have
+ * a current copy. */
 static const uint32_t *lost_rows(const frugal *f, uint32_t d, const host_batch *b, uint32_t *n) {
     const uint32_t *rows = NULL;
     *n = 0;
     if (!b->counted || f->desc.devices == 1 || f->desc.lookahead == 0 || b->step == f->desc.first_step) return NULL;
     for (uint32_t other = 0; !f->joined && other < f->desc.devices; other++)
         if (other != d && f->devices[other].reads_only[(b->step - 1) % FRUGAL_P2F_SLOTS]) return NULL;
-    *n = frugal_p2f_taken(f->p2f, d, b->step - 1, &rows);
+    *n = LEAST(frugal_p2f_taken(f->p2f, d, b->step - 1, &rows), f->desc.max_keys);
     if (f->joined) *n = b->n_lost; /* as the process that opened has found */
     return rows;
 }

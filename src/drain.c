@@ -1,9 +1,9 @@
 /* drain.c - stop, drain, cancel. */
 #include "host.h"
 
-/* Steps that any device has announced. */
-static uint64_t most_handed(const frugal *f) {
-    uint64_t most = f->desc.first_step;
+/* Steps that any device has announced, as far as this process knows. */
+static uint64_t most_handed(frugal *f) {
+    uint64_t most = frugal_p2f_get_progress(f->p2f).announced;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t handed = frugal_load_relaxed(&f->devices[d].handed); /* relaxed: the caller comes after the loaders */
         if (handed > most) most = handed;

@@ -5,12 +5,19 @@ static int announce_ready(frugal *f, const condition *what) {
     return frugal_p2f_legal(f->p2f, what->step);
 }
 
-/* The step may not be announced yet, because it is as far ahead as it may be. Of the devices that have not updated the
- * step that is in the way, one is named. */
+/* The step may not be announced yet, because it is as far ahead as it may be. Of the devices that have not announced or
+ * not updated the step that is in the way, one is named. */
 static void announce_explain(frugal *f, const condition *what, char *text, size_t size) {
-    (void)what;
     uint64_t closed = frugal_p2f_closed(f->p2f);
     uint32_t late = 0;
+    while (late < f->desc.devices && (has_finished(f, late, closed) || /* relaxed: it is only text */
+                                      frugal_load_relaxed(&f->devices[late].handed) > closed))
+        late++;
+    if (late < f->desc.devices) {
+        explain_announce(f, what->d, late, closed, text, size);
+        return;
+    }
+    late = 0;
     while (late < f->desc.devices && (has_finished(f, late, closed) || frugal_p2f_committed(f->p2f, late) > closed))
         late++;
     explain_ahead(f, late < f->desc.devices ? late : NO_DEVICE, closed, text, size);

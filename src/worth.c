@@ -114,12 +114,11 @@ static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32
         if (u + WORTH_AHEAD < end) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
         if (valid && (u == from || u % 64 == 0)) bits = frugal_load_relaxed(&valid[u / 64]); /* this thread's own */
-        uint8_t found = frugal_load_relaxed(byte),
-                raised; /* relaxed, all: a row's touches are one thread's at a time */
         uint32_t current = (uint32_t)(bits >> u % 64 & 1), hash = frugal_hash_touch(rows[u], step);
-        raised = raised_byte(found, current, hash);
-        if (!read_only) raised = (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED);
-        frugal_store_relaxed(byte, raised); /* always stored: a branch could not be predicted */
+        /* relaxed, both: a row's touches are one thread's at a time. Always stored: a branch could not be predicted. */
+        uint8_t raised = raised_byte(frugal_load_relaxed(byte), current, hash);
+        uint8_t touched = (uint8_t)((raised & ~(uint32_t)STAYED) + current * STAYED);
+        frugal_store_relaxed(byte, read_only ? raised : touched);
         worth[u] = (uint8_t)frugal_worth_of(raised, current);
     }
 }

@@ -1,5 +1,5 @@
-/* phases.c - announcing by its phases. It includes the library, whose own functions it calls, in the order of
- * src/step.c: announce_step and announce_sorted. */
+/* phases.c - announcing and planning by their phases. It includes the library, whose own functions it calls, in the order
+ * of src/step.c: announce_step, src/help.c: help_sort and src/announce.c: plan_piece. */
 #include "frugal_flush.c"
 #include "bench/measure.h"
 #include "bench/step/phases.h"
@@ -12,28 +12,33 @@ static void end_phase(double *since, double *seconds) {
 frugal_status phases_announce(frugal *f, uint32_t d, uint64_t step, const uint64_t *keys, uint32_t n,
                               double seconds[PHASES]) {
     host_device *device = &f->devices[d];
-    host_batch *b = batch_at(f, d, step);
     const frugal_keys segment = {.keys = keys, .n = n};
+    const frugal_batch batch = {.segments = &segment, .n_segments = 1};
     double since = bench_thread_seconds();
-    frugal_status status = read_keys(f, d, &(frugal_batch){.segments = &segment, .n_segments = 1}, &n);
+    frugal_status status = check_batch(f, d, &batch, &n);
+    if (status == FRUGAL_OK) status = read_keys(f, d, &batch, batch_at(f, d, step)->record_of, n);
     if (status != FRUGAL_OK) return status;
     if (device->ops.announced || !frugal_p2f_legal(f->p2f, step))
         return frugal_fail(FRUGAL_ERR_ORDER, "step %llu is not to be announced here", (unsigned long long)step);
+    host_batch *b = begin_batch(f, d, step, n, 0);
     end_phase(&since, &seconds[PHASE_READ]);
-    const uint64_t *sorted = sort_by_row(f, d, n);
+    const uint64_t *sorted = sort_rows(f, d, b->record_of, n, &device->sort);
     end_phase(&since, &seconds[PHASE_SORT]);
-    deduplicate(b, sorted, n);
-    b->read_only = 0, b->step = step;
-    end_phase(&since, &seconds[PHASE_DEDUP]);
-    begin_count(f, d, b);
-    announce_clocks(f, d, step, b);
-    end_phase(&since, &seconds[PHASE_LOST]);
-    const frugal_p2f_batch rows = {
-        .rows = b->rows, .n = b->n_unique, .in_place = device->in_place, .lost = b->counted ? b->lost_by : NULL};
-    status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
-    end_phase(&since, &seconds[PHASE_WORDS]);
-    if (b->counted) count_batch(f, b);
-    end_phase(&since, &seconds[PHASE_WORTH]);
-    frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
+    list_batch(f, d, b, sorted);
+    end_phase(&since, &seconds[PHASE_LIST]);
+    hand_in(f, d, b, 1);
+    give_batches(f, d);
+    end_phase(&since, &seconds[PHASE_GIVE]);
     return status;
+}
+
+void phases_plan(frugal *f, double seconds[PHASES]) {
+    double since = bench_thread_seconds();
+    for (frugal_p2f_piece piece; frugal_p2f_plan_begin(f->p2f, &piece);) {
+        end_phase(&since, &seconds[PHASE_PLAN]);
+        count_planned(f, &piece);
+        end_phase(&since, &seconds[PHASE_WORTH]);
+        frugal_p2f_plan_end(f->p2f, &piece);
+        end_phase(&since, &seconds[PHASE_PLAN]);
+    }
 }

@@ -1,4 +1,4 @@
-/* phases.h - announcing by its phases: the library, with a function more. */
+/* phases.h - announcing and planning by their phases: the library, with two functions more. */
 #ifndef FRUGAL_BENCH_STEP_PHASES_H
 #define FRUGAL_BENCH_STEP_PHASES_H
 
@@ -7,9 +7,9 @@
 typedef enum announce_phase {
     PHASE_READ,  /* keys are checked, and become rows */
     PHASE_SORT,  /* by row */
-    PHASE_DEDUP, /* distinct rows, and which positions are theirs */
-    PHASE_LOST,  /* whose copies became outdated; only with several devices that count touches */
-    PHASE_WORDS, /* the words of the rows are changed, and the rows are copied for the plan */
+    PHASE_LIST,  /* distinct rows, and which positions are theirs */
+    PHASE_GIVE,  /* the rows are copied to the state machine */
+    PHASE_PLAN,  /* the rows of all devices are merged, and their words changed */
     PHASE_WORTH, /* touches are counted */
     PHASES
 } announce_phase;
@@ -18,5 +18,7 @@ typedef enum announce_phase {
  * batches. Adds the processor time of each phase. */
 frugal_status phases_announce(frugal *f, uint32_t d, uint64_t step, const uint64_t *keys, uint32_t n,
                               double seconds[PHASES]);
+/* Plans what all devices have announced. */
+void phases_plan(frugal *f, double seconds[PHASES]);
 
 #endif

@@ -49,7 +49,7 @@ static void test_help_on_users_threads(void **state) {
     while (s.steps < 50);
     atomic_store(&over, 1);
     for (int i = 0; i < 2; i++) assert_int_equal(0, pthread_join(helpers[i].thread, NULL));
-    assert_true(helpers[0].pieces + helpers[1].pieces >= 100); /* 50 plans, 50 closings */
+    assert_true(helpers[0].pieces + helpers[1].pieces >= 50); /* 50 closings; loaders may do all the rest */
     rig_finish(&r, 1);
 }
 

@@ -85,7 +85,7 @@ static frugal_status too_far_ahead(frugal *f) { /* lookahead 2: steps 0 to 2, an
 static frugal_status nested_announcements(frugal *f) { /* devices outside, steps inside */
     frugal_status status = FRUGAL_OK;
     for (uint32_t d = 0; d < 2; d++)
-        for (uint64_t t = 0; t < 3 && status == FRUGAL_OK; t++) status = announce(f, d, t);
+        for (uint64_t t = 0; t < 4 && status == FRUGAL_OK; t++) status = announce(f, d, t);
     return status;
 }
 
@@ -132,7 +132,7 @@ static const mistake mistakes[] = {
      2,
      2,
      2,
-     {"announce, step 1", "device 1 has not announced step 0", "loop over steps, and within a step over devices"}},
+     {"announce, step 3", "device 1 has not announced step 0", "loop over steps, and within a step over devices"}},
     {"devices outside",
      nested_steps,
      2,
@@ -275,9 +275,9 @@ static int join_and_wait(const char *name) {
     EXPECT(t.n == 1 && strstr(t.text, "lookup, step 0: nothing has moved for 0.02 s: device 0 has not announced"));
     EXPECT(strstr(t.text, "calls frugal_finish") != NULL);
     EXPECT(strcmp(strstr(t.text, " s: "), strstr(frugal_message(), " s: ")) == 0);
-    for (uint64_t s = 0; s < 4; s++) EXPECT(announce(f, 1, s) == FRUGAL_OK); /* one is taken, three are on their way */
-    EXPECT(announce(f, 1, 4) == FRUGAL_ERR_STUCK);
-    EXPECT(t.n == 2 && strstr(t.text, "announce, step 4: ") != NULL);
+    for (uint64_t s = 0; s < 6; s++) EXPECT(announce(f, 1, s) == FRUGAL_OK); /* three are taken, three on their way */
+    EXPECT(announce(f, 1, 6) == FRUGAL_ERR_STUCK);
+    EXPECT(t.n == 2 && strstr(t.text, "announce, step 6: ") != NULL);
     EXPECT(frugal_close(f) == FRUGAL_OK);
     return 0;
 }

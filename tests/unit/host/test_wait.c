@@ -39,6 +39,7 @@ static int trylock_late(pthread_mutex_t *lock) {
 }
 #define pthread_mutex_trylock trylock_late
 #include "frugal_flush.c"
+#include "tests/hand_in.h"
 
 /* Two devices, four steps announced; step 0 is updated by device 0 alone, which may now wait for device 1. */
 static void open_waiting(rig *r, double stuck_seconds) {
@@ -66,7 +67,7 @@ static void update_of_the_other(rig *r) {
 
 /* Something to help with, though not what is waited for; that comes at the next look. */
 static void announcement_of_the_other(rig *r) {
-    rig_announce(r, 1); /* seals step 3: it can be planned */
+    rig_hand_in(r, 1); /* step 3 can be sorted and planned */
     atomic_store(&before_sleep, update_of_the_other);
 }
 
@@ -340,26 +341,52 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     rig_finish(&r, 5);
 }
 
-/* A gate waits for the plan if rows are updated in place. */
+static const char busy_planning[] = "a thread that is sorting or planning has not finished";
+
+/* Another thread sorts a batch: the gate waits for it, and so does a cancel, which then drops the batch. */
+static void test_a_batch_is_in_other_hands(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    claimed_batch claimed;
+    d.stuck_seconds = 0.02;
+    rig_open(&r, &d);
+    rig_announce(&r, 0);
+    rig_hand_in(&r, 1);
+    assert_int_equal(1, begin_announcing(r.f));
+    assert_int_equal(1, claim_batch(r.f, &claimed));
+    assert_stuck(frugal_cancel(r.f, 0), "cancel", busy_planning);
+    assert_stuck(frugal_lookup(r.f, 0, 0, r.looked_up[0]), "lookup, step 0",
+                 "step 0 is being planned by a thread that has not finished");
+    sort_memory *m = take_sort_memory(r.f);
+    list_batch(r.f, claimed.d, claimed.b, sort_rows(r.f, claimed.d, claimed.b->record_of, claimed.b->n, m));
+    give_back_sort_memory(m);
+    end_batch(claimed.b);
+    end_announcing(r.f);
+    assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
+    r.announced[0] = r.announced[1] = 0;
+    rig_finish(&r, 3);
+}
+
+/* The same, of a piece of a plan. */
 static void test_a_plan_is_in_other_hands(void **state) {
     int in_place = (int)(intptr_t)*state;
     rig r = {0};
     frugal_desc d = rig_desc();
-    uint64_t t;
-    uint32_t piece;
+    frugal_p2f_piece piece;
+    double since = 0;
     d.stuck_seconds = 0.02;
     if (in_place) d.alone = FRUGAL_ALONE_PLACE;
     rig_open(&r, &d);
-    rig_announce(&r, 0), rig_announce(&r, 1);
-    frugal_p2f *p = r.f->p2f;
-    assert_int_equal(1, frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece));
-    assert_stuck(frugal_cancel(r.f, 0), "cancel", "a thread that is planning has not finished");
-    assert_int_equal(!in_place, frugal_p2f_gate(p, 0));
-    if (in_place)
-        assert_stuck(frugal_lookup(r.f, 0, 0, r.looked_up[0]), "lookup, step 0",
-                     "step 0 is being planned by a thread that has not finished");
-    frugal_priv_plan_piece(p, t, piece);
-    frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1);
+    rig_announce(&r, 0);
+    rig_hand_in(&r, 1);
+    assert_int_equal(1, help_sort(r.f, &since));
+    assert_int_equal(1, frugal_p2f_plan_begin(r.f->p2f, &piece));
+    assert_stuck(frugal_cancel(r.f, 0), "cancel", busy_planning);
+    assert_false(frugal_p2f_gate(r.f->p2f, 0));
+    assert_stuck(frugal_lookup(r.f, 0, 0, r.looked_up[0]), "lookup, step 0",
+                 "step 0 is being planned by a thread that has not finished");
+    assert_int_equal(2, frugal_p2f_plan_end(r.f->p2f, &piece));
     assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
     r.announced[0] = r.announced[1] = 0;
     rig_finish(&r, 3);
@@ -455,6 +482,7 @@ int main(void) {
         cmocka_unit_test(test_reading_a_row_that_is_being_applied),
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),
+        cmocka_unit_test(test_a_batch_is_in_other_hands),
         CASE("a plan is in other hands", test_a_plan_is_in_other_hands, 0),
         CASE("a plan is in other hands (in place)", test_a_plan_is_in_other_hands, 1),
         {"test_rest_while_the_lock_is_wanted, a moment", test_rest_while_the_lock_is_wanted, NULL, NULL, &a_moment},
