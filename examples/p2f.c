@@ -114,7 +114,7 @@ static void *trainer(void *argument) {
         for (; t < STEPS && t <= step + LOOKAHEAD; t++) { // run ahead of training
             frugal_status status;
             batch_of(device, t, rows);
-            while ((status = frugal_p2f_announce(p, device, t, &batch, NULL)) == FRUGAL_AGAIN) help(self, step);
+            while ((status = frugal_p2f_announce(p, device, t, &batch)) == FRUGAL_AGAIN) help(self, step);
             check(status, "announce a step");
         }
         while (!frugal_p2f_gate(p, step)) help(self, step);   // what this gate waits for is urgent
