@@ -17,15 +17,17 @@ static void announcing_out_of_order_is_an_error_and_too_early_is_again(void **st
     assert_int_equal(try_announce(p, 2, 5, NO_ROWS), FRUGAL_ERR_DEVICE);
     assert_int_equal(try_announce(p, 0, 4, NO_ROWS), FRUGAL_ERR_ORDER);
     assert_int_equal(try_announce(p, 0, 6, NO_ROWS), FRUGAL_ERR_ORDER);
-    announce(p, 0, 5, ROWS(1));
-    assert_int_equal(try_announce(p, 0, 5, NO_ROWS), FRUGAL_ERR_ORDER); /* sealed already */
-    assert_int_equal(try_announce(p, 0, 6, NO_ROWS), FRUGAL_AGAIN);     /* device 1 has not */
-    assert_int_equal(frugal_p2f_get_progress(p).sealed, 5);
-    assert_int_equal(frugal_p2f_get_progress(p).announced, 6);
-    announce(p, 1, 5, ROWS(2));
-    for (uint64_t t = 6; t <= 7; t++)
-        for (uint32_t d = 0; d < 2; d++) announce(p, d, t, NO_ROWS);
+    for (uint64_t t = 5; t <= 7; t++) { /* without device 1: no device waits for another */
+        announce(p, 0, t, ROWS(1));
+        assert_int_equal(try_announce(p, 0, t, NO_ROWS), FRUGAL_ERR_ORDER); /* announced already */
+    }
     assert_int_equal(try_announce(p, 0, 8, NO_ROWS), FRUGAL_AGAIN); /* closed + L = 7 */
+    assert_int_equal(frugal_p2f_get_progress(p).sealed, 5);
+    assert_int_equal(frugal_p2f_get_progress(p).announced, 8);
+    for (uint64_t t = 5; t <= 7; t++) {
+        announce(p, 1, t, ROWS(2));
+        assert_int_equal(frugal_p2f_get_progress(p).sealed, t + 1);
+    }
     assert_int_equal(frugal_p2f_announced(p, 0), 8);
     finish_step(p, 2, 5);
     announce(p, 0, 8, NO_ROWS);
@@ -41,7 +43,7 @@ static void bad_keys_are_refused_and_change_nothing(void **state) {
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 2)), FRUGAL_ERR_ROWS);
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 3, 2)), FRUGAL_ERR_ROWS);
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 3, 4, 5)), FRUGAL_ERR_KEYS);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, NULL, NULL), FRUGAL_ERR_ARGUMENT);
+    assert_int_equal(frugal_p2f_announce(p, 0, 0, NULL), FRUGAL_ERR_ARGUMENT);
     assert_int_equal(try_announce(p, 0, 0, NULL, 1), FRUGAL_ERR_ARGUMENT);
     assert_int_equal(frugal_p2f_announced(p, 0), 0);
     for (uint32_t row = 0; row < 10; row++) assert_true(*(uint64_t *)(void *)&frugal_priv_words(p)[row] == 0);
@@ -54,10 +56,8 @@ static void bad_keys_are_refused_and_change_nothing(void **state) {
 static void legal_says_what_announce_would_answer(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2});
-    assert_true(frugal_p2f_legal(p, 0));
-    assert_false(frugal_p2f_legal(p, 1)); /* step 0 is not sealed */
-    for (uint64_t t = 0; t < 3; t++)
-        for (uint32_t d = 0; d < 2; d++) {
+    for (uint32_t d = 0; d < 2; d++)
+        for (uint64_t t = 0; t < 3; t++) {
             assert_true(frugal_p2f_legal(p, t));
             announce(p, d, t, ROWS(1));
         }
@@ -86,21 +86,30 @@ static void empty_batches_pass_through_every_stage(void **state) {
 
 /* >>gates */
 
-static void a_gate_opens_when_closed_sealed_and_flushed(void **state) {
+static void a_gate_opens_when_closed_planned_and_flushed(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2});
     announce(p, 0, 0, ROWS(1, 2));
     assert_false(frugal_p2f_gate(p, 0)); /* not sealed by device 1 */
     announce(p, 1, 0, ROWS(2, 3));
-    assert_true(frugal_p2f_gate(p, 0)); /* planned or not */
+    assert_false(frugal_p2f_gate(p, 0)); /* not planned */
+    assert_true(frugal_p2f_awaits_plan(p));
+    assert_int_equal(frugal_p2f_planned(p), 0);
+    plan_all(p);
+    assert_int_equal(frugal_p2f_planned(p), 1);
+    assert_true(frugal_p2f_gate(p, 0));
+    assert_false(frugal_p2f_awaits_plan(p));
     for (uint32_t d = 0; d < 2; d++) announce(p, d, 1, ROWS(2));
     assert_false(frugal_p2f_gate(p, 1)); /* step 0 is not closed */
+    assert_false(frugal_p2f_awaits_plan(p));
     commit(p, 0, 0);
     assert_false(frugal_p2f_gate(p, 1));
     commit(p, 1, 0);
-    assert_int_equal(close_all(p), 0); /* not planned yet, so not closed */
-    plan_all(p);
     assert_int_equal(close_all(p), 1);
+    assert_int_equal(frugal_p2f_pending(p, 1), 0);
+    assert_false(frugal_p2f_gate(p, 1)); /* nothing is due there yet, but step 1 is not planned */
+    assert_true(frugal_p2f_awaits_plan(p));
+    plan_all(p);
     assert_false(frugal_p2f_gate(p, 1)); /* row 2 is not flushed */
     frugal_p2f_work work = take_one(p, 1, 2, 1);
     assert_false(frugal_p2f_gate(p, 1)); /* taken, but not written */
@@ -121,6 +130,8 @@ static void commits_before_the_gate_or_twice_or_of_nobody_are_refused(void **sta
     announce(p, 0, 0, ROWS(1));
     assert_int_equal(frugal_p2f_commit(p, 0, 0, 1, NULL), FRUGAL_ERR_ORDER); /* not sealed */
     announce(p, 1, 0, ROWS(1));
+    assert_int_equal(frugal_p2f_commit(p, 0, 0, 1, NULL), FRUGAL_ERR_ORDER); /* not planned */
+    plan_all(p);
     assert_int_equal(frugal_p2f_commit(p, 0, 1, 1, NULL), FRUGAL_ERR_ORDER);
     assert_int_equal(frugal_p2f_commit(p, 0, 0, 1, &last), FRUGAL_OK);
     assert_int_equal(last, 0);
@@ -201,6 +212,7 @@ static void reads_of_two_to_the_32_steps_ago_do_no_harm(void **state) {
         frugal_p2f_done(p, &work, 1);
         for (uint64_t step = s + 1; step <= s + 3; step++) finish_step(p, 1, step);
         announce(p, 0, s + 4, ROWS(1)); /* what is true now is told */
+        plan_all(p);
         assert_int_equal(frugal_p2f_pending(p, s + 4), 1);
         free(p);
     }
@@ -237,17 +249,20 @@ static void in_sync_mode_every_update_is_due_at_the_next_step(void **state) {
     free(p);
 }
 
-static void a_dirty_row_moves_when_it_is_announced_and_only_earlier(void **state) {
+static void a_dirty_row_moves_when_it_is_planned_and_only_earlier(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3, .staging = 9});
     touch(p, 0, 7);
     assert_int_equal(frugal_p2f_pending(p, 9), 1);
     for (uint64_t t = 1; t <= 2; t++) announce(p, 0, t, NO_ROWS);
     announce(p, 0, 3, ROWS(7));
+    assert_int_equal(frugal_p2f_pending(p, 9), 1); /* announcing changes no word */
+    plan_all(p);
     assert_int_equal(frugal_p2f_pending(p, 9), 0);
     assert_int_equal(frugal_p2f_pending(p, 3), 1);
     finish_step(p, 1, 1);
     announce(p, 0, 4, ROWS(7));
+    plan_all(p);
     assert_int_equal(frugal_p2f_pending(p, 3), 1);
     assert_int_equal(frugal_p2f_pending(p, 4), 0);
     frugal_p2f_work work = take_one(p, 63, 7, 3);
@@ -266,6 +281,7 @@ static void a_busy_row_that_moves_keeps_the_new_gate_shut_until_it_is_done(void 
     frugal_p2f_work work = take_one(p, 63, 7, 9);
     assert_int_equal(frugal_p2f_is_dirty(p, 7), 2);
     announce(p, 0, 1, ROWS(7));
+    plan_all(p);
     assert_false(frugal_p2f_gate(p, 1));
     assert_int_equal(frugal_p2f_pending(p, 1), 1);
     assert_int_equal(frugal_p2f_pending(p, 9), 0);
@@ -377,14 +393,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(announcing_out_of_order_is_an_error_and_too_early_is_again),
         cmocka_unit_test(bad_keys_are_refused_and_change_nothing),
-        cmocka_unit_test(a_gate_opens_when_closed_sealed_and_flushed),
+        cmocka_unit_test(a_gate_opens_when_closed_planned_and_flushed),
         cmocka_unit_test(commits_before_the_gate_or_twice_or_of_nobody_are_refused),
         cmocka_unit_test(an_update_is_due_at_its_next_read_or_when_its_block_is_reused),
         cmocka_unit_test(only_reads_ahead_make_an_update_urgent),
         cmocka_unit_test(reads_of_two_to_the_32_steps_ago_do_no_harm),
         cmocka_unit_test(closing_changes_words_of_rows_that_become_dirty_alone),
         cmocka_unit_test(in_sync_mode_every_update_is_due_at_the_next_step),
-        cmocka_unit_test(a_dirty_row_moves_when_it_is_announced_and_only_earlier),
+        cmocka_unit_test(a_dirty_row_moves_when_it_is_planned_and_only_earlier),
         cmocka_unit_test(a_busy_row_that_moves_keeps_the_new_gate_shut_until_it_is_done),
         cmocka_unit_test(an_update_is_taken_exactly_once),
         cmocka_unit_test(take_respects_the_limit_and_starts_with_the_most_urgent),
