@@ -77,7 +77,7 @@ static void the_page_bound_holds_for_full_batches(void **state) {
 }
 
 /* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as its header
- * says in section 13. Through all totals there are. */
+ * says in section 10. Through all totals there are. */
 static void no_step_has_more_pieces_than_the_largest(void **state) {
     (void)state;
     uint32_t most = 0;
@@ -92,7 +92,7 @@ static void no_step_has_more_pieces_than_the_largest(void **state) {
 }
 
 /* Every row comes back, none of them on two devices. Nearly all do so lookahead + 1 steps on: too late to be known of
- * at closing, so that they are queued for the deadline and, when they are announced, once more. And each piece of
+ * at closing, so that they are queued for the deadline and, when they are planned, once more. And each piece of
  * closing has a few that come back sooner, which leave a page in part in the slot of each step announced. */
 static void run_hostile_batches(uint32_t max_rows, uint64_t steps) {
     const uint32_t lookahead = 7, devices = 2, staging = 9;
@@ -113,6 +113,7 @@ static void run_hostile_batches(uint32_t max_rows, uint64_t steps) {
                 }
                 announce(p, d, announced, rows, max_rows);
             }
+        plan_all(p);
         uint64_t pages = free_pages(p);
         if (pages < least) least = pages;
         finish_step(p, devices, s);

@@ -5,7 +5,8 @@
 #include <cmocka.h>
 #include "tests/unit/headers/p2f_by_hand.h"
 
-static void announce_as(frugal_p2f *p, uint32_t device, uint64_t step, int read_only, const uint32_t *rows, uint32_t n) {
+static void announce_as(frugal_p2f *p, uint32_t device, uint64_t step, int read_only, const uint32_t *rows,
+                        uint32_t n) {
     const frugal_p2f_batch batch = {.rows = rows, .n = n, .read_only = read_only};
     assert_int_equal(frugal_p2f_announce(p, device, step, &batch), FRUGAL_OK);
 }
@@ -64,12 +65,11 @@ static void planning_says_from_whom_rows_are_taken(void **state) {
         uint8_t does[3];
         uint32_t holder; /* before the step, if others touch the rows */
     } steps[] = {
-        {{WRITES, NOTHING, NOTHING}, NOBODY}, /* everyone's */
+        {{WRITES, NOTHING, NOTHING}, NOBODY},                                       /* everyone's */
         {{NOTHING, WRITES, NOTHING}, 0},      {{NOTHING, WRITES, NOTHING}, NOBODY}, /* its own */
         {{NOTHING, WRITES, WRITES}, 1},       {{WRITES, NOTHING, NOTHING}, NOBODY}, /* nobody's */
-        {{WRITES, READS, NOTHING}, 0},        {{NOTHING, NOTHING, READS}, 0},
-        {{READS, NOTHING, NOTHING}, NOBODY},  {{READS, READS, WRITES}, 0},
-        {{WRITES, WRITES, WRITES}, 2},
+        {{WRITES, READS, NOTHING}, 0},        {{NOTHING, NOTHING, READS}, 0},       {{READS, NOTHING, NOTHING}, NOBODY},
+        {{READS, READS, WRITES}, 0},          {{WRITES, WRITES, WRITES}, 2},
     };
     for (uint64_t t = 0; t < sizeof steps / sizeof *steps; t++) {
         for (uint32_t d = 0; d < 3; d++)
@@ -89,8 +89,8 @@ static void lists_of_taken_rows_last_until_the_next_step_is_closed(void **state)
     (void)state;
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (uint32_t lookahead = 0; lookahead <= 15; lookahead += 5) {
-        frugal_p2f *p = open_p2f(
-            (frugal_p2f_desc){.rows = 8, .devices = 2, .max_rows = 8, .lookahead = lookahead, .taken = 1, .staging = 1});
+        frugal_p2f *p = open_p2f((frugal_p2f_desc){
+            .rows = 8, .devices = 2, .max_rows = 8, .lookahead = lookahead, .taken = 1, .staging = 1});
         uint64_t t = 0;
         for (uint64_t s = 0; s < 100; s++) {
             for (; t <= s + lookahead; t++) { /* in turn, one row more each time, and after 8 rows one again */

@@ -79,7 +79,7 @@ static void the_footprint_is_8_bytes_a_row_and_a_constant(void **state) {
 
 static void the_state_stays_within_its_footprint(void **state) {
     (void)state;
-    frugal_p2f_desc desc = {.rows = 13, .devices = 3, .max_rows = 5, .lookahead = 1};
+    frugal_p2f_desc desc = {.rows = 13, .devices = 3, .max_rows = 5, .lookahead = 1, .taken = 1};
     size_t bytes = frugal_p2f_footprint(&desc);
     size_t room = (bytes / FRUGAL_P2F_ALIGN + 2) * FRUGAL_P2F_ALIGN;
     unsigned char *memory = aligned_alloc(FRUGAL_P2F_ALIGN, room);
@@ -89,7 +89,7 @@ static void the_state_stays_within_its_footprint(void **state) {
     for (uint64_t s = 0; s < 200; s++) {
         for (uint32_t d = 0; d < 3; d++) {
             const frugal_p2f_batch batch = {ROWS(0, 3, 7, 9 + d, 12), .in_place = s % 2};
-            assert_int_equal(frugal_p2f_announce(p, d, s, &batch, NULL), FRUGAL_OK);
+            assert_int_equal(frugal_p2f_announce(p, d, s, &batch), FRUGAL_OK);
         }
         finish_step(p, 3, s);
     }
@@ -105,7 +105,8 @@ static void zeroed_memory_need_not_be_cleared_again(void **state) {
     memset(memory, 0, room);
     frugal_p2f *p;
     assert_int_equal(frugal_p2f_init(memory, &desc, &p), FRUGAL_OK);
-    assert_int_equal(announce_valid(p, 0, 0, 0, ROWS(0, 1, 2, 3)), 0xf);
+    announce(p, 0, 0, ROWS(0, 1, 2, 3));
+    assert_int_equal(valid_of(p, 0, 0), 0xf);
     finish_step(p, 1, 0);
     assert_int_equal(flush_until(p, UINT64_MAX), 4);
     free(memory);
@@ -113,7 +114,7 @@ static void zeroed_memory_need_not_be_cleared_again(void **state) {
 
 static void the_state_holds_no_pointers(void **state) {
     (void)state;
-    frugal_p2f_desc desc = {.rows = 20, .devices = 2, .max_rows = 4, .lookahead = 2};
+    frugal_p2f_desc desc = {.rows = 20, .devices = 2, .max_rows = 4, .lookahead = 2, .taken = 1};
     size_t room = (frugal_p2f_footprint(&desc) / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN;
     frugal_p2f *p = open_p2f(desc);
     for (uint64_t s = 0; s < 300; s++) {

@@ -15,6 +15,7 @@ static frugal_p2f_desc wordless(uint64_t first_step) {
                              .devices = 1,
                              .max_rows = MOST,
                              .lookahead = LOOKAHEAD,
+                             .taken = 1,
                              .first_step = first_step,
                              .zeroed = 1,
                              .without_words = 1};
@@ -45,19 +46,11 @@ static void close_wordless(machine *m) {
     free(m->p);
 }
 
-/* Announces n rows; all bits are set, and none past them. */
 static void announce_whole(machine *m, uint32_t n, int read_only) {
     uint32_t rows[MOST];
-    uint64_t valid[MOST / 64 + 2];
-    uint8_t lost[MOST];
     for (uint32_t i = 0; i < n; i++) rows[i] = i + (uint32_t)(m->announced % (ROWS_N - MOST));
-    memset(valid, 0xa5, sizeof valid), memset(lost, 7, sizeof lost);
-    const frugal_p2f_batch batch = {rows, n, read_only, .in_place = 1, .lost = lost};
-    assert_int_equal(frugal_p2f_announce(m->p, 0, m->announced, &batch, n % 5 ? valid : NULL), FRUGAL_OK);
-    for (uint32_t i = 0; n % 5 && i < n; i++) assert_true(valid[i / 64] >> i % 64 & 1);
-    if (n % 5 && n % 64) assert_true(valid[n / 64] >> n % 64 == 0);
-    assert_true(valid[(n + 63) / 64] == UINT64_C(0xa5a5a5a5a5a5a5a5)); /* no word more */
-    for (uint32_t i = 0; i < MOST; i++) assert_int_equal(lost[i], i < n ? FRUGAL_P2F_NOBODY : 7);
+    const frugal_p2f_batch batch = {rows, n, read_only, .in_place = 1};
+    assert_int_equal(frugal_p2f_announce(m->p, 0, m->announced, &batch), FRUGAL_OK);
     m->n[m->announced++ % FRUGAL_P2F_SLOTS] = n;
 }
 
@@ -74,21 +67,24 @@ static void check(machine *m) {
     assert_true(frugal_p2f_closed(m->p) == m->step && frugal_p2f_all_committed(m->p) == m->step);
     for (uint64_t s = m->step; s < m->step + FRUGAL_P2F_SLOTS; s++) {
         assert_int_equal(frugal_p2f_gate(m->p, s), s == m->step && s < m->announced);
-        assert_int_equal(frugal_p2f_legal(m->p, s), s <= m->announced && s <= m->step + LOOKAHEAD);
+        assert_int_equal(frugal_p2f_legal(m->p, s), s <= m->step + LOOKAHEAD);
         assert_int_equal(frugal_p2f_pending(m->p, s), 0);
         assert_int_equal(frugal_p2f_unflushed(m->p, s), 0);
         assert_false(frugal_p2f_is_recalled(m->p, 0, s));
     }
     for (uint64_t s = m->step; s < m->announced; s++) {
-        const uint64_t *alone = frugal_p2f_alone(m->p, 0, s);
+        const uint64_t *alone = frugal_p2f_alone(m->p, 0, s), *valid = frugal_p2f_valid(m->p, 0, s);
+        const uint32_t *rows;
         uint32_t n = m->n[s % FRUGAL_P2F_SLOTS];
         assert_non_null(alone);
         assert_true(frugal_p2f_is_in_place(m->p, 0, s));
-        for (uint32_t i = 0; i < n; i++) assert_true(alone[i / 64] >> i % 64 & 1);
-        if (n % 64) assert_true(alone[n / 64] >> n % 64 == 0); /* no others, which callers may count */
+        for (uint32_t i = 0; i < n; i++) assert_true((alone[i / 64] & valid[i / 64]) >> i % 64 & 1);
+        if (n % 64) assert_true((alone[n / 64] | valid[n / 64]) >> n % 64 == 0); /* no others: callers may count */
+        assert_int_equal(frugal_p2f_taken(m->p, 0, s, &rows), 0);
     }
     assert_int_equal(frugal_p2f_plan(m->p), 0);
-    assert_true(frugal_p2f_is_planned(m->p));
+    assert_int_equal(frugal_p2f_plan_begin(m->p, &piece), 0);
+    assert_true(frugal_p2f_is_planned(m->p) && frugal_p2f_planned(m->p) == m->announced);
     assert_false(frugal_p2f_awaits_plan(m->p));
     assert_int_equal(frugal_p2f_close_begin(m->p, &piece), 0);
     assert_int_equal(frugal_p2f_close(m->p), 0);
@@ -127,11 +123,7 @@ static void only_one_device_has_no_words(void **state) {
 }
 
 static void refuse(machine *m, frugal_status status, uint32_t device, uint64_t step, frugal_p2f_batch batch) {
-    uint64_t valid = 42;
-    uint8_t lost[2] = {7, 7};
-    batch.lost = lost;
-    assert_int_equal(frugal_p2f_announce(m->p, device, step, &batch, &valid), status);
-    assert_true(valid == 42 && lost[0] == 7 && lost[1] == 7);
+    assert_int_equal(frugal_p2f_announce(m->p, device, step, &batch), status);
     check(m);
 }
 
@@ -236,16 +228,17 @@ static void holders_are_nobodys_business(void **state) {
 static void train_with_words(machine *m, int steps) {
     static const uint32_t rows[] = {1, 5, 70};
     for (int i = 0; i < steps; i++) {
-        uint64_t s = m->step, valid = 0;
+        uint64_t s = m->step;
         int in_place = i % 3 == 2;
         const frugal_p2f_batch batch = {.rows = rows, .n = 3, .in_place = in_place};
-        assert_int_equal(frugal_p2f_announce(m->p, 0, s, &batch, &valid), FRUGAL_OK);
-        assert_int_equal(valid, 7);
-        assert_int_equal(frugal_p2f_is_current(m->p, 0, 1), 0); /* announced */
-        assert_int_equal(frugal_p2f_is_current(m->p, 0, 2), 1);
-        assert_int_equal(frugal_p2f_awaits_plan(m->p), in_place);
+        assert_int_equal(frugal_p2f_announce(m->p, 0, s, &batch), FRUGAL_OK);
+        assert_int_equal(frugal_p2f_is_current(m->p, 0, 1), 1);
+        assert_true(frugal_p2f_awaits_plan(m->p));
         assert_int_equal(frugal_p2f_plan(m->p), 2);
         assert_int_equal(frugal_p2f_plan(m->p), 0);
+        assert_int_equal(*frugal_p2f_valid(m->p, 0, s), 7);
+        assert_int_equal(frugal_p2f_is_current(m->p, 0, 1), 0); /* planned */
+        assert_int_equal(frugal_p2f_is_current(m->p, 0, 2), 1);
         assert_int_equal(frugal_p2f_close(m->p), 0);
         flush_until(m->p, s);
         assert_true(frugal_p2f_gate(m->p, s));
@@ -294,7 +287,7 @@ static void rows_have_words_when_they_are_needed(void **state) {
             for (uint32_t row = 0; row < ROWS_N; row++) assert_true(frugal_p2f_is_current(m.p, 0, row));
             train_with_words(&m, 70);
             const frugal_p2f_batch batch = {ROWS(5), .in_place = 0};
-            assert_int_equal(frugal_p2f_announce(m.p, 0, m.step, &batch, NULL), FRUGAL_OK);
+            assert_int_equal(frugal_p2f_announce(m.p, 0, m.step, &batch), FRUGAL_OK);
             flush_until(m.p, UINT64_MAX);
             assert_int_equal(frugal_p2f_use_words(m.p), FRUGAL_OK); /* also in the middle of a step */
             assert_int_equal(frugal_p2f_cancel(m.p, m.step), FRUGAL_OK);
@@ -319,7 +312,7 @@ static void recalls_begin_with_words(void **state) {
     const frugal_p2f_batch batch = {ROWS(1, 5), .in_place = 1};
     for (uint64_t s = 9; s < 80; s++) {
         for (int anew = 0; anew < 2; anew++) {
-            assert_int_equal(frugal_p2f_announce(p, 0, s, &batch, NULL), FRUGAL_OK);
+            assert_int_equal(frugal_p2f_announce(p, 0, s, &batch), FRUGAL_OK);
             assert_false(frugal_p2f_has_recall(p, 0, &step));
             if (!anew) assert_int_equal(frugal_p2f_cancel(p, s), FRUGAL_OK);
         }
@@ -328,12 +321,15 @@ static void recalls_begin_with_words(void **state) {
     assert_int_equal(frugal_p2f_use_words(p), FRUGAL_OK);
     for (uint64_t s = 80; s < 150; s++) {
         const uint32_t *rows;
-        assert_int_equal(frugal_p2f_announce(p, 0, s, &batch, NULL), FRUGAL_OK);
+        assert_int_equal(frugal_p2f_announce(p, 0, s, &batch), FRUGAL_OK);
+        plan_all(p);
         assert_false(frugal_p2f_has_recall(p, 0, &step));
         assert_int_equal(frugal_p2f_cancel(p, s), FRUGAL_OK);
-        assert_int_equal(frugal_p2f_announce(p, 0, s, &batch, NULL), FRUGAL_OK);
+        assert_int_equal(frugal_p2f_announce(p, 0, s, &batch), FRUGAL_OK);
+        assert_false(frugal_p2f_has_recall(p, 0, &step));
+        plan_all(p);
         assert_true(frugal_p2f_has_recall(p, 0, &step) && step == s);
-        assert_int_equal(frugal_p2f_recalls(p, 0, s, 0, &rows), UINT32_MAX);
+        assert_int_equal(frugal_p2f_recalls(p, 0, s, &rows), UINT32_MAX);
         assert_int_equal(frugal_p2f_recall_done(p, 0, s), 1);
         finish_step(p, 1, s);
     }
