@@ -8,7 +8,115 @@
 #include "tests/support.h"
 #include "tests/unit/headers/p2f_by_hand.h"
 
-/* >>pieces */
+/* >>pieces of planning */
+
+/* A step in many pieces, all of them in hand at once: together they are all records, in order; the next step is not
+ * begun, and no gate opens, before the last of them has ended, in whatever order they do. */
+static void pieces_of_planning_cover_the_step_and_hold_up_the_next(void **state) {
+    (void)state;
+    enum { DEVICES = 3, N = 20000, PIECES = DEVICES * N / FRUGAL_PRIV_PLAN_RANGE + 1 };
+    test_random random = {.seed = test_seed("test_p2f_plan pieces", 5)};
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 4 * N, .devices = DEVICES, .max_rows = N, .lookahead = 1});
+    uint32_t *rows = malloc(N * sizeof *rows);
+    for (uint64_t t = 0; t < 2; t++)
+        for (uint32_t d = 0; d < DEVICES; d++) {
+            for (uint32_t i = 0; i < N; i++) rows[i] = 4 * i + (uint32_t)test_below(&random, 4);
+            announce(p, d, t, rows, N);
+        }
+    for (uint64_t t = 0; t < 2; t++) {
+        frugal_p2f_piece pieces[PIECES], none;
+        uint32_t next[DEVICES] = {0}, at = 0, first, n;
+        for (uint32_t k = 0; k < PIECES; k++) {
+            assert_int_equal(frugal_p2f_plan_begin(p, &pieces[k]), 1);
+            assert_true(pieces[k].step == t && pieces[k].number == k && pieces[k].first == at);
+            at += pieces[k].n;
+            for (uint32_t i = 1; i < pieces[k].n; i++)
+                assert_true(pieces[k].entries[i - 1].row <= pieces[k].entries[i].row);
+            for (uint32_t d = 0; d < DEVICES; d++, pieces[k].n -= n) {
+                n = frugal_p2f_range(p, &pieces[k], d, &first);
+                assert_int_equal(first, next[d]);
+                next[d] += n;
+            }
+            assert_int_equal(pieces[k].n, 0);
+        }
+        for (uint32_t d = 0; d < DEVICES; d++) assert_int_equal(next[d], N);
+        for (uint32_t left = PIECES; left > 0; left--) {
+            assert_int_equal(frugal_p2f_plan_begin(p, &none), 0);
+            assert_int_equal(frugal_p2f_planned(p), t);
+            assert_false(frugal_p2f_gate(p, t));
+            uint32_t k = (uint32_t)test_below(&random, left);
+            assert_int_equal(frugal_p2f_plan_end(p, &pieces[k]), left > 1 ? 1 : 2);
+            pieces[k] = pieces[left - 1];
+        }
+        assert_int_equal(frugal_p2f_planned(p), t + 1);
+    }
+    assert_true(frugal_p2f_gate(p, 0));
+    free(rows), free(p);
+}
+
+/* What a word says: of a clean row, which steps from `step` on read it; not where its origin happens to be. */
+static uint64_t meaning(uint64_t word, uint64_t step) {
+    if (word & FRUGAL_PRIV_DIRTY) return word;
+    return frugal_priv_clean(word & FRUGAL_PRIV_HOLDER, frugal_priv_reads_from(word, step), step);
+}
+
+/* In p, devices announce step after step, and each step is planned at once; in q, each device announces by itself as far
+ * ahead as it may, in any order, and a step is planned when its gate waits for it. Then all is the same. */
+static void nothing_depends_on_the_order_of_announcing_and_planning(void **state) {
+    (void)state;
+    enum { DEVICES = 4, N = 30, AHEAD = 5 };
+    test_random random = {.seed = test_seed("test_p2f_plan order", 6)};
+    const frugal_p2f_desc desc = {
+        .rows = N, .devices = DEVICES, .max_rows = N, .lookahead = AHEAD, .staging = 3, .taken = 1};
+    frugal_p2f *p = open_p2f(desc), *q = open_p2f(desc);
+    uint32_t rows[DEVICES][FRUGAL_P2F_SLOTS][N], from;
+    frugal_p2f_batch batches[DEVICES][FRUGAL_P2F_SLOTS];
+    uint64_t announced = 0, valid = 0, taken = 0;
+    for (uint64_t s = 0; s < 1000; s++) {
+        for (; announced <= s + AHEAD; announced++)
+            for (uint32_t d = 0; d < DEVICES; d++) {
+                uint32_t *list = rows[d][announced % FRUGAL_P2F_SLOTS], n = 0;
+                uint64_t percent = test_below(&random, 60);
+                for (uint32_t row = 0; row < N; row++)
+                    if (test_chance(&random, (unsigned)percent)) list[n++] = row;
+                frugal_p2f_batch *b = &batches[d][announced % FRUGAL_P2F_SLOTS];
+                *b = (frugal_p2f_batch){list, n, test_chance(&random, 30), test_chance(&random, 30)};
+                assert_int_equal(frugal_p2f_announce(p, d, announced, b), FRUGAL_OK);
+                plan_all(p);
+            }
+        for (uint32_t i = 0, d = (uint32_t)test_below(&random, DEVICES); i < DEVICES; i++, d = (d + 1) % DEVICES)
+            for (uint64_t t; (t = frugal_p2f_announced(q, d)) < announced;)
+                assert_int_equal(frugal_p2f_announce(q, d, t, &batches[d][t % FRUGAL_P2F_SLOTS]), FRUGAL_OK);
+        while (frugal_p2f_planned(q) <= s) assert_int_equal(frugal_p2f_plan(q), 2);
+        for (uint32_t d = 0; d < DEVICES; d++) {
+            uint32_t n = batches[d][s % FRUGAL_P2F_SLOTS].n;
+            const uint32_t *of_p, *of_q;
+            if (n) assert_true(*frugal_p2f_valid(p, d, s) == *frugal_p2f_valid(q, d, s));
+            if (n) valid += *frugal_p2f_valid(p, d, s) != 0;
+            from = frugal_p2f_taken(p, d, s, &of_p);
+            assert_int_equal(frugal_p2f_taken(q, d, s, &of_q), from);
+            if (from) assert_memory_equal(of_p, of_q, from * sizeof *of_p);
+            taken += from;
+        }
+        for (int i = 0; i < 2; i++) {
+            frugal_p2f *x = i ? q : p;
+            flush_until(x, s);
+            for (uint32_t d = 0; d < DEVICES; d++)
+                assert_int_equal(frugal_p2f_commit(x, d, s, !batches[d][s % FRUGAL_P2F_SLOTS].read_only, NULL), 0);
+            close_all(x);
+        }
+        if (s % 3) continue;
+        plan_all(q);
+        for (uint32_t row = 0; row < N; row++)
+            assert_true(meaning(frugal_priv_words(p)[row], s + 1) == meaning(frugal_priv_words(q)[row], s + 1));
+        for (uint64_t t = s; t < s + FRUGAL_P2F_SLOTS; t++)
+            assert_true(frugal_p2f_pending(p, t) == frugal_p2f_pending(q, t));
+    }
+    assert_true(valid && taken);
+    free(p), free(q);
+}
+
+/* >>pieces of closing */
 
 static void a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate(void **state) {
     (void)state;
@@ -242,6 +350,8 @@ static void plans_of_254_devices_equal_brute_force(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_planning_cover_the_step_and_hold_up_the_next),
+        cmocka_unit_test(nothing_depends_on_the_order_of_announcing_and_planning),
         cmocka_unit_test(a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate),
         cmocka_unit_test(pieces_are_whole_rows_and_cover_the_plan),
         cmocka_unit_test(pieces_of_small_middling_and_large_steps),
