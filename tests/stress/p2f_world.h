@@ -27,6 +27,7 @@ typedef struct world_desc {
     int loaders;       /* announcing is done by a thread of its own */
     unsigned in_place; /* percent of the batches that are announced in place; all, if devices keep updates */
     int keeps;         /* devices keep some updates in their copies */
+    int taken;         /* devices drop the copies of rows that are taken from them */
     int wordless;      /* one device, whose batches are all in place: rows have no words */
     uint64_t first_step, seed;
 } world_desc;
@@ -41,7 +42,6 @@ typedef struct world { /* all else lies behind it, at offsets from it */
     uint64_t final_at;               /* uint64 [rows]: the table at the end */
     uint64_t table_at;               /* uint64 [rows]: plain memory, ordered by the state machine alone */
     uint64_t staging_at;             /* uint64 [devices][staging][max_rows]: likewise */
-    uint64_t valid_at;               /* uint64 [devices][lookahead + 1][words]: loader to trainer */
     uint64_t copies_at;              /* copy [devices][rows]: a trainer's, and another one's who does a recall */
     uint64_t state_at;               /* frugal_p2f */
     FRUGAL_ATOMIC(uint32_t) running; /* trainers; relaxed, as all of these: they order nothing */
@@ -83,10 +83,6 @@ static inline uint64_t *world_block(const world *w, uint32_t device, uint64_t st
     uint64_t ring = (uint64_t)device * w->desc.staging + step % w->desc.staging;
     return (uint64_t *)world_at(w, w->staging_at) + ring * w->desc.max_rows;
 }
-static inline uint64_t *world_valid(const world *w, uint32_t device, uint64_t step) {
-    uint64_t ring = (uint64_t)device * (w->desc.lookahead + 1) + step % (w->desc.lookahead + 1);
-    return (uint64_t *)world_at(w, w->valid_at) + ring * ((w->desc.max_rows + 63) / 64);
-}
 static inline copy *world_copies(const world *w, uint32_t device) {
     return (copy *)world_at(w, w->copies_at) + (uint64_t)device * w->desc.rows;
 }
@@ -106,6 +102,7 @@ static frugal_p2f_desc world_p2f_desc(const world_desc *d) {
                              .mode = d->mode,
                              .first_step = d->first_step,
                              .recalls = d->keeps,
+                             .taken = d->taken,
                              .without_words = d->wordless,
                              .threads = d->workers + 2 * d->devices + 1};
 }
@@ -121,7 +118,6 @@ static uint64_t world_layout(const world_desc *d, world *w) {
     w->final_at = at, at += (uint64_t)d->rows * 8;
     w->table_at = at, at += (uint64_t)d->rows * 8;
     w->staging_at = at, at += (uint64_t)d->devices * d->staging * d->max_rows * 8;
-    w->valid_at = at, at += (uint64_t)d->devices * (d->lookahead + 1) * ((d->max_rows + 63) / 64) * 8;
     w->copies_at = at, at += (uint64_t)d->devices * d->rows * sizeof(copy);
     w->state_at = at = (at + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN;
     at += frugal_p2f_footprint(&p2f);
@@ -256,12 +252,10 @@ static int world_recall(world *w, uint32_t device) {
     frugal_p2f *p = world_state(w);
     uint64_t step;
     if (!w->desc.keeps || !frugal_p2f_has_recall(p, device, &step)) return 0;
-    for (uint32_t other = 0; other < w->desc.devices; other++) {
-        const uint32_t *rows = NULL;
-        uint32_t n = frugal_p2f_recalls(p, device, step, other, &rows);
-        if (n == UINT32_MAX) world_write_back_all(w, device); /* steps were cancelled */
-        for (uint32_t i = 0; n != UINT32_MAX && i < n; i++) world_write_back(w, device, rows[i]);
-    }
+    const uint32_t *rows = NULL;
+    uint32_t n = frugal_p2f_recalls(p, device, step, &rows);
+    if (n == UINT32_MAX) world_write_back_all(w, device); /* steps were cancelled */
+    for (uint32_t i = 0; n != UINT32_MAX && i < n; i++) world_write_back(w, device, rows[i]);
     frugal_p2f_recall_done(p, device, step);
     return 1;
 }
@@ -281,8 +275,8 @@ static int world_try_announce(world *w, uint32_t device) {
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
     const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
-                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s), NULL};
-    frugal_status status = frugal_p2f_announce(p, device, step, &batch, world_valid(w, device, step));
+                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s)};
+    frugal_status status = frugal_p2f_announce(p, device, step, &batch);
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;
 }
@@ -293,17 +287,23 @@ static inline void world_loader(world *w, uint32_t device) {
         if (!world_try_announce(w, device)) WORLD_WAIT();
 }
 
+/* Bit i of those that planners set, read as an atomic object, although nobody changes them after the gate: so explored
+ * schedules show a gate that opens before they are there. */
+static int world_bit(const uint64_t *bits, uint32_t i) {
+    return (int)(frugal_load_relaxed((const FRUGAL_ATOMIC(uint64_t) *)(const void *)&bits[i / 64]) >> i % 64 & 1);
+}
+
 /* Reads the batch: cached copies where they are valid, the table elsewhere; and checks both. Some copies that keep
  * updates are written back for no reason. */
 static void world_look_up(world *w, uint32_t device, uint64_t s) {
     copy *cache = world_copies(w, device);
     uint64_t step = s + w->desc.first_step, hits = 0;
-    const uint64_t *valid = world_valid(w, device, step), *expected = world_expected(w, device, s);
+    const uint64_t *valid = frugal_p2f_valid(world_state(w), device, step), *expected = world_expected(w, device, s);
     const uint64_t *table = world_at(w, w->table_at);
     for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
         copy *c = &cache[row];
-        int is_valid = c->present && (valid[i / 64] >> i % 64 & 1);
+        int is_valid = c->present && world_bit(valid, i);
         if (c->kept && !is_valid) world_fail(w, "a copy that keeps an update is not valid", step, device, row);
         if (c->kept && world_gradient(w, device, ~s, row) % 4 == 0) world_write_back(w, device, row);
         if (!c->kept && table[row] != expected[i])
@@ -318,11 +318,10 @@ static void world_look_up(world *w, uint32_t device, uint64_t s) {
     frugal_add_relaxed(&w->hits, hits);
 }
 
-/* Is the row of record i the device's alone, so that it updates the row in place? The bits are read as atomic objects,
- * although nobody changes them after the gate: so explored schedules show a gate that opens before they are there. */
+/* Is the row of record i the device's alone, so that it updates the row in place? */
 static int world_is_alone(const world *w, uint32_t device, uint64_t step, uint32_t i) {
     const uint64_t *bits = frugal_p2f_alone(world_state(w), device, step);
-    return bits && frugal_load_relaxed((const FRUGAL_ATOMIC(uint64_t) *)(const void *)&bits[i / 64]) >> i % 64 & 1;
+    return bits && world_bit(bits, i);
 }
 
 /* Writes the records of the batch, and of a row that is the device's alone the row of the table itself, or its copy. */
@@ -341,6 +340,13 @@ static void world_train(world *w, uint32_t device, uint64_t s) {
             cache[row].kept = 1;
         else
             table[row] = 3 * table[row] + gradient;
+    }
+    const uint32_t *taken;
+    uint32_t n = w->desc.taken ? frugal_p2f_taken(world_state(w), device, step, &taken) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (cache[taken[i]].kept)
+            world_fail(w, "a row that is taken has not been written back", step, device, taken[i]);
+        cache[taken[i]].present = 0;
     }
     if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
         world_fail(w, "a commit", step, device, 0);

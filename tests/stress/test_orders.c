@@ -22,6 +22,7 @@ typedef struct pair {
     void (*first)(struct pair *);
     atomic_int flag; /* relaxed, always */
     int written;     /* plain */
+    frugal_p2f_piece pieces[2];
 } pair;
 
 static void *run_first(void *argument) {
@@ -143,16 +144,134 @@ static void a_pop_happens_before_the_advance_that_it_allows(void **state) {
 
 /* >>the state machine */
 
-/* A machine in which device 0 has announced row 3 at step 0, planned. */
-static frugal_p2f *machine_with_a_step(void) {
-    frugal_p2f_desc desc = {.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 1};
+static frugal_p2f *open_machine(frugal_p2f_desc desc) {
     size_t bytes = (frugal_p2f_footprint(&desc) / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN;
     frugal_p2f *p;
-    const uint32_t row = 3;
     assert_int_equal(frugal_p2f_init(aligned_alloc(FRUGAL_P2F_ALIGN, bytes), &desc, &p), FRUGAL_OK);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL), FRUGAL_OK);
+    return p;
+}
+
+static void announce(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t n, int in_place) {
+    static const uint32_t row = 3;
+    const frugal_p2f_batch batch = {.rows = &row, .n = n, .in_place = in_place};
+    if (frugal_p2f_announce(p, device, step, &batch) != FRUGAL_OK) abort();
+}
+
+/* A machine in which device 0 has announced row 3 at step 0, planned. */
+static frugal_p2f *machine_with_a_step(void) {
+    frugal_p2f *p = open_machine((frugal_p2f_desc){.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 1});
+    announce(p, 0, 0, 1, 0);
     assert_int_equal(frugal_p2f_plan(p), 2);
     return p;
+}
+
+static void write_and_announce(pair *x) {
+    x->written = 42; /* the keys of the batch, say */
+    announce(x->p, 0, 1, 1, 0);
+}
+
+static void *begin_plan_and_read(void *argument) {
+    pair *x = argument;
+    await(x);
+    EXPECT(frugal_p2f_plan_begin(x->p, x->pieces) == 1);
+    EXPECT(x->written == 42);
+    EXPECT(frugal_p2f_plan_end(x->p, x->pieces) == 2);
+    return NULL;
+}
+
+static void an_announcement_happens_before_planning(void **state) {
+    (void)state;
+    pair x = {.p = machine_with_a_step()};
+    run_pair(&x, write_and_announce, begin_plan_and_read);
+    free(x.p);
+}
+
+static void write_and_plan(pair *x) {
+    if (frugal_p2f_plan_begin(x->p, x->pieces) != 1) abort();
+    x->written = 42;
+    if (frugal_p2f_plan_end(x->p, x->pieces) != 2) abort();
+}
+
+static void *find_planned_and_read(void *argument) {
+    pair *x = argument;
+    await(x);
+    EXPECT(frugal_p2f_planned(x->p) == 1);
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void *pass_the_gate_and_read(void *argument) {
+    pair *x = argument;
+    await(x);
+    EXPECT(frugal_p2f_gate(x->p, 0));
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void *plan_the_next_and_read(void *argument) {
+    pair *x = argument;
+    frugal_p2f_piece piece;
+    await(x);
+    EXPECT(frugal_p2f_plan_begin(x->p, &piece) == 1 && piece.step == 1);
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void planning_happens_before_the_gate_and_planning_the_next_step(void **state) {
+    (void)state;
+    static void *(*const second[])(void *) = {find_planned_and_read, pass_the_gate_and_read, plan_the_next_and_read};
+    for (int i = 0; i < 3; i++) {
+        pair x = {.p = open_machine((frugal_p2f_desc){.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 1})};
+        for (uint64_t t = 0; t < 2; t++) announce(x.p, 0, t, 1, 0);
+        run_pair(&x, write_and_plan, second[i]);
+        free(x.p);
+    }
+}
+
+static void write_and_end_a_piece(pair *x) {
+    x->written = 42;
+    if (frugal_p2f_plan_end(x->p, &x->pieces[0]) != 1) abort();
+}
+
+static void *end_the_last_piece_and_read(void *argument) {
+    pair *x = argument;
+    await(x);
+    EXPECT(frugal_p2f_plan_end(x->p, &x->pieces[1]) == 2);
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void pieces_of_planning_happen_before_the_end_of_the_last(void **state) {
+    (void)state;
+    enum { N = FRUGAL_PRIV_PLAN_RANGE }; /* two pieces */
+    uint32_t rows[N];
+    for (uint32_t i = 0; i < N; i++) rows[i] = i;
+    pair x = {.p = open_machine((frugal_p2f_desc){.rows = N, .devices = 1, .max_rows = N})};
+    assert_int_equal(frugal_p2f_announce(x.p, 0, 0, &(frugal_p2f_batch){.rows = rows, .n = N}), FRUGAL_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(frugal_p2f_plan_begin(x.p, &x.pieces[i]), 1);
+    run_pair(&x, write_and_end_a_piece, end_the_last_piece_and_read);
+    free(x.p);
+}
+
+static void *find_recall_and_read(void *argument) {
+    pair *x = argument;
+    uint64_t step;
+    await(x);
+    EXPECT(frugal_p2f_has_recall(x->p, 0, &step) && step == 1);
+    EXPECT(x->written == 42);
+    return NULL;
+}
+
+static void planning_happens_before_finding_recalls(void **state) {
+    (void)state;
+    pair x = {
+        .p = open_machine((frugal_p2f_desc){.rows = 8, .devices = 2, .max_rows = 2, .lookahead = 1, .recalls = 1})};
+    for (uint64_t t = 0; t < 2; t++) /* device 0 holds the row, and device 1 reads it */
+        for (uint32_t d = 0; d < 2; d++) announce(x.p, d, t, d == t, 1);
+    assert_int_equal(frugal_p2f_plan(x.p), 2);
+    for (uint32_t d = 0; d < 2; d++) assert_int_equal(frugal_p2f_commit(x.p, d, 0, 1, NULL), FRUGAL_OK);
+    run_pair(&x, write_and_plan, find_recall_and_read);
+    free(x.p);
 }
 
 static void write_commit_and_close(pair *x) {
@@ -217,12 +336,11 @@ static void *find_clean_and_read(void *argument) {
     return NULL;
 }
 
-static void *
-announce_and_read(void *argument) { /* at the gate of the next step, the loader and trainer of which it is */
+static void *plan_and_read(void *argument) { /* at the gate of the next step, the loader and trainer of which it is */
     pair *x = argument;
-    const uint32_t row = 3;
     await(x);
-    EXPECT(frugal_p2f_announce(x->p, 0, 1, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL) == FRUGAL_OK);
+    announce(x->p, 0, 1, 1, 0);
+    EXPECT(frugal_p2f_plan(x->p) == 2);
     EXPECT(frugal_p2f_gate(x->p, 1));
     EXPECT(x->written >= 42);
     return NULL;
@@ -239,20 +357,16 @@ static void a_flush_happens_before_finding_the_row_clean(void **state) {
 static void a_flush_happens_before_the_next_gate_of_the_row(void **state) {
     (void)state;
     pair x = {.p = machine_with_a_step()}, y = {.p = machine_with_a_step()};
-    run_pair(&x, take_write_and_finish, announce_and_read);
-    run_pair(&y, write_commit_and_close_applied, announce_and_read);
+    run_pair(&x, take_write_and_finish, plan_and_read);
+    run_pair(&y, write_commit_and_close_applied, plan_and_read);
     free(x.p), free(y.p);
 }
 
 /* A machine of one device without words, whose step 0 is announced. */
 static frugal_p2f *machine_without_words(void) {
-    frugal_p2f_desc desc = {.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 0, .without_words = 1};
-    size_t bytes = (frugal_p2f_footprint(&desc) / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN;
-    frugal_p2f *p;
-    const uint32_t row = 3;
-    const frugal_p2f_batch batch = {.rows = &row, .n = 1, .in_place = 1};
-    assert_int_equal(frugal_p2f_init(aligned_alloc(FRUGAL_P2F_ALIGN, bytes), &desc, &p), FRUGAL_OK);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, &batch, NULL), FRUGAL_OK);
+    frugal_p2f *p =
+        open_machine((frugal_p2f_desc){.rows = 8, .devices = 1, .max_rows = 2, .lookahead = 0, .without_words = 1});
+    announce(p, 0, 0, 1, 1);
     return p;
 }
 
@@ -268,9 +382,8 @@ static void write_commit_and_use_words(pair *x) {
 
 static void *announce_more_and_read(void *argument) { /* into the place of the batch that was read */
     pair *x = argument;
-    const frugal_p2f_batch none = {.in_place = 1};
     await(x);
-    EXPECT(frugal_p2f_announce(x->p, 0, 1, &none, NULL) == FRUGAL_OK);
+    announce(x->p, 0, 1, 0, 1);
     EXPECT(x->written == 42);
     return NULL;
 }
@@ -304,6 +417,10 @@ int main(void) {
         cmocka_unit_test(a_push_happens_before_the_pop_of_the_id),
         cmocka_unit_test(a_pop_happens_before_the_next_push_of_the_id),
         cmocka_unit_test(a_pop_happens_before_the_advance_that_it_allows),
+        cmocka_unit_test(an_announcement_happens_before_planning),
+        cmocka_unit_test(planning_happens_before_the_gate_and_planning_the_next_step),
+        cmocka_unit_test(pieces_of_planning_happen_before_the_end_of_the_last),
+        cmocka_unit_test(planning_happens_before_finding_recalls),
         cmocka_unit_test(a_commit_happens_before_taking_the_row),
         cmocka_unit_test(a_commit_happens_before_taking_the_page),
         cmocka_unit_test(a_flush_happens_before_finding_the_row_clean),

@@ -89,6 +89,7 @@ static world_desc random_world(world_desc desc, uint64_t seed) {
         (uint32_t)test_between(&random, 1, test_chance(&random, 50) ? desc.lookahead + 2 : 63 - desc.lookahead);
     desc.first_step = test_next(&random) >> 24;
     desc.steps = STEPS;
+    desc.taken = test_chance(&random, 50);
     if (desc.devices) return desc;
     desc.in_place = test_chance(&random, 50) ? (unsigned)test_below(&random, 101) : 0;
     desc.keeps = test_chance(&random, 30);
