@@ -1,5 +1,5 @@
-/* A worker applies a row's update while a trainer announces the row and comes to its gate: the trainer passes only
- * after the row is written. If it announced before the worker was done, `pending` tells it; if after, the row's word
+/* A worker applies a row's update while a trainer announces the row, plans, and comes to its gate: the trainer passes
+ * only after the row is written. If it planned before the worker was done, `pending` tells it; if after, the row's word
  * does, although the worker may not have lowered `pending` yet. A thread that finds the row clean sees it written, too.
  * mutants: P1 relaxed; P3 relaxed; P4 relaxed; P17 relaxed; P18 relaxed */
 #include "weak.h"
@@ -25,6 +25,7 @@ static void *work(void *unused) {
 
 static void *train(void *unused) {
     weak_announce(p, 0, 1, 0, 1);
+    assert(frugal_p2f_plan(p) == 2);
     if (frugal_p2f_gate(p, 1)) assert(row == 1);
     return unused;
 }
@@ -41,5 +42,5 @@ static void end(void) {
 
 int main(void) {
     static weak_thread *const threads[] = {work, train, look};
-    return weak_run("flush against announce and gate", begin, threads, 3, end);
+    return weak_run("flush against plan and gate", begin, threads, 3, end);
 }

@@ -1,6 +1,6 @@
-/* No thread flushes: a gate must not open on a dirty row that an announcement has just moved to its step, whichever
- * device sealed the step.
- * mutants: P5 relaxed; P6 relaxed; P12 relaxed; P12 acquire; P12 release */
+/* No thread flushes: a gate must not open on a dirty row that planning has just moved to its step, whichever device sealed
+ * the step, and whoever planned it.
+ * mutants: P12 relaxed; P12 acquire; P12 release; P15 relaxed; P16 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;
@@ -16,10 +16,14 @@ static void begin(void) {
 }
 
 static void *announce_0(void *unused) {
-    return weak_announce(p, 0, 1, 0, 1), unused;
+    weak_announce(p, 0, 1, 0, 1);
+    frugal_p2f_plan(p);
+    return unused;
 }
 static void *announce_1(void *unused) {
-    return weak_announce(p, 1, 1, 0, 0), unused;
+    weak_announce(p, 1, 1, 0, 0);
+    frugal_p2f_plan(p);
+    return unused;
 }
 
 static void *gate(void *unused) {
@@ -29,7 +33,7 @@ static void *gate(void *unused) {
 
 static void end(void) {
     gate(NULL);
-    assert(frugal_p2f_pending(p, 1) == 1);
+    assert(frugal_p2f_planned(p) == 2 && frugal_p2f_pending(p, 1) == 1);
 }
 
 int main(void) {

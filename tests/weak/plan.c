@@ -1,4 +1,4 @@
-/* Two devices announce, a third thread plans, a fourth closes: it finds the plan whole.
+/* Two devices announce, a third thread plans, a fourth commits and closes: it finds the plan whole.
  * mutants: P5 relaxed; P6 relaxed; P12 relaxed; P12 acquire; P12 release; P15 relaxed; P16 relaxed */
 #include "weak.h"
 
@@ -13,9 +13,8 @@ static void *announce_0(void *unused) {
     return unused;
 }
 
-static void *announce_1(void *unused) { /* seals or not; and commits for both, who may at once: nothing is pending */
+static void *announce_1(void *unused) {
     weak_announce(p, 1, 0, 0, 2);
-    if (frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK) assert(frugal_p2f_commit(p, 1, 0, 1, NULL) == FRUGAL_OK);
     return unused;
 }
 
@@ -26,7 +25,9 @@ static void *plan(void *unused) {
 
 static void *close_step(void *unused) {
     frugal_p2f_piece piece;
-    if (!frugal_p2f_close_begin(p, &piece)) return unused;
+    if (!frugal_p2f_gate(p, 0)) return unused;
+    for (uint32_t d = 0; d < 2; d++) assert(frugal_p2f_commit(p, d, 0, 1, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_close_begin(p, &piece) == 1);
     assert(piece.step == 0 && piece.n == 3);
     assert(piece.entries[0].row == 0 && piece.entries[0].source == 0);
     assert(piece.entries[1].row == 0 && piece.entries[1].source == 2);
@@ -35,7 +36,9 @@ static void *close_step(void *unused) {
 }
 
 static void end(void) {
-    frugal_p2f_plan(p);
+    plan(NULL);
+    if (frugal_p2f_all_committed(p) == 0) close_step(NULL);
+    assert(frugal_p2f_all_committed(p) == 1);
 }
 
 int main(void) {

@@ -8,10 +8,9 @@ static frugal_p2f *p;
 int row, copy, kept; /* the row in the table, and in the device's cache; is the copy newer? */
 
 static void begin(void) {
-    const uint32_t rows[1] = {0};
     const frugal_p2f_desc desc = {.rows = 2, .devices = 2, .max_rows = 2, .lookahead = 1, .threads = 2, .recalls = 1};
     p = weak_open(&desc);
-    assert(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = rows, .n = 1, .in_place = 1}, NULL) == FRUGAL_OK);
+    weak_announce_in_place(p, 0, 0, 0, 1);
     weak_announce(p, 1, 0, 0, 0);
     weak_announce(p, 1, 1, 0, 1);
     weak_announce(p, 0, 1, 0, 0);

@@ -1,5 +1,5 @@
-/* The memory of a step's rows is used again by the next announcement, once the step is closed; until then planning
- * reads it.
+/* The memory of a step's rows and bits is used again by the next announcement, once the step is closed; until then planning
+ * and a device read it.
  * mutants: P8 relaxed; P9 relaxed closed */
 #include "weak.h"
 
@@ -8,17 +8,18 @@ static frugal_p2f *p;
 static void begin(void) {
     p = weak_machine(1, 0);
     weak_announce(p, 0, 0, 0, 1);
-    assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK);
 }
 
-static void *plan_and_close(void *unused) {
-    assert(frugal_p2f_plan(p) == 2 && frugal_p2f_close(p) == 2);
+static void *train(void *unused) {
+    assert(frugal_p2f_plan(p) == 2 && frugal_p2f_gate(p, 0));
+    assert(frugal_p2f_valid(p, 0, 0)[0] == 1); /* a plain read */
+    assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK && frugal_p2f_close(p) == 2);
     return unused;
 }
 
 static void *announce(void *unused) {
     const uint32_t row = 1;
-    frugal_status status = frugal_p2f_announce(p, 0, 1, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL);
+    frugal_status status = frugal_p2f_announce(p, 0, 1, &(frugal_p2f_batch){.rows = &row, .n = 1});
     assert(status == FRUGAL_OK || status == FRUGAL_AGAIN);
     return unused;
 }
@@ -31,6 +32,6 @@ static void end(void) {
 }
 
 int main(void) {
-    static weak_thread *const threads[] = {plan_and_close, announce};
+    static weak_thread *const threads[] = {train, announce};
     return weak_run("a ring entry is used again", begin, threads, 2, end);
 }

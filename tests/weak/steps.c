@@ -1,5 +1,5 @@
-/* Two whole steps of a row: a trainer commits, announces and looks up, a worker plans, closes and flushes. Each lookup
- * sees the updates of all steps before, each applied once.
+/* Two whole steps of a row: a trainer commits, announces and looks up, a worker closes and flushes, and either plans.
+ * Each lookup sees the updates of all steps before, each applied once.
  * mutants: P1 relaxed; P4 relaxed; P17 relaxed; P18 relaxed */
 #include "weak.h"
 
@@ -8,7 +8,7 @@ int record[2], row;
 
 static void begin(void) {
     p = weak_machine(1, 1);
-    weak_announce(p, 0, 0, 0, 1);
+    weak_first_step(p, 0);
     record[0] = record[1] = row = 0;
 }
 
@@ -17,6 +17,7 @@ static void *train(void *unused) {
     record[0] = 1;
     assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK);
     weak_announce(p, 0, 1, 0, 1);
+    frugal_p2f_plan(p);
     if (!frugal_p2f_gate(p, 1)) return unused;
     assert(row == 1);
     record[1] = 10;

@@ -12,8 +12,8 @@
  * headers.
  *
  * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots instead of 64, to have fewer words
- * to look at. It requires that a location is always accessed in one size, so memory is zero from the start, memset is
- * left out, and memcpy copies word by word. */
+ * to look at. It requires that a location is always accessed in one size, so weak_memory is zero from the start, memset
+ * leaves it out, and memcpy copies word by word. */
 #ifdef NDEBUG /* turns off the library's checks, not those of the scenarios */
 #undef NDEBUG
 #define FRUGAL_ASSERT(condition) ((void)0)
@@ -27,9 +27,10 @@
 #include <string.h>
 
 #ifdef WEAK_CHECKED
-#define WEAK_ROUNDS                   1
-#define WEAK_PAGES                    6
-#define memset(memory, byte, n)       assert((byte) == 0)
+#define WEAK_ROUNDS 1
+#define WEAK_PAGES  6
+static void weak_zero(void *memory, size_t bytes);
+#define memset(memory, byte, n)       weak_zero(memory, (byte) == 0 ? (n) : 0)
 #define __builtin_prefetch(...)       ((void)0)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
 #else
@@ -58,12 +59,17 @@ void *memcpy(void *to, const void *from, size_t bytes) {
         const frugal_p2f_desc *b = from;
         a->rows = b->rows, a->devices = b->devices, a->max_rows = b->max_rows, a->lookahead = b->lookahead;
         a->staging = b->staging, a->mode = b->mode, a->first_step = b->first_step, a->threads = b->threads;
-        a->zeroed = b->zeroed, a->recalls = b->recalls, a->without_words = b->without_words;
+        a->zeroed = b->zeroed, a->taken = b->taken, a->recalls = b->recalls, a->without_words = b->without_words;
     } else {
         assert(bytes % sizeof(uint32_t) == 0);
         for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
     }
     return to;
+}
+/* Counts on a stack; weak_memory is zero. */
+static void weak_zero(void *memory, size_t bytes) {
+    if ((uintptr_t)memory - (uintptr_t)weak_memory < sizeof weak_memory) return;
+    for (size_t i = 0; i < bytes / sizeof(int64_t); i++) ((int64_t *)memory)[i] = 0;
 }
 static void weak_clear(void) {}
 static void weak_report(const char *name) {
@@ -117,7 +123,12 @@ static inline frugal_p2f *weak_machine(uint32_t devices, uint32_t lookahead) {
 
 static inline void weak_announce(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t first, uint32_t n) {
     const uint32_t rows[2] = {first, first + 1};
-    assert(frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n}) == FRUGAL_OK);
+}
+static inline void weak_announce_in_place(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t first, uint32_t n) {
+    const uint32_t rows[2] = {first, first + 1};
+    const frugal_p2f_batch batch = {.rows = rows, .n = n, .in_place = 1};
+    assert(frugal_p2f_announce(p, device, step, &batch) == FRUGAL_OK);
 }
 
 /* One device's step 0 with row 0, up to `closed`: then the row is dirty. */

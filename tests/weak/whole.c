@@ -1,6 +1,6 @@
 /* One device without words: its loader announces a step and, once that is closed, the next, into the same places; its
  * trainer updates the row in place; another thread asks what is committed.
- * mutants: P5 relaxed; P6 relaxed; P8 relaxed; P9 relaxed; P10 relaxed; P11 relaxed; P14 relaxed; P7 relaxed */
+ * mutants: P8 relaxed; P9 relaxed; P10 relaxed; P11 relaxed; P14 relaxed; P7 relaxed; P15 relaxed; P16 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;
@@ -15,7 +15,7 @@ static void begin(void) {
 static void announce(uint64_t step) {
     static const uint32_t rows[2] = {0, 1};
     const frugal_p2f_batch batch = {.rows = rows, .n = 1, .in_place = 1};
-    assert(frugal_p2f_announce(p, 0, step, &batch, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_announce(p, 0, step, &batch) == FRUGAL_OK);
 }
 
 static void *load(void *unused) {

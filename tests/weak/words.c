@@ -6,11 +6,9 @@
 static frugal_p2f *p;
 
 static void begin(void) {
-    static const uint32_t rows[2] = {0, 1};
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 2, .lookahead = 1, .threads = 2, .without_words = 1};
     p = weak_open(&desc);
-    const frugal_p2f_batch batch = {.rows = rows, .n = 2, .in_place = 1};
-    assert(frugal_p2f_announce(p, 0, 0, &batch, NULL) == FRUGAL_OK);
+    weak_announce_in_place(p, 0, 0, 0, 2);
     assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK);
 }
 
