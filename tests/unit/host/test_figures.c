@@ -1,4 +1,5 @@
 /* test_figures.c - the bytes that LIMITS AND MEMORY of frugal_p2f.h and frugal.h name are those that are taken. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,10 +10,11 @@
 
 /* frugal_p2f.h, section 10: all but `pieces`. */
 static double formula_of(const frugal_p2f_desc *d, double pieces) {
-    double n = d->devices, K = d->max_rows, S = d->staging, L = d->lookahead;
-    double batches = n * K * (L + 1) * (4 + 1.0 / 8), plans = 8 * (n * K + 1) * (S + L + 1);
-    double queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * pieces) + d->threads);
-    return 8.0 * (double)d->rows + batches + plans + queue;
+    double n = d->devices, K = d->max_rows, S = d->staging, L = d->lookahead, ranges = floor(n * K / 4096) + 1;
+    double batches = n * K * (L + 1) * (4 + 1.0 / 4), plans = 8 * (n * K + 1) * (S + L + 1);
+    double queue = 256 * ((L + 1) * (n * K / 62 + ranges) + S * (n * K / 62 + (L + 2) * pieces) + d->threads);
+    double taken = n * K * (4 * L + 13) + 4 * n * (ranges + L + 2);
+    return 8.0 * (double)d->rows + batches + plans + queue + (d->taken ? taken : 0);
 }
 
 static double most_pieces(const frugal_p2f_desc *d) {
@@ -30,9 +32,9 @@ static void test_the_state_machine_takes_what_its_header_says(void **state) {
     const uint64_t rows[] = {1, 1000, 1000000};
     const uint32_t devices[] = {1, 2, 3, 254}, keys[] = {1, 61, 62, 63, 1000, 4096, 40000, 264000};
     const uint32_t lookaheads[] = {0, 1, 10, 15}, stagings[] = {1, 2, 12, 48};
-    for (size_t i = 0; i < COUNT(rows) * COUNT(devices) * COUNT(keys) * COUNT(lookaheads) * COUNT(stagings); i++) {
-        size_t at = i;
-        frugal_p2f_desc d = {.threads = 7};
+    for (size_t i = 0; i < 2 * COUNT(rows) * COUNT(devices) * COUNT(keys) * COUNT(lookaheads) * COUNT(stagings); i++) {
+        size_t at = i / 2;
+        frugal_p2f_desc d = {.threads = 7, .taken = (int)(i % 2)};
         d.rows = rows[at % COUNT(rows)], at /= COUNT(rows);
         d.devices = devices[at % COUNT(devices)], at /= COUNT(devices);
         d.max_rows = keys[at % COUNT(keys)], at /= COUNT(keys);
@@ -41,9 +43,10 @@ static void test_the_state_machine_takes_what_its_header_says(void **state) {
         double bytes = (double)frugal_p2f_footprint(&d);
         if (bytes == 0) fail_msg("%u devices, %u rows a step: refused", d.devices, d.max_rows);
         if (bytes < formula_of(&d, 1) || bytes >= formula_of(&d, most_pieces(&d)) + beside_of(&d))
-            fail_msg("%llu rows, %u devices, K %u, L %u, S %u: %.0f bytes; the formula has %.0f, and %.0f beside",
-                     (unsigned long long)d.rows, d.devices, d.max_rows, d.lookahead, d.staging, bytes,
-                     formula_of(&d, most_pieces(&d)), beside_of(&d));
+            fail_msg(
+                "%llu rows, %u devices, K %u, L %u, S %u, taken %d: %.0f bytes; the formula has %.0f, and %.0f beside",
+                (unsigned long long)d.rows, d.devices, d.max_rows, d.lookahead, d.staging, d.taken, bytes,
+                formula_of(&d, most_pieces(&d)), beside_of(&d));
     }
 }
 
