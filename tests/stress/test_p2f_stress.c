@@ -148,7 +148,8 @@ static void large_batches_in_several_pieces_equal_sequential_training(void **sta
                        .max_rows = 12000,
                        .steps = STEPS / 100 + 10,
                        .lookahead = 3,
-                       .staging = 5};
+                       .staging = 5,
+                       .taken = 1};
     for (stress s = stress_begin(__func__, 2); stress_next(&s); s.steps += desc.steps) {
         desc.seed = s.seed;
         desc.in_place = s.seed % 2 ? 100 : 0; /* neighbouring pieces set bits in one word */
