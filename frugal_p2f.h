@@ -95,16 +95,16 @@
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
- *      The gate of s makes four tests, in this order: step s - 1 is closed, s is planned, all rows that are recalled for
- *      s are written back, and pending[s] is zero. It opens when all hold.
+ *      The gate of s makes four tests, in this order: step s - 1 is closed, s is planned, all rows that are recalled
+ *      for s are written back, and pending[s] is zero. It opens when all hold.
  *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
- *          was due at s or before. Either the row was planned for s before it was closed for r: then min R <= s when the
- *          due step was computed. Or it was planned for s after that: then the planner that found the row dirty moved
- *          it to s if it was due later. Planning and closing both act on the row's one word by compare-and-swap, so one
- *          of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the rows
- *          of earlier slots were flushed before earlier gates opened.
+ *          was due at s or before. Either the row was planned for s before it was closed for r: then min R <= s when
+ *          the due step was computed. Or it was planned for s after that: then the planner that found the row dirty
+ *          moved it to s if it was due later. Planning and closing both act on the row's one word by compare-and-swap,
+ *          so one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
+ *          rows of earlier slots were flushed before earlier gates opened.
  *      (b) The gate's test is monotone. A sealed step is planned once. Only planning s, and closing s - 1 or an earlier
  *          step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be
  *          below zero for a moment, because a thread may finish a moved row before the thread that moved it has counted
@@ -157,7 +157,8 @@
  *  | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written           |
  *  | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers     |
  *  | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early       |
- *  | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied   |
+ *  | [P10] | a device's counts raised         | release  | [P11]       | a report sees of a batch, or of a commit,    |
+ *  |       |                                  |          |             | what is not yet written                      |
  *  | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                     |
  *  | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows      |
  *  | [P13] | pieces claimed: acquire; claim   | both     | itself      | a piece of a cancelled step is planned       |
@@ -165,8 +166,8 @@
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
  *  | [P15] | `planned` read                   | acquire  | [P16]       | a gate misses moved rows; a device reads     |
  *  |       |                                  |          |             | bits, a closer entries not yet written       |
- *  | [P16] | pieces planned, counted down;    | acq_rel; | itself;     | as [P15]; lists of taken rows not yet        |
- *  |       | `planned` raised                 | release  | [P15]       | written are gathered                         |
+ *  | [P16] | pieces planned, counted down;    | acq_rel; | itself[P15] | as [P15]; lists of taken rows not yet        |
+ *  |       | `planned` raised                 | release  |             | written are gathered                         |
  *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; a    |
  *  |       |                                  |          |             | woken thread finds a row busy that is done   |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
@@ -187,10 +188,10 @@
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this
  *      device alone touched the row in the last step before t that touched it, because the copy then took the same
  *      update as the row of the table; or if no device has touched the row since the table was loaded.
- *      Planning t decides this in the compare-and-swap that sets the read bit: a device's copy is valid if the holder is
- *      that device or everyone. If one device touches the row, it is the holder from then on; if several do, nobody is.
- *      (Touches by batches announced read-only leave the holder as it is.) When a device reads, it refreshes every copy
- *      that is not valid.
+ *      Planning t decides this in the compare-and-swap that sets the read bit: a device's copy is valid if the holder
+ *      is that device or everyone. If one device touches the row, it is the holder from then on; if several do, nobody
+ *      is. (Touches by batches announced read-only leave the holder as it is.) When a device reads, it refreshes every
+ *      copy that is not valid.
  *
  * 8. THREADING
  *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
@@ -585,8 +586,8 @@ typedef struct frugal_priv_touched {
 typedef struct frugal_priv_device {
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
     FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
-    /* Bit t mod 64: it has recalls of step t, and they are not done. Set by the last planner, cleared by the thread that
-     * does recalls, and by cancel. */
+    /* Bit t mod 64: it has recalls of step t, and they are not done. Set by the last planner, cleared by the thread
+     * that does recalls, and by cancel. */
     FRUGAL_ATOMIC(uint64_t) recalls;
     uint8_t pad[40];
 } frugal_priv_device;
@@ -871,8 +872,8 @@ static inline uint64_t frugal_priv_first_bits(uint32_t n) {
     return n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
 }
 
-/* Announces a legal batch without words, and seals its step, with nothing to plan: every row is alone, and every copy is
- * current. */
+/* Announces a legal batch without words, and seals its step, with nothing to plan: every row is alone, and every copy
+ * is current. */
 static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p2f_batch *batch) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     for (uint32_t i = 0; i < (batch->n + 63) / 64; i++) { /* relaxed, all: published by `planned` */
@@ -929,8 +930,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     return FRUGAL_OK;
 }
 
-/* >>plan - merges the devices' sorted rows into one list sorted by (row, device), and notes in each row's word who reads
- * it */
+/* >>plan - merges the devices' sorted rows into one list sorted by (row, device), and notes in each row's word who
+ * reads it */
 
 static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32_t row) {
     uint32_t low = 0;
@@ -1009,7 +1010,7 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     }
 }
 
-/* >>word, as planning changes it */
+/* The word of a row, as planning changes it. */
 
 /* The holder rule: is a cached copy of the device current, by this word of its row? */
 static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
@@ -1040,8 +1041,8 @@ static inline uint64_t frugal_priv_clean(uint64_t holder, uint32_t reads, uint64
 }
 
 /* Adds `step` to the reads of a row. Returns the new word. *moved: the row's update is now due at this step, which is
- * earlier than before. The row has no read of a later step yet. So an update due later has no announced read: its row is
- * dirty by the depth of staging. */
+ * earlier than before. The row has no read of a later step yet. So an update due later has no announced read: its row
+ * is dirty by the depth of staging. */
 static inline uint64_t frugal_priv_add_read(uint64_t word, uint64_t step, uint64_t base, int *moved) {
     *moved = 0;
     if (!(word & FRUGAL_PRIV_DIRTY)) { /* the last read that fits becomes that of `step` */
@@ -1319,8 +1320,8 @@ FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes)
 }
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `recall_left` is
-     * that of step - 64 until the step is planned. */
+    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `recall_left`
+     * is that of step - 64 until the step is planned. */
     if (frugal_load_acquire(&p->closed.value) < step) return 0;   /* [P9] pairs with [P8] */
     if (frugal_load_acquire(&p->planned.value) <= step) return 0; /* [P15] pairs with [P16] */
     /* [P21] pairs with [P20] */
