@@ -1,5 +1,5 @@
-/* No thread flushes: a gate must not open on a dirty row that planning has just moved to its step, whichever device sealed
- * the step, and whoever planned it.
+/* No thread flushes: a gate must not open on a dirty row that planning has just moved to its step, whichever device
+ * sealed the step, and whoever planned it.
  * mutants: P12 relaxed; P12 acquire; P12 release; P15 relaxed; P16 relaxed */
 #include "weak.h"
 

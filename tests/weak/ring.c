@@ -1,5 +1,5 @@
-/* The memory of a step's rows and bits is used again by the next announcement, once the step is closed; until then planning
- * and a device read it.
+/* The memory of a step's rows and bits is used again by the next announcement, once the step is closed; until then
+ * planning and a device read it.
  * mutants: P8 relaxed; P9 relaxed closed */
 #include "weak.h"
 

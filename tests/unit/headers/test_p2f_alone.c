@@ -1,5 +1,5 @@
-/* test_p2f_alone.c - frugal_p2f.h: what planning says of each record: is its copy valid, is its row alone, from whom is it
- * taken; and what closing leaves of batches in place. Pieces of planning are smaller than a word of bits: neighbours
+/* test_p2f_alone.c - frugal_p2f.h: what planning says of each record: is its copy valid, is its row alone, from whom is
+ * it taken; and what closing leaves of batches in place. Pieces of planning are smaller than a word of bits: neighbours
  * share words. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -60,8 +60,8 @@ static uint64_t meaning(uint64_t word, uint64_t step) {
     return frugal_priv_clean(word & FRUGAL_PRIV_HOLDER, frugal_priv_reads_from(word, step), step);
 }
 
-/* In p, devices announce step after step, and each step is planned at once; in q, each device announces by itself as far
- * ahead as it may, in any order, and a step is planned when its gate waits for it. Then all is the same. */
+/* In p, devices announce step after step, and each step is planned at once; in q, each device announces by itself as
+ * far ahead as it may, in any order, and a step is planned when its gate waits for it. Then all is the same. */
 static void nothing_depends_on_the_order_of_announcing_and_planning(void **state) {
     (void)state;
     enum { DEVICES = 4, N = 30, AHEAD = 5 };
