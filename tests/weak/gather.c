@@ -1,6 +1,6 @@
 /* Two threads plan a step in pieces, and a third passes its gate: it finds the bits that either has set, and the rows
  * that either has found taken, in one list.
- * with: s/PLAN_RANGE  *4096u/PLAN_RANGE 1u/
+ * with: s/PLAN_RANGE  *4096u/PLAN_RANGE 2u/
  * mutants: P16 relaxed plan_left; P16 acquire plan_left; P16 release plan_left; P16 relaxed planned; P15 relaxed */
 #include "weak.h"
 
