@@ -107,7 +107,7 @@ static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
     int in_place = w->desc.in_place > 0 || w->desc.keeps || w->desc.wordless;
     const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = in_place};
-    return frugal_p2f_announce(world_state(w), device, step, &batch, NULL);
+    return frugal_p2f_announce(world_state(w), device, step, &batch);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
     return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK
@@ -226,7 +226,6 @@ static struct {
     uint64_t variant;
     uint32_t *note; /* plain: what each thread did, from 0 on */
     uint64_t *row;  /* plain: the row's memory */
-    uint64_t *valid;
 } q;
 
 static void make_machine(uint64_t variant, const frugal_p2f_desc *desc) {
@@ -237,15 +236,15 @@ static void make_machine(uint64_t variant, const frugal_p2f_desc *desc) {
 
 static frugal_status quick_announce(uint64_t step, const uint32_t *rows, uint32_t n) {
     const frugal_p2f_batch batch = {.rows = rows, .n = n, .in_place = !frugal_p2f_has_words(q.p)};
-    return frugal_p2f_announce(q.p, 0, step, &batch, NULL);
+    return frugal_p2f_announce(q.p, 0, step, &batch);
 }
 
-enum { QUERIES = 11 };
+enum { QUERIES = 12 };
 
 static void set_up_one_row(uint64_t variant, int without_words) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
     desc.without_words = without_words;
-    q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
+    q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8);
     make_machine(variant, &desc);
 }
 static void set_up_queries(uint64_t variant) {
@@ -261,12 +260,12 @@ static void step_once(void) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     const frugal_p2f_batch batch = {.rows = &row, .n = 1, .in_place = !has_words};
     q.note[ANNOUNCED] = 1;
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &batch, q.valid) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &batch) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2 * has_words);
     q.note[COMMITTED] = 1;
     if (!has_words) *q.row = q.note[CLOSED] = 1; /* in place; and the commit closes the step */
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
     if (!has_words) return;
-    EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
     q.note[CLOSED] = 1;
     EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
     EXPLORE_EXPECT(frugal_p2f_take(q.p, UINT64_MAX, work, NULL) == 1);
@@ -280,10 +279,10 @@ static int has_happened(uint64_t query, int *note) {
     switch (query) {
     case 0:
         *note = ANNOUNCED;
-        return frugal_p2f_announced(q.p, 0) == 1 && *q.valid == 1;
+        return frugal_p2f_announced(q.p, 0) == 1;
     case 1:
-        *note = ANNOUNCED;
-        return frugal_p2f_legal(q.p, 1);
+        *note = CLOSED;
+        return frugal_p2f_legal(q.p, 2);
     case 2:
         *note = ANNOUNCED;
         return frugal_p2f_get_progress(q.p).sealed == 1;
@@ -309,9 +308,12 @@ static int has_happened(uint64_t query, int *note) {
     case 9: /* once the step is closed, a zero says that what was due is flushed */
         *note = FLUSHED;
         return frugal_p2f_closed(q.p) == 1 && frugal_p2f_pending(q.p, 3) == 0;
-    default:
+    case 10:
         *note = FLUSHED;
         return frugal_p2f_closed(q.p) == 1 && frugal_p2f_is_dirty(q.p, 1) == 0;
+    default:
+        *note = ANNOUNCED;
+        return frugal_p2f_planned(q.p) == 1 && world_bit(frugal_p2f_valid(q.p, 0, 0), 0);
     }
 }
 
@@ -383,14 +385,13 @@ static void set_up_stale(uint64_t variant) {
     q.note = explore_alloc(8 * sizeof *q.note, 8);
     make_machine(variant, &desc);
     for (uint64_t s = 0; s < 3; s++) { /* due at 4; then read at 1, so moved and flushed; its entry stays at 4 */
-        EXPLORE_EXPECT(quick_announce(s, &row, 1) == FRUGAL_OK);
+        EXPLORE_EXPECT(quick_announce(s, &row, 1) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
         EXPLORE_EXPECT(frugal_p2f_take(q.p, s, work, NULL) == (s > 0) && (s == 0 || frugal_p2f_done(q.p, work, 1)));
-        EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
         if (s == 2) break;
         EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK && frugal_p2f_close(q.p) == 2);
     }
-    EXPLORE_EXPECT(quick_announce(3, NULL, 0) == FRUGAL_OK);
-    EXPLORE_EXPECT(quick_announce(4, &row, 1) == FRUGAL_OK); /* so step 2 is due at 4, too */
+    EXPLORE_EXPECT(quick_announce(3, NULL, 0) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
+    EXPLORE_EXPECT(quick_announce(4, &row, 1) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2); /* so step 2 is due at 4, too */
 }
 
 static void close_or_take_stale(int number) {
@@ -503,6 +504,7 @@ static void use_words_or_work(int number) {
         EXPLORE_EXPECT(frugal_p2f_use_words(q.p) == FRUGAL_OK);
         if (!goes_on) return;
         EXPLORE_EXPECT(quick_announce(s, rows, 2) == FRUGAL_OK);
+        while (!frugal_p2f_gate(q.p, s)) work_with_words(s);
         q.note[COMMITTED] = 1;
         EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK);
         while (frugal_p2f_closed(q.p) == s || frugal_p2f_get_progress(q.p).pending) work_with_words(s);
