@@ -22,6 +22,7 @@ static void set_up_world(uint64_t variant, world_desc desc) {
     desc.lookahead = (uint32_t)test_between(&random, 0, 2);
     desc.staging = (uint32_t)test_between(&random, 1, desc.lookahead + 2);
     desc.first_step = test_below(&random, 200);
+    desc.taken = test_chance(&random, 50);
     w = world_make(explore_alloc(world_bytes(&desc), FRUGAL_P2F_ALIGN), &desc);
 }
 

@@ -293,6 +293,23 @@ static int world_bit(const uint64_t *bits, uint32_t i) {
     return (int)(frugal_load_relaxed((const FRUGAL_ATOMIC(uint64_t) *)(const void *)&bits[i / 64]) >> i % 64 & 1);
 }
 
+/* Drops the copies of the rows that are taken from the device at `step`: before it commits, or within the next step. */
+static void world_drop_taken(world *w, uint32_t device, uint64_t step) {
+    copy *cache = world_copies(w, device);
+    const uint32_t *taken;
+    uint32_t n = w->desc.taken ? frugal_p2f_taken(world_state(w), device, step, &taken) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int is_read = 0; /* by another device */
+        for (uint32_t v = 0; v < w->desc.devices; v++)
+            for (uint32_t k = 0; v != device && k < *world_count(w, v, step - w->desc.first_step); k++)
+                is_read |= world_rows(w, v, step - w->desc.first_step)[k] == taken[i];
+        if (!is_read) world_fail(w, "a row that nobody has taken", step, device, taken[i]);
+        if (cache[taken[i]].kept)
+            world_fail(w, "a row that is taken has not been written back", step, device, taken[i]);
+        cache[taken[i]].present = 0;
+    }
+}
+
 /* Reads the batch: cached copies where they are valid, the table elsewhere; and checks both. Some copies that keep
  * updates are written back for no reason. */
 static void world_look_up(world *w, uint32_t device, uint64_t s) {
@@ -300,6 +317,7 @@ static void world_look_up(world *w, uint32_t device, uint64_t s) {
     uint64_t step = s + w->desc.first_step, hits = 0;
     const uint64_t *valid = frugal_p2f_valid(world_state(w), device, step), *expected = world_expected(w, device, s);
     const uint64_t *table = world_at(w, w->table_at);
+    if (s > 0 && w->desc.seed % 2 == 0) world_drop_taken(w, device, step - 1);
     for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
         copy *c = &cache[row];
@@ -341,13 +359,7 @@ static void world_train(world *w, uint32_t device, uint64_t s) {
         else
             table[row] = 3 * table[row] + gradient;
     }
-    const uint32_t *taken;
-    uint32_t n = w->desc.taken ? frugal_p2f_taken(world_state(w), device, step, &taken) : 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (cache[taken[i]].kept)
-            world_fail(w, "a row that is taken has not been written back", step, device, taken[i]);
-        cache[taken[i]].present = 0;
-    }
+    if (w->desc.seed % 2) world_drop_taken(w, device, step);
     if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
         world_fail(w, "a commit", step, device, 0);
 }
