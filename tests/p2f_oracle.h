@@ -634,7 +634,7 @@ static void check_state(world *w) {
 
 static void act(world *w) {
     uint64_t dice = test_below(&w->random, w->desc.recalls ? 1150 : 1001);
-    if (dice == 1000)
+    if (dice >= 998 && dice <= 1000)
         do_use_words(w);
     else if (dice > 1000)
         do_recall(w);

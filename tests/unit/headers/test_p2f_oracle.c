@@ -14,7 +14,7 @@
 
 static void random_protocols_agree_with_the_oracle(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f_oracle", 20240601);
+    uint64_t seed = test_seed("test_p2f_oracle", 1);
     uint64_t flushes = 0, cancels = 0, moves = 0, valids = 0, agains = 0, steps = 0;
     uint64_t kept = 0, recalls = 0, needless = 0, evictions = 0;
     uint64_t wordless = 0, switches = 0;
