@@ -1341,7 +1341,7 @@ FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device,
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_recalled(frugal_p2f *p, uint32_t device, uint64_t step) {
-    if (frugal_load_acquire(&p->planned.value) <= step) return 0; /* [P15] pairs with [P16] */
+    if (frugal_p2f_planned(p) <= step) return 0;
     /* relaxed: set before the step was planned; who finds it cleared acquires the rows at the gate */
     return frugal_load_relaxed(&frugal_priv_devices(p)[device].recalls) >> step % FRUGAL_P2F_SLOTS & 1;
 }
