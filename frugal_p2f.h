@@ -1158,7 +1158,7 @@ static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) 
     own.p = p, own.step = piece->step, own.moved_here = 0, own.n_taken = 0;
     own.moved = (frugal_pq_batch){0};
     memset(own.moved_from, 0, sizeof own.moved_from);
-    own.base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: section 5, (e) */
+    own.base = frugal_load_relaxed(&p->closed.value); /* relaxed: no less than announcers found, by [P12] and [P6] */
     own.taken = p->desc.taken ? frugal_priv_taken(p, piece->step) + piece->first : NULL;
     own.from = frugal_priv_from(p) + piece->first;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
@@ -1694,7 +1694,7 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
 
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p) {
     while (frugal_p2f_plan(p)) continue;
-    uint64_t sealed = frugal_load_acquire(&p->sealed.value); /* [P6] pairs with [P5] */
+    uint64_t sealed = frugal_load_relaxed(&p->sealed.value); /* relaxed: it is only compared; `planned` acquires */
     return frugal_p2f_planned(p) >= sealed;
 }
 
