@@ -4,8 +4,8 @@
  * and done, as the C code does them: one step of the model is one atomic operation of the code, on a row's word, on a
  * count or on a published counter, or one plain access that another thread could see. A loop around a compare-and-swap
  * is the one step at which it succeeds: what it computes depends on the word that it replaces and on locals alone. Rows
- * are announced and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of
- * a piece is one step. Helpers (workers and waiting threads) do whatever there is to do, in any order. Where the code
+ * are planned and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of a
+ * piece is one step. Helpers (workers and waiting threads) do whatever there is to do, in any order. Where the code
  * goes through rows or slots one after another, the model does so in any order.
  *
  * With KEEP, updates that devices keep in their copies, too: frugal_p2f_has_recall, recalls and recall_done, src/keep.c
@@ -14,14 +14,17 @@
  * the model chooses.
  *
  * Some operations are one step where no process can see the state between them, so that the searches stay small:
- *   the last count down of a step (announced, committed, closed) and the store that it leads to: no process looks at
- *     the count, and the plain fields written in between are read only by processes that have seen that store. (A
- *     recall may begin when its bit is set, which is before `sealed`, and when its device has committed, which is
+ *   an announcement: nobody reads the batch before it counts
+ *   the last count down of a step (announced, planned, committed, closed) and the store that it leads to: no process
+ *     looks at the count, and the plain fields written in between are read only by processes that have seen that store.
+ *     (A recall may begin when its bit is set, which is before `planned`, and when its device has committed, which is
  *     before the count. It could as well begin after the store, because it does not touch what is read until then.)
- *   the entries of a plan and the count of its pieces, which says that they may be read
+ *   the claim of a piece to be planned, and the load of its base: pieces of a step are claimed in any order
+ *   the word of a row that is planned, its entries of the plan, its bits, and its place in a list of taken rows: these
+ *     are read only by processes that have seen that the step is planned
  *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
  *     reads it
- *   the five tests of a gate: the first four, once true, stay so; an assertion checks that `pending` stays zero
+ *   the four tests of a gate: the first three, once true, stay so; an assertion checks that `pending` stays zero
  *     afterwards
  *   updating alone rows, and the commit: what another process could do to these rows or copies before the commit, it
  *     can do after it as well, and then assertions that last until the step is closed catch it
@@ -47,9 +50,7 @@
  * requires that names have no meaning in the model: no order by number (of rows, slots, pieces), no step left in a
  * variable that is dead, and no start that differs from later states.
  *
- * DATA. Batches are chosen freely: each device reads any of the rows at each step. The choice is made row by row, when
- * each is announced, so that there are no states in which a choice was made but has no effect yet. Instead of values
- * there are ghosts:
+ * DATA. Batches are chosen freely: each device reads any of the rows at each step. Instead of values there are ghosts:
  *   owed_by[r]       the devices whose gradients make up the update of row r that the host row lacks; 0: none
  *   owed_step[r]     its step
  *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
@@ -70,13 +71,13 @@
  *   a row that a device writes in place is read and written by no other process from its gate until the step is closed
  *   no device reads a host row that lacks an update, and nothing but the copy that has it is written to this row; if no
  *   device keeps any update, no row lacks one
- *   no record, plan or batch is overwritten while it is needed
+ *   no record, plan, batch or list of taken rows is overwritten while it is needed
  *
  * CONFIGURATION, by -D: DEVICES, ROWS (1, 2), HELPERS, L, S, CYCLE; and 0 or 1 each:
  *   CACHES     valid bits, holders and copies are modelled
  *   SYNC       write-through                         APPLIED    closers apply; nothing is queued
  *   SKIPS      a device may bring no gradients       READ_ONLY  batches may be announced read-only
- *   PIECES     1, or ROWS: each row a piece of its own, closed by any helper
+ *   PIECES     1, or ROWS: each row a piece of its own, planned and closed by any helper
  *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does; and with KEEP there is a
  *              thread that has rows written back, as frugal_drain and frugal_read_rows do
  *   PLACE      1: all batches are in place; 2: any of them
@@ -99,67 +100,67 @@
  *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before it is counted stays counted
  *   BUSY_UNTESTED         | pages   | assertion | take does not test busy
  *   DIRTY_UNTESTED        | pages   | assertion | take does not test dirty
- *   BUSY_NOT_MOVED        | moves   | assertion | announce leaves the slot of a row that is being applied
- *   MOVED_NOT_RAISED      | moves   | deadlock  | announce moves a row and does not count it in its new slot
- *   MOVED_NOT_LOWERED     | moves   | deadlock  | announce moves a row and leaves it counted in its old slot
- *   MOVED_NOT_QUEUED      | moves   | deadlock  | announce moves a row and leaves its id in the old slot alone
+ *   BUSY_NOT_MOVED        | moves   | assertion | planning leaves the slot of a row that is being applied
+ *   MOVED_NOT_RAISED      | moves   | deadlock  | planning moves a row and does not count it in its new slot
+ *   MOVED_NOT_LOWERED     | moves   | deadlock  | planning moves a row and leaves it counted in its old slot
+ *   MOVED_NOT_QUEUED      | moves   | deadlock  | planning moves a row and leaves its id in the old slot alone
  *   ID_BEFORE_WORD        | moves   | deadlock  | a closer publishes ids before their words are dirty
  *   STALE_KEPT            | live    | livelock  | take puts stale ids back
  *   RETIRES_NEXT          | moves   | deadlock  | commit empties the slot of the next step
- *   BASE_LAGS             | moves   | assertion | announce decodes slots against a base of two steps ago
+ *   BASE_LAGS             | moves   | assertion | planning decodes slots against a base of two steps ago
  *   SLOTS_TOO_FEW         | moves   | assertion | S + L slots
  *   PLANS_TOO_FEW         | base    | assertion | S + L plans
+ *   LISTS_TOO_FEW         | keeps   | assertion | L + 1 lists of taken rows
  *   BATCHES_TOO_FEW       | base    | assertion | L batches
  *   LOOKS_TOO_FAR         | base    | assertion | a step is legal L + 1 ahead
- *   NOT_IN_TURN           | base    | assertion | a device announces t + 1 before all have announced t
+ *   PLANS_OVERLAP         | moves   | assertion | a piece is planned before the step before is
  *   FIRST_SEALS           | base    | assertion | the first announcer of a step seals it
- *   PENDING_BEFORE_SEALED | moves   | assertion | the gate tests pending before sealed
+ *   FIRST_PLANS           | pieces  | assertion | the planner of the first piece publishes planned
+ *   PENDING_BEFORE_PLANNED | moves   | assertion | the gate tests pending before planned
  *   PENDING_BEFORE_CLOSED | base    | assertion | the gate tests pending before closed
- *   SEALED_UNTESTED       | moves   | deadlock  | the gate does not wait until all have announced
  *   CLOSED_UNTESTED       | base    | assertion | the gate does not wait until the step before is closed
  *   HALF_COMMITTED        | base    | assertion | a step is closed when the first device has committed: half sums
- *   UNPLANNED_CLOSED      | base    | assertion | a step is closed before its plan is complete
  *   CLOSED_EARLY          | moves   | assertion | closed is published before the rows are queued
  *   CLAIMED_TWICE         | pages   | assertion | a piece is claimed by a load and a store
+ *   PLANNED_TWICE         | pages   | assertion | a piece of planning is claimed by a load and a store
  *   FIRST_CLOSES          | pieces  | assertion | the closer of the first piece publishes closed
  *   READ_NOT_CLEARED      | base    | assertion | a read of a closed step counts as one to come
  *   NOT_ARMED             | base    | deadlock  | closing does not set the counts of the step that gets the entry next
  *   APPLIED_LATE          | applied | assertion | the closer applies after it has published closed
  *   SKIPS_IGNORED         | skips   | assertion | devices that brought no gradients are summed all the same
  *   ANY_BRINGS            | skips   | assertion | all_bring is set when any device brought gradients
- *   HOLDER_KEPT           | base    | assertion | two devices touch a row and the second becomes its holder
+ *   HOLDER_KEPT           | base    | assertion | two devices touch a row and one of them becomes its holder
  *   HOLDER_UNSET          | base    | assertion | the first touch leaves the row to everyone
- *   READER_HOLDS          | skips   | assertion | a read-only touch takes the row from its holder
+ *   VALID_AFTER           | base    | assertion | copies are valid by the holder that the step makes
+ *   READER_HOLDS          | skips   | assertion | who reads a row that another device writes becomes its holder
  *   COPY_NOT_REFRESHED    | base    | assertion | lookup leaves a copy that is not valid as it is
- *   ALONE_EARLY           | place   | assertion | a row is alone if no device has announced it so far
+ *   OTHERS_UNCOUNTED      | place   | assertion | a row is alone although another device has announced it
  *   READER_UNCOUNTED      | reader  | assertion | a row is alone although another device reads it
- *   PLAN_UNTESTED         | place   | assertion | the gate of a step in place does not wait for its plan
- *   PLANNED_BEFORE_SEALED | place   | assertion | the gate tests planned before sealed
+ *   PLAN_UNTESTED         | base    | assertion | the gate does not wait until the step is planned
  *   PLACED_DIRTY          | place   | assertion | a closer queues a row that its device has written
  *   PLACED_APPLIED        | within  | assertion | a closer applies the update of a row that its device has written
  *   STAGED_SKIPPED        | mixed   | assertion | a closer leaves out a row that one device alone announced, staged
  *   SHARED_SKIPPED        | place   | assertion | a closer leaves out a row that two devices announced in place
  *   BITS_KEPT             | place   | assertion | bits that the plan of an earlier step has set are used
+ *   VALID_KEPT            | base    | assertion | valid bits that the plan of an earlier step has set are used
  *   CANCELLED_BITS        | cancels | assertion | bits that a cancelled plan has set are used
- *   CANCELLED_STAGED      | cancels | assertion | a device uses them although it has announced anew, staged
- *   RECALL_MISSING        | swaps   | assertion | announcing recalls nothing
- *   ONE_RECALLS           | swaps   | assertion | of those that announce a row for a step, only the first recalls it
- *   READER_NOT_RECALLING  | visits  | assertion | a read-only announcement recalls nothing
- *   LISTED_EARLY          | swaps   | assertion | the first announcer of a step says which devices have recalls
- *   COUNTED_LATE          | keeps   | deadlock  | recalls are counted after the step is sealed
+ *   RECALL_MISSING        | swaps   | assertion | planning recalls nothing
+ *   HOLDER_SHARES         | swaps   | assertion | a row is not recalled if its holder has announced it, too
+ *   READER_NOT_RECALLING  | visits  | assertion | a device that only reads recalls nothing
+ *   FIRST_GATHERS         | swaps   | assertion | the planner of the first piece says which devices have recalls
+ *   COUNTED_LATE          | keeps   | deadlock  | recalls are counted after the step is planned
  *   RECALLED_EARLY        | keeps   | assertion | a recall is done before the device has committed the step before
  *   RECALLS_UNTESTED      | swaps   | assertion | the gate does not wait for recalls
- *   RECALLS_BEFORE_SEALED | swaps   | assertion | the gate tests recalls before sealed
+ *   RECALLS_BEFORE_PLANNED | swaps   | assertion | the gate tests recalls before planned
  *   ONE_DONE              | swaps   | assertion | the gate waits for the recalls of one device
  *   DONE_BEFORE_WRITTEN   | swaps   | assertion | recalls are counted down before the rows are written
- *   CLEAN_WRITTEN         | swaps   | assertion | a recall writes clean copies back, too
+ *   CLEAN_WRITTEN         | visits  | assertion | a recall writes clean copies back, too
  *   EVICTED_UNSAVED       | swaps   | assertion | a dirty copy loses its place and is not written back
  *   KEPT_SHARED           | keeps   | assertion | an update is kept although another device has announced the row
  *   KEEPER_STAGES         | among   | assertion | a device that keeps updates announces a batch staged
  *   HOLDER_ASKED          | reads   | assertion | whoever reads a row has it written back by its holder alone
  *   HOLDERS_FORGOTTEN     | anew    | assertion | cancel takes holders away, and does not recall all
- *   MARK_CLEARED          | anew    | assertion | sealing takes the mark of cancel back, before the recall
- *   SEALED_MARKED         | anew    | assertion | cancel marks only a step that all devices have announced
+ *   MARK_CLEARED          | anew    | assertion | planning takes the mark of cancel back, before the recall
  *   CANCELLED_RECALLS     | anew    | assertion | cancel leaves the recalls of the steps that it takes back
  *   COPY_NOT_DROPPED      | lone    | assertion | without words a caller writes a row, and its copy is not dropped
  *   STAGED_WORDLESS       | lone    | assertion | without words a device leaves the update of its rows to others
@@ -189,6 +190,12 @@
 #define PLANS (S + L + 1)
 #endif
 
+#ifdef LISTS_TOO_FEW
+#define LISTS (L + 1)
+#else
+#define LISTS (L + 2)
+#endif
+
 #define NEXT(step)     (((step) + 1) % CYCLE)
 #define SINCE(a, b)    (((a) + CYCLE - (b)) % CYCLE) /* a - b, where a is not before b */
 #define BIT(i)         (1 << (i))
@@ -203,6 +210,7 @@
 #define ENTRY(step)    ((step) % SLOTS) /* of the counts and notes kept a step */
 #define BATCH(d, step) ((d) * BATCHES + (step) % BATCHES)
 #define PLAN(d, step)  ((step) % PLANS * DEVICES + (d))
+#define LIST(d, step)  ((d) * LISTS + (step) % LISTS)
 #define COPY(d, r)     ((d) * ROWS + (r))
 #define NONE           255 /* in place of a step or of a slot that is dead */
 
@@ -234,7 +242,7 @@
 byte reads[ROWS], holder[ROWS], slot[ROWS], update[ROWS]; /* the word of a row */
 bit dirty[ROWS], busy[ROWS];
 
-byte announced[DEVICES], sealed, committed, closed, plan_claim, close_claim, close_piece;
+byte announced[DEVICES], sealed, planned, committed, closed, plan_claim, close_claim, plan_piece, close_piece;
 short pending[SLOTS];
 byte queue[SLOTS * ROWS]; /* how often an id lies in a slot */
 byte announce_left[SLOTS], commit_left[SLOTS], plan_left[SLOTS], close_left[SLOTS];
@@ -252,7 +260,7 @@ byte owed_by[ROWS], owed_step[ROWS], reading[DEVICES], written[ROWS]; /* the gho
 bit stale[DEVICES * ROWS];
 
 #if CANCELS
-byte announcing, inside; /* announcements under way; devices between gate and commit */
+byte inside; /* devices between gate and commit */
 #endif
 
 #if KEEP
@@ -260,9 +268,10 @@ byte announcing, inside; /* announcements under way; devices between gate and co
 #error "KEEP needs CACHES and PLACE"
 #endif
 byte own_committed[DEVICES];     /* the step that a device commits next */
-byte recalled[DEVICES * BATCHES]; /* rows that a batch recalls; from the other device, because there are two at most */
+byte taken[DEVICES * LISTS];     /* rows that are taken from a device; dead once they are recalled */
+bit listed[LISTS];               /* a ghost: a list that may be read, until the step after its own is closed */
 byte recalls[DEVICES];           /* bit ENTRY(t): the device has recalls of step t, and they are not done */
-byte recall_left[SLOTS];         /* devices with recalls that are not done; dead until the step is sealed */
+byte recall_left[SLOTS];         /* devices with recalls that are not done; dead until the step is planned */
 bit recall_all[SLOTS];           /* all that devices keep is recalled, because steps were cancelled */
 bit kept[DEVICES * ROWS];        /* the copy is dirty (src/cpu.c): it has updates that the host row lacks */
 bit lacks[ROWS];                 /* a ghost: the host row lacks updates, and they are not owed */
@@ -284,7 +293,7 @@ bit keeps[DEVICES]; /* does the device ever keep an update? */
 #define ANY_KEEPS(r)  (kept[COPY(0, r)] || kept[COPY(DEVICES - 1, r)])
 #endif
 
-hidden byte i, j, k, who, placed; /* scratch, within one step of the model */
+hidden byte i, j, k, who, writers, placed; /* scratch, within one step of the model */
 
 #if PLACE == 2
 #define IN_PLACE(d, s) (in_place[BATCH(d, s)])
@@ -294,67 +303,177 @@ hidden byte i, j, k, who, placed; /* scratch, within one step of the model */
 
 /* >>announce */
 
-#ifdef RECALL_MISSING
-#define MAY_RECALL false
-#elif defined(ONE_RECALLS)
-#define MAY_RECALL (who == 0)
-#elif defined(READER_NOT_RECALLING)
-#define MAY_RECALL (!ro)
+/* frugal_priv_seal: what a step needs besides, then the step itself. */
+inline seal(t) {
+    for (i : 0 .. DEVICES - 1) {
+        INVARIANT(plan[PLAN(i, t)] == 0); /* its ring entry is free: no update of it is left to apply */
+    }
+    step_in[ENTRY(t)] = t;
+#if WORDLESS
+    plan_claim = NEXT(t); /* nothing is to be claimed */
+    planned = NEXT(t);
 #else
-#define MAY_RECALL true
+    plan_left[ENTRY(t)] = PIECES;
+    close_left[ENTRY(t)] = PIECES;
+#endif
+    sealed = NEXT(t);
+    INVARIANT(SINCE(sealed, closed) <= L + 1)
+}
+
+#ifdef LOOKS_TOO_FAR
+#define AHEAD (L + 1)
+#else
+#define AHEAD L
+#endif
+#define LEGAL(t) (SINCE(t, closed) != AHEAD + 1) /* t <= closed + L, in the form for t up to closed + L + 1 */
+
+/* The batch is written, with the bits of it that planning will set; then it counts. */
+inline announce(d, t) {
+#if CANCELS && !defined(CANCELLED_BITS) /* else nobody has set any */
+    alone[BATCH(d, t)] = 0;
+    valid[BATCH(d, t)] = 0;
+#endif
+#if WORDLESS
+    alone[BATCH(d, t)] = batch[BATCH(d, t)];
+    valid[BATCH(d, t)] = batch[BATCH(d, t)];
+#endif
+    announce_left[ENTRY(t)] = announce_left[ENTRY(t)] - 1;
+    if
+#ifdef FIRST_SEALS
+    :: announce_left[ENTRY(t)] == DEVICES - 1 -> seal(t)
+#else
+    :: announce_left[ENTRY(t)] == 0 -> seal(t)
+#endif
+    :: else
+    fi;
+    announced[d] = NEXT(t)
+}
+
+proctype loader(byte d) {
+    do
+    :: atomic {
+            LEGAL(announced[d]) ->
+            INVARIANT(batch[BATCH(d, announced[d])] == 0); /* its ring entry is free */
+            if
+            :: skip
+            :: batch[BATCH(d, announced[d])] = 1
+#if ROWS > 1
+            :: batch[BATCH(d, announced[d])] = 2
+            :: batch[BATCH(d, announced[d])] = 3
+#endif
+            fi;
+#if READ_ONLY
+            if
+            :: skip
+            :: only_read[BATCH(d, announced[d])] = 1
+            fi;
+#endif
+#if PLACE == 2
+            if
+#if KEEP && !defined(KEEPER_STAGES)
+            :: !keeps[d] -> skip
+#else
+            :: skip
+#endif
+            :: in_place[BATCH(d, announced[d])] = 1
+            fi;
+#endif
+            d_step { announce(d, announced[d]); skip }
+        }
+    od
+}
+
+/* >>plan */
+
+#ifdef READER_NOT_RECALLING
+#define TAKERS writers
+#elif defined(HOLDER_SHARES)
+#define TAKERS ((who & BIT(holder[r] - DEVICE(0))) -> 0 : who)
+#elif defined(RECALL_MISSING)
+#define TAKERS 0
+#else
+#define TAKERS who
 #endif
 
-/* frugal_priv_announced. The word of row r takes the read of device d at step t. If another device is its holder, the
- * row is recalled. */
-inline announce_row(d, t, base, r) {
-    who = 0; /* others that have announced r at t */
+/* frugal_priv_next_holder: of devices 0, 1 and both. */
+#ifdef HOLDER_KEPT
+#define NEXT_HOLDER DEVICE(writers > 1)
+#elif defined(HOLDER_UNSET)
+#define NEXT_HOLDER (holder[r] == EVERYONE -> EVERYONE : (writers == 3 -> NOBODY : DEVICE(writers - 1)))
+#elif defined(READER_HOLDS)
+#define NEXT_HOLDER (writers == 3 -> NOBODY : (who == 3 -> DEVICE(2 - writers) : DEVICE(writers - 1)))
+#else
+#define NEXT_HOLDER (writers == 3 -> NOBODY : DEVICE(writers - 1))
+#endif
+#ifdef READER_UNCOUNTED
+#define CONTRIBUTORS (writers | BIT(i))
+#elif defined(OTHERS_UNCOUNTED)
+#define CONTRIBUTORS BIT(i)
+#else
+#define CONTRIBUTORS who
+#endif
+
+/* frugal_priv_note_bits, and the entries of the row. */
+inline note(r, t) {
     for (i : 0 .. DEVICES - 1) {
         if
-        :: i != d && HAS(batch[BATCH(i, t)], r) -> who = who | BIT(i)
+        :: HAS(who, i) ->
+            INVARIANT(!HAS(plan[PLAN(i, t)], r));
+            plan[PLAN(i, t)] = plan[PLAN(i, t)] | BIT(r);
+            if
+            :: CACHES && (holder[r] == EVERYONE || holder[r] == DEVICE(i)) ->
+                valid[BATCH(i, t)] = valid[BATCH(i, t)] | BIT(r)
+            :: else
+            fi;
+            if
+            :: IN_PLACE(i, t) && CONTRIBUTORS == BIT(i) -> alone[BATCH(i, t)] = alone[BATCH(i, t)] | BIT(r)
+            :: else
+            fi
         :: else
         fi
     }
-    INVARIANT(HAS(reads[r], t % READS) == (who != 0));
-#if WORDLESS
-    batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
-    valid[BATCH(d, t)] = valid[BATCH(d, t)] | BIT(r);
-    alone[BATCH(d, t)] = alone[BATCH(d, t)] | BIT(r)
-#else
-#ifdef ALONE_EARLY
-    alone[BATCH(d, t)] = alone[BATCH(d, t)] | (who -> 0 : BIT(r));
+}
+
+/* Those that have announced the row at t, and those of them that may bring gradients. */
+inline find_readers(r, t) {
+    who = 0;
+    writers = 0;
+    for (i : 0 .. DEVICES - 1) {
+        if
+        :: HAS(batch[BATCH(i, t)], r) ->
+            who = who | BIT(i);
+            if
+            :: !only_read[BATCH(i, t)] -> writers = writers | BIT(i)
+            :: else
+            fi
+        :: else
+        fi
+    }
+}
+
+/* frugal_priv_plan_row. The word takes the read at t, and its next holder. If another device has announced the row than
+ * its holder, it is taken from that one. */
+inline plan_row(r, t) {
+    rows = rows & ~BIT(r);
+    find_readers(r, t);
+    INVARIANT(!HAS(reads[r], t % READS));
+#if L > 0
+    for (i : 1 .. L) { /* of those to come: reads are added in the order of steps */
+        INVARIANT(SINCE(t, closed) + i > L || !HAS(reads[r], (t + i) % READS));
+    }
 #endif
-    batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
+#ifdef VALID_AFTER
+    holder[r] = (CACHES && writers -> NEXT_HOLDER : holder[r]);
+#endif
+    note(r, t);
 #if KEEP
     if
-    :: holder[r] >= DEVICE(0) && holder[r] != DEVICE(d) && MAY_RECALL -> /* frugal_priv_other */
-        recalled[BATCH(d, t)] = recalled[BATCH(d, t)] | BIT(r)
+    :: holder[r] >= DEVICE(0) && (TAKERS & ~BIT(holder[r] - DEVICE(0))) ->
+        taken[LIST(holder[r] - DEVICE(0), t)] = taken[LIST(holder[r] - DEVICE(0), t)] | BIT(r)
     :: else
     fi;
 #endif
-    if
-    :: CACHES && (holder[r] == EVERYONE || holder[r] == DEVICE(d)) && (who == 0 || ro) ->
-        valid[BATCH(d, t)] = valid[BATCH(d, t)] | BIT(r)
-    :: else
-    fi;
-#ifdef READER_HOLDS
-    holder[r] = (who -> NOBODY : DEVICE(d));
-    if
-    :: ro -> holder[r] = DEVICE(d)
-    :: else
-    fi;
-#else
-    if
-    :: CACHES && !ro ->
-#ifdef HOLDER_KEPT
-        holder[r] = DEVICE(d)
-#elif defined(HOLDER_UNSET)
-        holder[r] = (holder[r] == EVERYONE -> EVERYONE : (who -> NOBODY : DEVICE(d)))
-#else
-        holder[r] = (who -> NOBODY : DEVICE(d))
-#endif
-    :: else
-    fi;
-#endif
+    holder[r] = (CACHES && writers -> NEXT_HOLDER : holder[r]);
     reads[r] = reads[r] | BIT(t % READS);
     if
 #ifdef BUSY_NOT_MOVED
@@ -363,15 +482,15 @@ inline announce_row(d, t, base, r) {
     :: dirty[r] && (slot[r] + SLOTS - base % SLOTS) % SLOTS > SINCE(t, base) ->
 #endif
         by_slot[slot[r]] = by_slot[slot[r]] | BIT(r);
-        moved++;
+        moved = moved | BIT(r);
         slot[r] = t % SLOTS;
         if
         :: !busy[r] -> put = put | BIT(r)
         :: else
         fi
     :: else
-    fi
-#endif
+    fi;
+    writers = 0
 }
 
 inline publish(s, mask) { /* frugal_pq_commit of one page */
@@ -383,209 +502,132 @@ inline publish(s, mask) { /* frugal_pq_commit of one page */
     }
 }
 
-#define ANNOUNCE_ROW(r)                                                                                                \
-    :: d_step { !HAS(batch[BATCH(d, t)], r) -> announce_row(d, t, base, r) }
-#ifdef MOVED_NOT_LOWERED
-#define LOWER_MOVED(x)                                                                                                 \
-    :: d_step { by_slot[x] -> by_slot[x] = 0 }
-#else
-#define LOWER_MOVED(x)                                                                                                 \
-    :: d_step { by_slot[x] -> pending[x] = pending[x] - COUNT(by_slot[x]); by_slot[x] = 0 }
-#endif
-
-/* frugal_priv_announce_rows, of a batch that is chosen on the way: its words, then its counts, then its ids. */
-inline announce_rows(d, t, base) {
-    do
-    EACH_ROW(ANNOUNCE_ROW)
-    :: atomic { !moved -> break }
-    :: d_step {
-        moved ->
-#ifndef MOVED_NOT_RAISED
-        pending[t % SLOTS] = pending[t % SLOTS] + moved;
-#endif
-        moved = 0
-    }
-        do
-        EACH_SLOT(LOWER_MOVED)
-        :: d_step {
-            !FILLED ->
-#ifndef MOVED_NOT_QUEUED
-            publish(t % SLOTS, put);
-#endif
-            put = 0
-        }
-            break
-        od;
-        break
-    od
-}
-
 #if KEEP
-/* frugal_priv_seal_recalls, and frugal_priv_is_recalled */
-inline seal_recalls(t) {
+/* frugal_priv_gather_taken */
+inline gather_taken(t) {
     recall_left[ENTRY(t)] = 0;
     for (i : 0 .. DEVICES - 1) {
         INVARIANT(!HAS(recalls[i], ENTRY(t))); /* the bit is added */
-        who = recall_all[ENTRY(t)];
-        for (j : 0 .. DEVICES - 1) {
-            who = who | (j != i && recalled[BATCH(j, t)] != 0)
-        }
         if
-        :: who ->
+        :: recall_all[ENTRY(t)] || taken[LIST(i, t)] ->
             recalls[i] = recalls[i] | BIT(ENTRY(t));
             recall_left[ENTRY(t)] = recall_left[ENTRY(t)] + 1
         :: else
         fi
     }
-}
-#endif
-
-/* frugal_priv_seal: what a step needs besides, then the step itself. */
-inline seal(t) {
-    for (i : 0 .. DEVICES - 1) {
-        INVARIANT(plan[PLAN(i, t)] == 0); /* its ring entry is free: no update of it is left to apply */
-    }
-    step_in[ENTRY(t)] = t;
-#if WORDLESS
-    plan_claim = NEXT(t); /* nothing is to be claimed */
-#else
-    plan_left[ENTRY(t)] = 1;
-    close_left[ENTRY(t)] = PIECES;
-#endif
-#if defined(COUNTED_LATE)
-    last = 1;
-#elif KEEP && !defined(LISTED_EARLY)
-    seal_recalls(t);
 #ifdef MARK_CLEARED
-    recall_all[ENTRY(t)] = 0;
+    recall_all[ENTRY(t)] = 0
 #endif
+}
 #endif
-    sealed = NEXT(t);
-    INVARIANT(SINCE(sealed, closed) <= L + 1)
+
+/* frugal_p2f_plan_begin: a claim, and the base, which nobody can tell from one that is loaded later. */
+inline plan_begin(piece) {
+    s = plan_claim;
+#ifdef BASE_LAGS
+    base = (closed + CYCLE - 2) % CYCLE;
+#else
+    base = closed;
+    INVARIANT(SINCE(s, base) <= L);
+#endif
+    for (i : 0 .. DEVICES - 1) {
+        rows = rows | batch[BATCH(i, s)];
+    }
+#if KEEP
+    INVARIANT(!listed[s % LISTS]);
+#endif
+#if PIECES > 1
+    rows = rows & BIT(piece);
+    plan_piece = plan_piece | BIT(piece);
+    if
+    :: plan_piece == ALL_ROWS -> plan_piece = 0; plan_claim = NEXT(plan_claim)
+    :: else
+    fi
+#else
+    plan_claim = NEXT(plan_claim)
+#endif
 }
 
-#ifdef LOOKS_TOO_FAR
-#define AHEAD (L + 1)
+/* frugal_p2f_plan_end */
+inline plan_end() {
+    plan_left[ENTRY(s)] = plan_left[ENTRY(s)] - 1;
+    if
+#ifdef FIRST_PLANS
+    :: plan_left[ENTRY(s)] == PIECES - 1 ->
 #else
-#define AHEAD L
+    :: plan_left[ENTRY(s)] == 0 ->
 #endif
-/* sealed >= t and t <= closed + L, in the form for t up to sealed + 1, closed + L + 1 */
-#ifdef NOT_IN_TURN
-#define LEGAL(t) (SINCE(t, closed) != AHEAD + 1)
+#if KEEP
+#if !defined(COUNTED_LATE) && !defined(FIRST_GATHERS)
+        gather_taken(s);
+#endif
+        listed[s % LISTS] = 1;
+#endif
+        planned = NEXT(s)
+    :: else
+    fi;
+#ifdef FIRST_GATHERS
+    if
+    :: plan_left[ENTRY(s)] == PIECES - 1 -> gather_taken(s)
+    :: else
+    fi;
+#endif
+#ifndef COUNTED_LATE
+    s = NONE;
+#endif
+    base = NONE
+}
+
+/* May the next piece be planned? */
+#ifdef PLANS_OVERLAP
+#define PLANNABLE (plan_claim != sealed)
 #else
-#define LEGAL(t) (t != NEXT(sealed) && SINCE(t, closed) != AHEAD + 1)
+#define PLANNABLE (plan_claim != sealed && plan_claim == planned)
+#endif
+#if PIECES == 1
+#define BEGIN_PLAN(piece)                                                                                              \
+    :: d_step { IDLE && PLANNABLE -> plan_begin(piece) }
+#else /* a row each, in any order */
+#define BEGIN_PLAN(piece)                                                                                              \
+    :: d_step { IDLE && PLANNABLE && !HAS(plan_piece, piece) -> plan_begin(piece) }
+#endif
+#define PLAN_ROW(r)                                                                                                    \
+    :: d_step { HAS(rows, r) -> plan_row(r, s) }
+#ifdef MOVED_NOT_LOWERED
+#define LOWER_MOVED(x)                                                                                                 \
+    :: d_step { !rows && !moved && by_slot[x] -> by_slot[x] = 0 }
+#else
+#define LOWER_MOVED(x)                                                                                                 \
+    :: d_step { !rows && !moved && by_slot[x] -> pending[x] = pending[x] - COUNT(by_slot[x]); by_slot[x] = 0 }
 #endif
 
-proctype loader(byte d) {
-    byte moved, put;
-    byte base = NONE;
-    byte by_slot[SLOTS];
-    bit ro;
-#ifdef COUNTED_LATE
-    bit last;
-#endif
+/* frugal_priv_plan_rows: the words, then the counts, then the ids. */
+inline plan_rows() {
     do
-    :: atomic {
-            LEGAL(announced[d]) ->
-#if CANCELS
-            announcing++;
+    EACH_ROW(PLAN_ROW)
+    :: d_step {
+            !rows && moved ->
+#ifndef MOVED_NOT_RAISED
+            pending[s % SLOTS] = pending[s % SLOTS] + COUNT(moved);
 #endif
-#ifdef BASE_LAGS
-            base = (closed + CYCLE - 2) % CYCLE;
-#else
-            base = closed;
-#endif
-            INVARIANT(batch[BATCH(d, announced[d])] == 0); /* its ring entry is free */
-#if WORDLESS
-            alone[BATCH(d, announced[d])] = 0; /* of a cancelled batch */
-#endif
-#if READ_ONLY
-            if
-            :: ro = 0
-            :: ro = 1; only_read[BATCH(d, announced[d])] = 1
-            fi
-#endif
+            moved = 0
         }
-        announce_rows(d, announced[d], base);
-        atomic {
-#if PLACE == 2
-            if
-#if KEEP && !defined(KEEPER_STAGES)
-            :: !keeps[d] -> skip
-#else
-            :: skip
+    EACH_SLOT(LOWER_MOVED)
+    :: d_step {
+            !rows && !moved && !FILLED && put ->
+#ifndef MOVED_NOT_QUEUED
+            publish(s % SLOTS, put);
 #endif
-            :: in_place[BATCH(d, announced[d])] = 1
-            fi;
-#endif
-            d_step {
-                ro = 0;
-                base = NONE;
-#if CANCELS
-                announcing--;
-#if !defined(CANCELLED_BITS) && !WORDLESS
-                if
-                :: IN_PLACE(d, announced[d]) -> alone[BATCH(d, announced[d])] = 0
-                :: else
-                fi;
-#endif
-#endif
-                announce_left[ENTRY(announced[d])] = announce_left[ENTRY(announced[d])] - 1;
-#ifdef LISTED_EARLY
-                if
-                :: announce_left[ENTRY(announced[d])] == DEVICES - 1 -> seal_recalls(announced[d])
-                :: else
-                fi;
-#endif
-                if
-#ifdef FIRST_SEALS
-                :: announce_left[ENTRY(announced[d])] == DEVICES - 1 -> seal(announced[d])
-#else
-                :: announce_left[ENTRY(announced[d])] == 0 -> seal(announced[d])
-#endif
-                :: else
-                fi;
-                announced[d] = NEXT(announced[d])
-            }
+            put = 0
         }
-#ifdef COUNTED_LATE
-        d_step {
-            if
-            :: last -> last = 0; seal_recalls((announced[d] + CYCLE - 1) % CYCLE)
-            :: else
-            fi;
-            skip
-        }
-#endif
+    :: d_step { !rows && !moved && !FILLED && !put -> plan_end() }
+        break
     od
 }
 
 /* >>place */
 
-/* frugal_priv_mark_alone, for the whole plan of step s. */
-inline find_alone(s) {
-    for (i : 0 .. DEVICES - 1) {
-        who = 0; /* rows of others */
-        for (j : 0 .. DEVICES - 1) {
-            if
-#ifdef READER_UNCOUNTED
-            :: j != i && !only_read[BATCH(j, s)] -> who = who | batch[BATCH(j, s)]
-#else
-            :: j != i -> who = who | batch[BATCH(j, s)]
-#endif
-            :: else
-            fi
-        }
-        if
-        :: IN_PLACE(i, s) -> alone[BATCH(i, s)] = alone[BATCH(i, s)] | (batch[BATCH(i, s)] & ~who)
-        :: else
-        fi
-    }
-}
-
-#ifdef CANCELLED_STAGED
-#define WRITES(d, s) true
-#elif defined(STAGED_WORDLESS)
+#ifdef STAGED_WORDLESS
 #define WRITES(d, s) false
 #else
 #define WRITES(d, s) IN_PLACE(d, s)
@@ -673,23 +715,17 @@ inline evict(d, r) {
 /* write_recalled of src/keep.c: what frugal_p2f_recalls lists, as far as it is dirty. */
 inline write_recalled(d, t) {
     for (j : 0 .. ROWS - 1) {
-        who = recall_all[ENTRY(t)];
-        for (i : 0 .. DEVICES - 1) {
-            who = who | (i != d && HAS(recalled[BATCH(i, t)], j))
-        }
         if
-        :: who && IS_WRITTEN(d, j) -> write_back(d, j)
+        :: (recall_all[ENTRY(t)] || HAS(taken[LIST(d, t)], j)) && IS_WRITTEN(d, j) -> write_back(d, j)
         :: else
         fi
     }
 }
 
-/* frugal_p2f_recall_done. Nobody reads the lists again. */
+/* frugal_p2f_recall_done. Nobody here reads the list again. */
 inline recall_done(d, t) {
 #ifndef DONE_BEFORE_WRITTEN
-    for (i : 0 .. DEVICES - 1) {
-        recalled[BATCH(i, t)] = (i == d -> recalled[BATCH(i, t)] : 0)
-    }
+    taken[LIST(d, t)] = 0;
 #endif
     recalls[d] = recalls[d] & ~BIT(ENTRY(t));
 #ifdef ONE_DONE
@@ -792,14 +828,16 @@ inline close_step(s) {
 #endif
     for (i : 0 .. DEVICES - 1) { /* a process that still reads these finds nothing */
         batch[BATCH(i, s)] = 0;
+#ifndef VALID_KEPT
         valid[BATCH(i, s)] = 0;
+#endif
         only_read[BATCH(i, s)] = 0;
         in_place[BATCH(i, s)] = 0;
 #ifndef BITS_KEPT
         alone[BATCH(i, s)] = 0;
 #endif
 #if KEEP
-        recalled[BATCH(i, s)] = 0
+        taken[LIST(i, s)] = 0
 #endif
     }
     for (i : 0 .. ROWS - 1) {
@@ -808,6 +846,7 @@ inline close_step(s) {
     }
 #if KEEP
     recall_all[ENTRY(s)] = 0;
+    listed[(s + CYCLE - 1) % LISTS] = 0;
 #endif
 #ifndef CLOSED_AT_GATE
     INVARIANT(closed == s);
@@ -877,24 +916,17 @@ inline commit_step(s) {
 #else
 #define GATE_CLOSED(s) (s != NEXT(closed)) /* closed >= s */
 #endif
-#ifdef SEALED_UNTESTED
-#define GATE_SEALED(s) true
+#ifdef PLAN_UNTESTED
+#define GATE_PLANNED(s) true
 #else
-#define GATE_SEALED(s) (SINCE(sealed, s) > 0)
+#define GATE_PLANNED(s) (SINCE(planned, s) > 0)
 #endif
-#define GATE_PENDING(s) (pending[s % SLOTS] == 0)
 #if !KEEP || defined(RECALLS_UNTESTED)
 #define GATE_RECALLED(s) true
 #else
 #define GATE_RECALLED(s) (recall_left[ENTRY(s)] == 0)
 #endif
-#if !PLACE || defined(PLAN_UNTESTED)
-#define GATE_PLANNED(s) true
-#elif DEVICES == 1
-#define GATE_PLANNED(s) (!IN_PLACE(0, s) || plan_left[ENTRY(s)] == 0)
-#else
-#define GATE_PLANNED(s) (!(IN_PLACE(0, s) || IN_PLACE(1, s)) || plan_left[ENTRY(s)] == 0)
-#endif
+#define GATE_PENDING(s) (pending[s % SLOTS] == 0)
 
 /* frugal_p2f_commit of device d. Its records are written; its alone rows are written now. */
 inline commit(d, s) {
@@ -953,25 +985,21 @@ proctype trainer(byte d) {
     do
     ::
 #if defined(PENDING_BEFORE_CLOSED)
-        GATE_SEALED(s) && GATE_PENDING(s);
-#elif defined(PENDING_BEFORE_SEALED)
+        GATE_PLANNED(s) && GATE_PENDING(s);
+#elif defined(PENDING_BEFORE_PLANNED)
         GATE_CLOSED(s) && GATE_PENDING(s);
-#elif defined(PLANNED_BEFORE_SEALED)
-        GATE_CLOSED(s) && GATE_PLANNED(s);
-#elif defined(RECALLS_BEFORE_SEALED)
+#elif defined(RECALLS_BEFORE_PLANNED)
         GATE_CLOSED(s) && GATE_RECALLED(s);
 #endif
         d_step {
 #if defined(PENDING_BEFORE_CLOSED)
             GATE_CLOSED(s) ->
-#elif defined(PENDING_BEFORE_SEALED)
-            GATE_SEALED(s) ->
-#elif defined(PLANNED_BEFORE_SEALED)
-            GATE_SEALED(s) && GATE_PENDING(s) ->
-#elif defined(RECALLS_BEFORE_SEALED)
-            GATE_SEALED(s) && GATE_PLANNED(s) && GATE_PENDING(s) ->
+#elif defined(PENDING_BEFORE_PLANNED)
+            GATE_PLANNED(s) ->
+#elif defined(RECALLS_BEFORE_PLANNED)
+            GATE_PLANNED(s) && GATE_PENDING(s) ->
 #else
-            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PLANNED(s) && GATE_RECALLED(s) && GATE_PENDING(s) ->
+            GATE_CLOSED(s) && GATE_PLANNED(s) && GATE_RECALLED(s) && GATE_PENDING(s) ->
 #endif
             reading[d] = batch[BATCH(d, s)];
 #ifdef CLOSED_AT_GATE
@@ -1242,8 +1270,8 @@ inline close_applied(s) {
 #define AT_LEAST(i, x) (SINCE(announced[i], closed) > (x)) /* device i has announced step closed + x */
 #define IS_SEALED(x)   (SINCE(sealed, closed) > (x))       /* all have */
 #define MAY_CANCEL(x)                                                                                                  \
-    (IDLE && !announcing && (x > 0 || (!inside && commit_left[ENTRY(closed)] == DEVICES)) && !dirty[0] &&              \
-     !dirty[ROWS - 1] && plan_claim == sealed && (AT_LEAST(0, x) || AT_LEAST(DEVICES - 1, x)))
+    (IDLE && (x > 0 || (!inside && commit_left[ENTRY(closed)] == DEVICES)) && !dirty[0] && !dirty[ROWS - 1] &&         \
+     planned == sealed && (AT_LEAST(0, x) || AT_LEAST(DEVICES - 1, x)))
 #define CANCEL(x)                                                                                                      \
     :: d_step { MAY_CANCEL(x) -> cancel((closed + x) % CYCLE) }
 #if L == 0
@@ -1252,60 +1280,58 @@ inline close_applied(s) {
 #define CANCEL_ANY CANCEL(0) CANCEL(1)
 #endif
 
-inline cancel_batch(d, t) {
+/* frugal_priv_cancel_rows, and the batch and its plan are dead. The bits of a batch stay as they are. */
+inline cancel_batch(d, t, is_planned) {
     for (j : 0 .. ROWS - 1) {
         if
-        :: HAS(batch[BATCH(d, t)], j) && !WORDLESS ->
+        :: is_planned && HAS(batch[BATCH(d, t)], j) && !WORDLESS ->
             reads[j] = reads[j] & ~BIT(t % READS);
             holder[j] = (CACHES -> NOBODY : EVERYONE)
         :: else
         fi
     }
     batch[BATCH(d, t)] = 0;
-    valid[BATCH(d, t)] = 0;
     only_read[BATCH(d, t)] = 0;
     in_place[BATCH(d, t)] = 0;
-#if KEEP
-    recalled[BATCH(d, t)] = 0;
-#endif
     plan[PLAN(d, t)] = 0;
     announce_left[ENTRY(t)] = DEVICES
 }
 
 #if KEEP
-/* Step c + k is taken back. All that devices keep is recalled for step c, because the rows have lost their holders. */
-inline mark(c, k) {
-#ifdef SEALED_MARKED
-    recall_all[ENTRY(c + k)] = (k == 0 && IS_SEALED(SINCE(c, closed)))
-#elif !defined(HOLDERS_FORGOTTEN)
-    recall_all[ENTRY(c + k)] = (k == 0)
-#else
-    skip
+/* Step t, which was sealed, is taken back. All that devices keep is recalled for the first such step, because the rows
+ * have lost their holders. */
+inline cancel_recalls(t, first) {
+    for (j : 0 .. DEVICES - 1) {
+        taken[LIST(j, t)] = 0; /* dead */
+#ifndef CANCELLED_RECALLS
+        recalls[j] = recalls[j] & ~BIT(ENTRY(t))
+#endif
+    }
+    listed[t % LISTS] = 0;
+#ifndef CANCELLED_RECALLS
+    recall_left[ENTRY(t)] = 0; /* dead */
+#endif
+#ifndef HOLDERS_FORGOTTEN
+    recall_all[ENTRY(t)] = first
 #endif
 }
 #endif
 
-/* frugal_p2f_cancel. Batches and plans of these steps are dead then. The bits of frugal_p2f_alone stay as they are. */
+/* frugal_p2f_cancel */
 inline cancel(c) {
-    for (i : 0 .. DEVICES - 1) {
-        for (k : 0 .. L) {
+    for (k : 0 .. L) {
+        for (i : 0 .. DEVICES - 1) {
             if
-            :: AT_LEAST(i, SINCE(c, closed) + k) ->
-                cancel_batch(i, (c + k) % CYCLE);
-#if KEEP && !WORDLESS
-                mark(c, k)
-#endif
-            :: else
-            fi;
-#if KEEP && !defined(CANCELLED_RECALLS)
-            if
-            :: IS_SEALED(SINCE(c, closed) + k) ->
-                recalls[i] = recalls[i] & ~BIT(ENTRY(c + k));
-                recall_left[ENTRY(c + k)] = 0 /* dead */
+            :: AT_LEAST(i, SINCE(c, closed) + k) -> cancel_batch(i, (c + k) % CYCLE, IS_SEALED(SINCE(c, closed) + k))
             :: else
             fi
-#endif
         }
+#if KEEP
+        if
+        :: IS_SEALED(SINCE(c, closed) + k) -> cancel_recalls((c + k) % CYCLE, k == 0)
+        :: else
+        fi
+#endif
     }
     for (i : 0 .. DEVICES - 1) {
         if
@@ -1317,6 +1343,7 @@ inline cancel(c) {
     :: IS_SEALED(SINCE(c, closed)) ->
 #ifndef CANCELLED_SEALED
         sealed = c;
+        planned = c;
 #endif
         plan_claim = c
     :: else
@@ -1344,15 +1371,10 @@ inline write_by_caller(r) {
 /* >>helpers */
 
 /* May the next piece be closed? */
-#ifdef UNPLANNED_CLOSED
-#define PLANNED(s) true
-#else
-#define PLANNED(s) (plan_left[ENTRY(s)] == 0)
-#endif
 #ifdef HALF_COMMITTED
-#define CLOSABLE(s) (sealed != s && commit_left[ENTRY(s)] < DEVICES && PLANNED(s))
+#define CLOSABLE(s) (sealed != s && commit_left[ENTRY(s)] < DEVICES)
 #else
-#define CLOSABLE(s) (committed != s && PLANNED(s))
+#define CLOSABLE(s) (committed != s)
 #endif
 
 #ifdef DONE_BEFORE_APPLY
@@ -1427,30 +1449,35 @@ inline close_end() {
 }
 
 proctype helper() {
-    byte rows, page, work, uncounted; /* masks: of rows, of slots */
-    byte s = NONE; /* the step that it plans or closes */
+    byte rows, moved, put, page, work, uncounted; /* masks: of rows; the last one of slots */
+    byte s = NONE;    /* the step that it plans or closes */
+    byte base = NONE; /* closed steps, when it began to plan */
     byte p = NONE; /* the slot of its page */
 #ifdef DONE_BEFORE_APPLY
     byte late, step;
 #endif
     byte by_slot[SLOTS];
     do
-    :: d_step { /* frugal_p2f_plan: a claim ... */
-            IDLE && plan_claim != sealed ->
-            s = plan_claim;
-            plan_claim = NEXT(plan_claim)
-        }
-        d_step { /* ... the entries, and one piece less */
-            for (i : 0 .. DEVICES - 1) {
-                INVARIANT(plan[PLAN(i, s)] == 0);
-                plan[PLAN(i, s)] = batch[BATCH(i, s)];
-            }
-#if PLACE && !defined(ALONE_EARLY)
-            find_alone(s);
+    :: atomic {
+            if
+#ifdef PLANNED_TWICE
+            :: IDLE && PLANNABLE
+#elif PIECES == 1
+            BEGIN_PLAN(0)
+#else
+            EACH_ROW(BEGIN_PLAN)
 #endif
-            plan_left[ENTRY(s)] = plan_left[ENTRY(s)] - 1;
-            s = NONE
+            fi
         }
+#ifdef PLANNED_TWICE
+        s = plan_claim;
+        d_step { plan_begin(0) }
+#endif
+        plan_rows()
+#ifdef COUNTED_LATE
+        skip;
+        d_step { gather_taken(s); s = NONE }
+#endif
     :: atomic {
             if
 #ifdef CLAIMED_TWICE
@@ -1551,7 +1578,7 @@ c_code {
 init {
     atomic {
         assert(CYCLE % SLOTS == 0 && CYCLE % READS == 0 && CYCLE % BATCHES == 0 && CYCLE % PLANS == 0);
-        assert(CYCLE % S == 0 && CYCLE >= L + 3 && CYCLE >= S + 2);
+        assert(CYCLE % S == 0 && CYCLE >= L + 3 && CYCLE >= S + 2 && (!KEEP || CYCLE % LISTS == 0));
 #if KEEP && PLACE == 2
         if
         :: skip

@@ -66,6 +66,7 @@ static void q_rename_steps(void) {
     now.sealed = q_less(now.sealed, by, CYCLE);
     now.committed = q_less(now.committed, by, CYCLE);
     now.closed = 0;
+    now.planned = q_less(now.planned, by, CYCLE);
     now.plan_claim = q_less(now.plan_claim, by, CYCLE);
     now.close_claim = q_less(now.close_claim, by, CYCLE);
     q_rotate(now.pending, SLOTS, by, sizeof now.pending[0]);
@@ -90,10 +91,11 @@ static void q_rename_steps(void) {
 #if KEEP
     q_rotate(now.recall_left, SLOTS, by, 1);
     q_rotate(now.recall_all, SLOTS, by, 1);
+    q_rotate(now.listed, LISTS, by, 1);
     for (int d = 0; d < DEVICES; d++) {
         now.own_committed[d] = q_less(now.own_committed[d], by, CYCLE);
         now.recalls[d] = q_rotate_bits(now.recalls[d], by, SLOTS);
-        q_rotate(now.recalled + d * BATCHES, BATCHES, by, 1);
+        q_rotate(now.taken + d * LISTS, LISTS, by, 1);
     }
 #endif
     for (int r = 0; r < ROWS; r++) {
@@ -103,13 +105,11 @@ static void q_rename_steps(void) {
         now.owed_step[r] = q_less(now.owed_step[r], by, CYCLE);
     }
     for (int n = 0; n < now._nr_pr; n++) {
-        if (q_is(n, LOADER)) {
-            FIELD(P0, n)->base = q_less(FIELD(P0, n)->base, by, CYCLE);
-            q_rotate(FIELD(P0, n)->by_slot, SLOTS, by, 1);
-        } else if (q_is(n, TRAINER)) {
+        if (q_is(n, TRAINER)) {
             FIELD(P1, n)->s = q_less(FIELD(P1, n)->s, by, CYCLE);
         } else if (q_is(n, HELPER)) {
             FIELD(P2, n)->s = q_less(FIELD(P2, n)->s, by, CYCLE);
+            FIELD(P2, n)->base = q_less(FIELD(P2, n)->base, by, CYCLE);
             FIELD(P2, n)->p = q_less(FIELD(P2, n)->p, by, SLOTS);
             FIELD(P2, n)->uncounted = q_rotate_bits(FIELD(P2, n)->uncounted, by, SLOTS);
             q_rotate(FIELD(P2, n)->by_slot, SLOTS, by, 1);
@@ -158,7 +158,7 @@ static void q_swap_devices(void) {
 #if KEEP
     q_swap(now.own_committed, now.own_committed + 1, 1);
     q_swap(now.recalls, now.recalls + 1, 1);
-    q_swap(now.recalled, now.recalled + BATCHES, BATCHES);
+    q_swap(now.taken, now.taken + LISTS, LISTS);
     q_swap(now.kept, now.kept + ROWS, ROWS);
 #if PLACE == 2
     q_swap(now.keeps, now.keeps + 1, 1);
@@ -187,7 +187,7 @@ static void q_swap_rows(void) {
 #if KEEP
     q_swap(now.lacks, now.lacks + 1, 1);
     for (int d = 0; d < DEVICES; d++) q_swap(now.kept + d * 2, now.kept + d * 2 + 1, 1);
-    q_flip(now.recalled, DEVICES * BATCHES);
+    q_flip(now.taken, DEVICES * LISTS);
 #endif
     for (int x = 0; x < SLOTS; x++) q_swap(now.queue + x * 2, now.queue + x * 2 + 1, 1);
     for (int d = 0; d < DEVICES; d++) q_swap(now.stale + d * 2, now.stale + d * 2 + 1, 1);
@@ -196,13 +196,13 @@ static void q_swap_rows(void) {
     q_flip(now.alone, DEVICES * BATCHES);
     q_flip(now.plan, PLANS * DEVICES);
     q_flip(now.reading, DEVICES);
+    q_flip(&now.plan_piece, 1);
     q_flip(&now.close_piece, 1);
     for (int n = 0; n < now._nr_pr; n++) {
-        if (q_is(n, LOADER)) {
-            q_flip(&FIELD(P0, n)->put, 1);
-            q_flip(FIELD(P0, n)->by_slot, SLOTS);
-        } else if (q_is(n, HELPER)) {
+        if (q_is(n, HELPER)) {
             q_flip(&FIELD(P2, n)->rows, 1);
+            q_flip(&FIELD(P2, n)->moved, 1);
+            q_flip(&FIELD(P2, n)->put, 1);
             q_flip(&FIELD(P2, n)->page, 1);
             q_flip(&FIELD(P2, n)->work, 1);
             q_flip(FIELD(P2, n)->by_slot, SLOTS);
