@@ -392,7 +392,8 @@ static void set_up_stale(uint64_t variant) {
         EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK && frugal_p2f_close(q.p) == 2);
     }
     EXPLORE_EXPECT(quick_announce(3, NULL, 0) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
-    EXPLORE_EXPECT(quick_announce(4, &row, 1) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2); /* so step 2 is due at 4, too */
+    /* so step 2 is due at 4, too */
+    EXPLORE_EXPECT(quick_announce(4, &row, 1) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
 }
 
 static void close_or_take_stale(int number) {
