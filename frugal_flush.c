@@ -97,7 +97,7 @@
  *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
  *  | [F9] | `lost` set                  | release | [F10]      | its message, or lost rows, are missed    |
  *  |[F10] | `lost` read                 | acquire | [F9]       | as [F9]                                  |
- *  |[F11] | `told` raised by announce   | release | [F12]      | the device's copy of a batch is missed   |
+ *  |[F11] | `told` raised: the device   | release | [F12]      | the device's copy of a batch is missed   |
  *  |[F12] | `told` read by lookup       | acquire | [F11]      | as [F11]                                 |
  *  |[F13] | a seat opened               | release | [F14]      | a worker finds the instance half made    |
  *  |[F14] | a seat entered              | acquire | [F13]      | as [F13]                                 |
@@ -149,6 +149,18 @@
  *  |[F50] | have all lookups ended?     | acquire | [F49]      | as [F49]                                 |
  *  |[F51] | is the phase before done?   | acquire | [F52]      | what its pieces wrote is not there yet   |
  *  |[F52] | a piece is done             | release | [F51]      | as [F51]                                 |
+ *  |[F53] | may announcing begin?       | acquire | [F54]      | what a cancel has dropped is sorted      |
+ *  |[F54] | a cancel has ended          | release | [F53]      | as [F53]                                 |
+ *  |[F55] | a thread sorts no more      | release | [F56]      | a cancel misses what it has given        |
+ *  |[F56] | do all sort no more?        | acquire | [F55]      | as [F55]                                 |
+ *  |[F57] | memory for sorting taken    | acquire | [F58]      | it is written while another sorts there  |
+ *  |[F58] | memory for sorting free     | release | [F57]      | as [F57]                                 |
+ *  |[F59] | is a batch handed in?       | acquire | [F60]      | its rows are not there yet               |
+ *  |[F60] | a batch is handed in        | release | [F59]      | as [F59]                                 |
+ *  |[F61] | is a batch sorted?          | acquire | [F62]      | its arrays are not there yet             |
+ *  |[F62] | a batch is sorted           | release | [F61]      | as [F61]                                 |
+ *  |[F63] | is there a teller?          | acquire | [F64]      | it is not there yet                      |
+ *  |[F64] | the teller is there         | release | [F63]      | as [F63]                                 |
  */
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"

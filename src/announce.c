@@ -4,10 +4,10 @@
  *      by the loader    batch.c       in order     in pieces      GPUs only
  *
  * A loader checks keys and copies their rows into the ring of the device's batches (step.c). Any thread may then sort
- * any batch: the batch of t + 3 need not wait for that of t. The thread that has sorted one gives the state machine what
- * follows of the device, in order; the last device to come seals the step. Steps are planned one after the other, each
- * in pieces of rows, of all devices. So no part of a step hangs on one thread, and everything that announcing decides is
- * a function of the batches.
+ * any batch: the batch of t + 3 need not wait for that of t. The thread that has sorted one gives the state machine
+ * what follows of the device, in order; the last device to come seals the step. Steps are planned one after the other,
+ * each in pieces of rows, of all devices. So no part of a step hangs on one thread, and everything that announcing
+ * decides is a function of the batches.
  *
  * A device with the operation `announced` is then told. That may call a driver, which may let no other call through
  * while something waits for the GPU, and it may wait for a gate. So no thread that helps does it, but the device's
@@ -88,8 +88,8 @@ static void give_batch(frugal *f, uint32_t d, uint64_t step) {
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
 }
 
-/* Gives what is sorted of the device's next batches. The thread that has sorted the next one comes here, and gives those
- * after it, too, if others have sorted them meanwhile. */
+/* Gives what is sorted of the device's next batches. The thread that has sorted the next one comes here, and gives
+ * those after it, too, if others have sorted them meanwhile. */
 static void give_batches(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&device->giving);
@@ -127,9 +127,9 @@ static int plan_piece(frugal *f) {
 
 /* >>tell */
 
-/* Rows of which the device's copies became outdated in the step before, if that is known: *n of them, at most as many as
- * a batch has keys, because it is a hint. After a step in which a device only read, rows that were taken may still have
- * a current copy. */
+/* Rows of which the device's copies became outdated in the step before, if that is known: *n of them, at most as many
+ * as a batch has keys, because it is a hint. After a step in which a device only read, rows that were taken may still
+ * have a current copy. */
 static const uint32_t *lost_rows(const frugal *f, uint32_t d, const host_batch *b, uint32_t *n) {
     const uint32_t *rows = NULL;
     *n = 0;

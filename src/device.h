@@ -230,9 +230,9 @@ typedef struct frugal_device_ops {
      * counted; 0: that is not known. It may be called again after that, as may `recalled`. After the loss of another
      * device it is called until the updates in place are done. NULL: a step is done when update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
-    /* The loader's thread, or one of ours, calls it once the step is planned; the device may copy the batch now. It stays
-     * where it is until its step is closed. rows, start, order and record_of (see frugal_record_of) lie in this order, equally far
-     * apart. Lookup is called after this has returned. */
+    /* The loader's thread, or one of ours, calls it once the step is planned; the device may copy the batch now. It
+     * stays where it is until its step is closed. rows, start, order and record_of (see frugal_record_of) lie in this
+     * order, equally far apart. Lookup is called after this has returned. */
     void (*announced)(void *device, const frugal_step *step);
     /* Announced batches are cancelled: no copy of them may be under way when it returns, nor a recall that reads the
      * rows that it was given. Between steps. */

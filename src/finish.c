@@ -1,10 +1,10 @@
 /* finish.c - devices whose data has ended (frugal_finish): their later steps are empty, and nobody calls for them.
  *
  * Such a device follows the others, and is never ahead of them. When the batch of another device is given to the state
- * machine, the empty batch of this one is given by the same thread; when all devices that train the step have committed it, the last of them
- * commits for this one, too. So nothing waits for a thread that comes by, a step that may still be cancelled is not
- * committed, and a drain between steps finds the last step whole. The operations of the device are not called for these
- * steps, because it has nothing to do in them; other devices may recall rows from it as ever.
+ * machine, the empty batch of this one is given by the same thread; when all devices that train the step have committed
+ * it, the last of them commits for this one, too. So nothing waits for a thread that comes by, a step that may still be
+ * cancelled is not committed, and a drain between steps finds the last step whole. The operations of the device are not
+ * called for these steps, because it has nothing to do in them; other devices may recall rows from it as ever.
  */
 #include "host.h"
 

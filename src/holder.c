@@ -1,7 +1,7 @@
 /* holder.c - which cached copies are current: the holder rule, as the host store and its devices use it.
  *
- * The rule is in section 7 of frugal_p2f.h. That header applies it, once, when a batch is announced
- * (frugal_priv_announced, frugal_priv_copy_is_current). The answer is a bit for each unique row, frugal_step.valid;
+ * The rule is in section 7 of frugal_p2f.h. That header applies it, once, when a step is planned
+ * (frugal_priv_plan_row, frugal_priv_copy_is_current). The answer is a bit for each unique row, frugal_step.valid;
  * devices read it by frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Between steps, a device that verifies its cache
  * asks here. For rows that frugal_secondaries lists for a device the clocks decide instead (clocks.c).
  */
