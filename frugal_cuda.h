@@ -81,11 +81,23 @@ typedef struct frugal_cuda_desc {
  * CAPTURES). */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
 
+typedef enum {
+    FRUGAL_CUDA_GATE_HOST,   /* lookup waits for the gate */
+    FRUGAL_CUDA_GATE_ORDER,  /* nobody waits: ONE DEVICE, above */
+    FRUGAL_CUDA_GATE_STREAM, /* gate_on_stream: the stream waits */
+    FRUGAL_CUDA_GATE_KERNEL  /* gate_on_stream, and the driver has no such wait: a kernel waits */
+} frugal_cuda_gate;
 typedef struct frugal_cuda_info {
     int ordinal;
     uint64_t cache_rows; /* after rounding and shrinking */
     int table_is_pinned; /* 0: the host gathers, and no row is updated in place */
     uint64_t bytes;      /* of the GPU's memory */
+    frugal_cuda_gate gate;
+    /* Why the table is not pinned: what was refused, NULL if it is pinned, or is in a file on a disk, which is not
+     * tried; its bytes; and CUDA's error, a cudaError_t. A notice has said so, too. */
+    const char *refused;
+    uint64_t refused_bytes;
+    int refused_error;
 } frugal_cuda_info;
 /* Of an attached device. Any thread. Errors: DEVICE (not attached by frugal_cuda_attach), ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);

@@ -384,6 +384,12 @@ __attribute__((format(printf, 2, 3)))
 #endif
 FRUGAL_API frugal_status
 frugal_fail(frugal_status status, const char *format, ...);
+/* Tells the caller what no call fails for (frugal_desc.notice). Not within operations that other threads call. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+FRUGAL_API void
+frugal_tell(frugal *f, const char *format, ...);
 
 /* >>rows */
 

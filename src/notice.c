@@ -16,18 +16,29 @@ static void open_notices(frugal *f, frugal_notice call, void *user) {
 }
 
 /* Tells the caller. No lock is held here that the calls take which a notice may make. */
-static void give_notice(frugal *f, const char *format, ...) {
+static void give_text(frugal *f, const char *format, va_list arguments) {
     char text[512];
     pthread_mutex_lock(&f->notices.lock);
     frugal_notice call = f->notices.call;
     void *user = f->notices.user;
     pthread_mutex_unlock(&f->notices.lock);
     if (!call || is_worker) return;
+    vsnprintf(text, sizeof text, format, arguments);
+    call(text, user);
+}
+
+static void give_notice(frugal *f, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    give_text(f, format, arguments);
     va_end(arguments);
-    call(text, user);
+}
+
+void frugal_tell(frugal *f, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (is_usable(f)) give_text(f, format, arguments);
+    va_end(arguments);
 }
 
 frugal_status frugal_on_notice(frugal *f, frugal_notice notice, void *user) {

@@ -80,14 +80,38 @@ static frugal_status check_gates(gpu_device *c) {
         c->device, c->stream == cudaStreamLegacy ? "the default stream itself" : "a stream that blocks");
 }
 
-/* If the driver can make a stream wait for a word, gates need no kernel. */
-static void find_wait_value(gpu_device *c) {
+/* The one device of an instance has no gate but the order of its stream, if it updates in place. */
+static int is_in_order(const gpu_device *c) {
+    return c->alone_seen && frugal_settings(c->f)->devices == 1;
+}
+
+/* Pins the gates' word, if no other stream waits for it; finds how this one will. If the driver can make a stream wait
+ * for a word, gates need no kernel. */
+static frugal_status open_gates(gpu_device *c) {
+    pinned_memory *gates = &c->pins->gates;
+    void *seen = NULL;
+    if (is_in_order(c)) c->desc.gate_on_stream = 0;
+    if (!c->desc.gate_on_stream) return FRUGAL_OK;
+    cudaError_t error = cudaSuccess;
+    c->waits_for_gates = 1;
+    if (c->pins->gates_users++ == 0)
+        error = pin_memory(gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
+    if (error == cudaSuccess) error = seen_by_gpu(gates, gates->memory.start, &seen);
+    c->view.gates = (const uint64_t *)seen;
+    if (error != cudaSuccess)
+        return check_cuda(c, error, "pinning the gates' word; without gate_on_stream it is not needed");
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
         (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))find_driver_call("cuStreamWaitValue64");
     uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's are open */
     if (wait_value && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
                                  CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
         c->driver.wait_value = wait_value;
+    return FRUGAL_OK;
+}
+
+static frugal_cuda_gate gate_of(const gpu_device *c) {
+    if (c->desc.gate_on_stream) return c->driver.wait_value ? FRUGAL_CUDA_GATE_STREAM : FRUGAL_CUDA_GATE_KERNEL;
+    return is_in_order(c) ? FRUGAL_CUDA_GATE_ORDER : FRUGAL_CUDA_GATE_HOST;
 }
 
 static void describe_tables(gpu_device *c) {
@@ -113,22 +137,18 @@ static frugal_status open_device(gpu_device *c) {
     if ((status = check_gates(c)) != FRUGAL_OK) return status;
     describe_tables(c);
     if ((status = share_pins(c)) != FRUGAL_OK) return status;
-    cudaError_t error = seen_by_gpu(&c->pins->gates, c->pins->gates.memory.start, &seen);
-    c->view.gates = (const uint64_t *)seen;
-    if (error == cudaSuccess) error = pin_memory(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
+    cudaError_t error = pin_memory(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
     if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
     /* Batches that cannot be pinned are copied, too, but not in the background. */
     pin_memory(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
     if ((status = open_table(c)) != FRUGAL_OK) return status;
-    /* The one device of an instance has no gate but the order of its stream, if it updates in place. */
-    if (c->alone_seen && frugal_settings(c->f)->devices == 1) c->desc.gate_on_stream = 0;
+    if ((status = open_gates(c)) != FRUGAL_OK) return status;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
     if ((status = open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = open_sort(c)) != FRUGAL_OK) return status;
     if ((status = open_cache(c)) != FRUGAL_OK) return status;
-    if (c->desc.gate_on_stream) find_wait_value(c);
     if ((status = self_tests(c)) != FRUGAL_OK) return status;
     if ((status = open_keeping(c)) != FRUGAL_OK) return status;
     return open_watch(c);
@@ -188,6 +208,9 @@ frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda
     out->cache_rows = c->view.sets * WAYS;
     out->table_is_pinned = !c->view.gathered;
     out->bytes = c->bytes;
+    out->gate = gate_of(c);
+    out->refused = c->pins->refused, out->refused_bytes = c->pins->refused_bytes;
+    out->refused_error = (int)c->pins->refused_error;
     return FRUGAL_OK;
 }
 

@@ -22,9 +22,12 @@ struct pinned_memory { /* host memory that the GPU reaches */
 };
 
 struct shared_pins { /* what all devices of an instance share; the last one to close frees it */
-    uint32_t users;
-    pinned_memory table, state, gates, alone; /* alone: only if rows are updated in place */
+    uint32_t users, gates_users; /* gates_users: devices whose streams wait for gates */
+    pinned_memory table, state, gates, alone; /* gates: while there are users; alone: if rows are updated in place */
     int table_is_pinned;
+    const char *refused; /* as in frugal_cuda_info, as the next two */
+    uint64_t refused_bytes;
+    cudaError_t refused_error;
 };
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
@@ -90,6 +93,7 @@ struct gpu_device : gpu_context {
     uint32_t resident[KERNELS][2];     /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
     gpu_view view;
     shared_pins *pins;
+    int waits_for_gates; /* one of pins->gates_users */
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */

@@ -8,7 +8,32 @@
 
 namespace frugal_cuda {
 
-/* The first device of an instance pins table, gates and alone bits; the others use its pins. */
+/* Pins the table and its state, if CUDA can. If not, that is kept and told, because it makes steps slower. */
+static void pin_table(gpu_device *c) {
+    shared_pins *pins = c->pins;
+    struct {
+        const char *name;
+        frugal_memory_kind kind;
+        pinned_memory *pinned;
+    } parts[] = {{"the table", FRUGAL_MEMORY_TABLE, &pins->table},
+                 {"the optimizer's state", FRUGAL_MEMORY_STATE, &pins->state}};
+    for (auto &part : parts) {
+        frugal_memory memory = frugal_get_memory(c->f, c->device, part.kind);
+        cudaError_t error = pin_memory(part.pinned, memory);
+        if (error == cudaSuccess) continue;
+        for (auto &before : parts) unpin_memory(before.pinned);
+        pins->refused = part.name, pins->refused_bytes = memory.bytes, pins->refused_error = error;
+        frugal_tell(c->f,
+                    "cuda_attach: device %u, GPU %d: CUDA did not pin %s, %zu bytes: %s (%s). So the host gathers "
+                    "rows at every lookup, and none is updated in place. Systems limit such memory: take fewer rows, "
+                    "or raise the limit (ulimit -l, WSL2's memory)",
+                    c->device, c->ordinal, part.name, memory.bytes, cudaGetErrorString(error), cudaGetErrorName(error));
+        return;
+    }
+    pins->table_is_pinned = 1;
+}
+
+/* The first device of an instance pins table and alone bits; the others use its pins. */
 static frugal_status share_pins(gpu_device *c) {
     for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
         gpu_device *other = gpu_device_of(c->f, d);
@@ -22,17 +47,12 @@ static frugal_status share_pins(gpu_device *c) {
     if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", c->device, sizeof *pins);
     pins->users = 1;
     c->pins = pins;
-    cudaError_t error = pin_memory(&pins->gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
-    if (error != cudaSuccess) return check_cuda(c, error, "pinning the gates' word");
     if (is_on_disk(c->f)) return FRUGAL_OK;
     frugal_memory table = frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_TABLE);
     if (!frugal_settings(c->f)->file) populate_pages(c->f, &table);
-    pins->table_is_pinned =
-        pin_memory(&pins->table, table) == cudaSuccess &&
-        pin_memory(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE)) == cudaSuccess;
-    if (!pins->table_is_pinned) unpin_memory(&pins->table);
+    pin_table(c);
     if (!pins->table_is_pinned || frugal_settings(c->f)->alone < FRUGAL_ALONE_PLACE) return FRUGAL_OK;
-    error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
+    cudaError_t error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
     return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
@@ -58,8 +78,9 @@ static frugal_status open_table(gpu_device *c) {
     if (c->desc.gate_on_stream)
         return frugal_fail(
             FRUGAL_ERR_ARGUMENT,
-            "cuda_attach: the table cannot be pinned (a mapped file?), so the host gathers, and cannot leave "
-            "waiting to the stream: clear gate_on_stream");
+            "cuda_attach: the table cannot be pinned (%s), so the host gathers, and cannot leave waiting to the "
+            "stream: clear gate_on_stream",
+            c->pins->refused ? cudaGetErrorName(c->pins->refused_error) : "a file on a disk");
     g->gathered = 1;
     g->weights_stride = whole_packs(s->dim),
     g->state_stride = s->state_floats > 1 ? whole_packs(s->state_floats) : s->state_floats;

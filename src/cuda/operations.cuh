@@ -159,8 +159,10 @@ static void close_on_gpu(gpu_device *c) {
 /* The last device of an instance unpins what all have shared. */
 static void leave_pins(gpu_device *c, int gone) {
     shared_pins *pins = c->pins;
-    if (!pins || --pins->users > 0) return;
-    pinned_memory *all[] = {&pins->table, &pins->state, &pins->gates, &pins->alone};
+    if (!pins) return;
+    if (c->waits_for_gates && --pins->gates_users == 0 && !gone) unpin_memory(&pins->gates);
+    if (--pins->users > 0) return;
+    pinned_memory *all[] = {&pins->table, &pins->state, &pins->alone};
     for (pinned_memory *pinned : all)
         if (!gone) unpin_memory(pinned);
     frugal_free(c->f, pins, sizeof *pins);

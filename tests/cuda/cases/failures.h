@@ -211,10 +211,10 @@ static void test_refused_registration(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        uint64_t n; /* the call that fails: for the gates, the table, bits of rows that are alone, blocks, batches */
+        uint64_t n; /* the call that fails: for the table, bits of rows that are alone, blocks, batches, control */
     } some[] = {{NULL, 0},
-                {"cudaHostRegister", 2},
                 {"cudaHostRegister", 1},
+                {"cudaHostRegister", 2},
                 {"cudaHostRegister", 3},
                 {"cudaHostRegister", 4},
                 {"cudaHostRegister", 5}};
@@ -231,11 +231,11 @@ static void test_refused_registration(void **state) {
         open_reference(&w);
         finish(&w, 4);
     }
-    /* Of all memory: the gates' word cannot do without. */
+    /* Of all memory: the staging ring cannot do without. */
     world w = world_of(1);
     open_instance(&w);
     cuda_on_host_refuse_register(NOT_SUPPORTED, 0);
-    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "pinning the gates' word", "cudaErrorNotSupported");
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "pinning the staging ring", "cudaErrorNotSupported");
     cuda_on_host_refuse_register(0, 0);
     train_and_finish(&w);
     /* A file in memory that cannot be registered. */
@@ -255,6 +255,75 @@ static void test_refused_registration(void **state) {
         finish(&on_file, 4);
         unlink(path);
     }
+}
+
+static void keep_notice(const char *text, void *user) {
+    snprintf(user, 512, "%s", text);
+}
+
+/* A table that CUDA does not pin makes steps slower, so it is said: which memory, its size, the error. */
+static void test_refusal_is_told(void **state) {
+    (void)state;
+    for (int refused = 0; refused < 3; refused++) { /* nothing; the table; the state, an array of its own */
+        char told[512] = "";
+        frugal_cuda_info info;
+        world w = world_of(2);
+        w.desc.alone = FRUGAL_ALONE_PLACE;
+        w.desc.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD;
+        open_instance(&w);
+        frugal_on_notice(w.f, keep_notice, told);
+        cuda_on_host_fail_named("cudaHostRegister", (uint64_t)refused, OUT_OF_MEMORY);
+        uint64_t alive = cuda_on_host_alive();
+        for (uint32_t d = 0; d < 2; d++) {
+            assert_works(attach(&w, d));
+            assert_works(frugal_cuda_get_info(w.f, d, &info));
+            assert_int_equal(refused == 0, info.table_is_pinned);
+            assert_int_equal(refused == 0, info.refused == NULL);
+            assert_int_equal(refused ? OUT_OF_MEMORY : 0, info.refused_error);
+            assert_int_equal(FRUGAL_CUDA_GATE_HOST, info.gate);
+        }
+        assert_int_equal(refused == 0, told[0] == '\0');
+        if (refused) {
+            const frugal_memory_kind kinds[] = {FRUGAL_MEMORY_TABLE, FRUGAL_MEMORY_STATE};
+            assert_string_equal(refused == 1 ? "the table" : "the optimizer's state", info.refused);
+            assert_int_equal((int)frugal_get_memory(w.f, 0, kinds[refused - 1]).bytes, (int)info.refused_bytes);
+            if (!strstr(told, info.refused) || !strstr(told, "cudaErrorMemoryAllocation")) fail_msg("told: %s", told);
+        }
+        assert_true(cuda_on_host_alive() > alive);
+        open_reference(&w);
+        finish(&w, 4);
+    }
+}
+
+/* The word of gates is pinned only for devices whose streams wait for it. */
+static void test_unused_gates(void **state) {
+    (void)state;
+    uint64_t pinned[3];
+    for (uint32_t waiting = 0; waiting < 3; waiting++) {
+        world w = gated(2);
+        frugal_cuda_info info;
+        w.desc.alone = FRUGAL_ALONE_PLACE;
+        for (uint32_t d = 0; d < 2; d++) w.places[d].gate_on_stream = d >= 2 - waiting;
+        open_instance(&w);
+        pinned[waiting] = cuda_on_host_count("cudaHostRegister");
+        for (uint32_t d = 0; d < 2; d++) {
+            assert_works(attach(&w, d));
+            assert_works(frugal_cuda_get_info(w.f, d, &info));
+            assert_int_equal(w.places[d].gate_on_stream ? FRUGAL_CUDA_GATE_STREAM : FRUGAL_CUDA_GATE_HOST, info.gate);
+        }
+        pinned[waiting] = cuda_on_host_count("cudaHostRegister") - pinned[waiting];
+        open_reference(&w);
+        finish(&w, 4);
+    }
+    assert_int_equal((int)pinned[0] + 1, (int)pinned[1]);
+    assert_int_equal((int)pinned[1], (int)pinned[2]);
+    world w = gated(1); /* one device in place has no gate */
+    frugal_cuda_info info;
+    w.desc.alone = FRUGAL_ALONE_PLACE;
+    open_world(&w);
+    assert_works(frugal_cuda_get_info(w.f, 0, &info));
+    assert_int_equal(FRUGAL_CUDA_GATE_ORDER, info.gate);
+    finish(&w, 4);
 }
 
 /* A thread that has used no GPU trains on the second one: nobody makes a context on the first. */
