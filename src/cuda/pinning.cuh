@@ -71,8 +71,20 @@ static int is_on_disk(const frugal *f) {
     return 1;
 }
 
+#ifndef FRUGAL_CUDA_PIECE /* tests have smaller ones */
+#define FRUGAL_CUDA_PIECE (UINT64_C(64) << 30)
+#endif
+
+/* A piece of memory from `at` on. Drivers from 580 on refuse to register 512 GiB and more at once, so memory is
+ * registered in pieces. They end at multiples of FRUGAL_CUDA_PIECE, so no page is in two. */
+static frugal_memory piece_of(frugal_memory memory, size_t at) {
+    uintptr_t start = (uintptr_t)memory.start + at;
+    uint64_t most = FRUGAL_CUDA_PIECE - start % FRUGAL_CUDA_PIECE, rest = memory.bytes - at;
+    return {(void *)start, (size_t)(rest < most ? rest : most), memory.read_only};
+}
+
 /* Memory that this process has mapped read-only is registered so, or, where the driver cannot, is made writable. */
-static cudaError_t register_memory(frugal_memory memory) {
+static cudaError_t register_piece(frugal_memory memory) {
     const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     cudaError_t error =
         cudaHostRegister(memory.start, memory.bytes, memory.read_only ? flags | cudaHostRegisterReadOnly : flags);
@@ -84,6 +96,46 @@ static cudaError_t register_memory(frugal_memory memory) {
         error = cudaHostRegister(memory.start, memory.bytes, flags);
 #endif
     return error;
+}
+
+/* Of memory whose first `bytes` are registered. Returns the first error. */
+static cudaError_t unregister_memory(frugal_memory memory, size_t bytes) {
+    cudaError_t error = cudaSuccess;
+    for (size_t at = 0; at < bytes; at += piece_of(memory, at).bytes) {
+        cudaError_t of_piece = cudaHostUnregister(piece_of(memory, at).start);
+        if (error == cudaSuccess) error = of_piece;
+    }
+    return error;
+}
+
+/* All pieces, or none. */
+static cudaError_t register_memory(frugal_memory memory) {
+    for (size_t at = 0; at < memory.bytes; at += piece_of(memory, at).bytes) {
+        cudaError_t error = register_piece(piece_of(memory, at));
+        if (error == cudaSuccess) continue;
+        unregister_memory(memory, at);
+        return error;
+    }
+    return cudaSuccess;
+}
+
+/* Does the GPU see the memory as one piece? Not if the caller has registered a part of it, or has left gaps. */
+static cudaError_t check_whole(frugal_memory memory) {
+    void *first = NULL, *seen = NULL;
+    unsigned char *start = (unsigned char *)memory.start;
+    cudaError_t error = cudaHostGetDevicePointer(&first, start, 0);
+    for (size_t at = 0; at < memory.bytes && error == cudaSuccess; at += piece_of(memory, at).bytes) {
+        size_t last = at + piece_of(memory, at).bytes - 1;
+        error = cudaHostGetDevicePointer(&seen, start + last, 0);
+        if (error == cudaSuccess && (unsigned char *)seen - (unsigned char *)first != (ptrdiff_t)last)
+            error = cudaErrorHostMemoryAlreadyRegistered;
+    }
+    return error;
+}
+
+static void unpin_memory(pinned_memory *pinned) {
+    if (pinned->ours) unregister_memory(pinned->memory, pinned->memory.bytes);
+    pinned->ours = 0;
 }
 
 /* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Memory that is not shared is
@@ -98,24 +150,11 @@ static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     cudaError_t error =
         cudaPointerGetAttributes(&known, memory.start); /* asked first, because a failed attempt would leave an error */
     if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
-        error = register_memory(memory);
-        pinned->ours = error == cudaSuccess;
-        if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
+        if ((error = register_memory(memory)) != cudaSuccess) return error;
+        pinned->ours = 1;
     }
-    /* The caller has registered memory here: has it registered all of it? */
-    unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
-    void *first_seen = NULL, *last_seen = NULL;
-    error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);
-    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&last_seen, last, 0);
-    if (error == cudaSuccess &&
-        (unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
-        error = cudaErrorHostMemoryAlreadyRegistered;
+    if ((error = check_whole(memory)) != cudaSuccess) unpin_memory(pinned);
     return error;
-}
-
-static void unpin_memory(pinned_memory *pinned) {
-    if (pinned->ours) cudaHostUnregister(pinned->memory.start);
-    pinned->ours = 0;
 }
 
 /* Where the GPU sees an address of pinned memory. */

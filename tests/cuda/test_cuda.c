@@ -125,6 +125,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_attach_allocations),
         ON_HOST(test_refused_registration),
         ON_HOST(test_refusal_is_told),
+        ON_HOST(test_pieces),
         ON_HOST(test_unused_gates),
         ON_HOST(test_contexts),
         ON_HOST(test_gate_kernel),
