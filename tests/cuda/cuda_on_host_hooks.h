@@ -48,6 +48,9 @@ void cuda_on_host_lose_device(int device);
 void cuda_on_host_lose_at_launch(int device, uint64_t n);
 /* cudaHostRegister returns `error` (0: takes it back), for every address or only for those that map a file. */
 void cuda_on_host_refuse_register(int error, int only_files);
+/* Devices reach other pages at these addresses of the host, as where memory that lay there before is still registered.
+ * 0 bytes: takes it back. */
+void cuda_on_host_leave_stale(void *memory, size_t bytes);
 
 /* >>what was called, since the last reset: calls of a function, or of all (NULL); and calls that wait for a device */
 uint64_t cuda_on_host_count(const char *name);

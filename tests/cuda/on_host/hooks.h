@@ -175,6 +175,12 @@ void cuda_on_host_refuse_register(int error, int only_files) {
     world().refuse_files_only = only_files != 0;
 }
 
+void cuda_on_host_leave_stale(void *memory, size_t bytes) {
+    guard hold(world().lock);
+    world().stale_start = static_cast<unsigned char *>(memory);
+    world().stale.assign(bytes, 0x5a);
+}
+
 uint64_t cuda_on_host_count(const char *name) {
     uint64_t n = 0;
     guard hold(world().lock);

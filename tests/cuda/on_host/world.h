@@ -151,6 +151,8 @@ struct world_type {
     std::set<cudaEvent_t> events;
     std::set<cudaGraph_t> graphs;
     std::set<cudaGraphExec_t> execs;
+    unsigned char *stale_start = nullptr;
+    std::vector<unsigned char> stale; /* the pages that devices reach at `stale_start` */
     cudaError_t refusal;
     bool refuse_files_only;
     counter *counters = nullptr;
@@ -205,6 +207,7 @@ void world_type::defaults() {
     attributes_from_environment();
     peers = static_cast<int>(from_environment("FRUGAL_CUDA_PEERS", CUDA_ON_HOST_PEERS_NONE));
     named.clear();
+    stale.clear();
     seed = from_environment("FRUGAL_CUDA_SEED", 1);
     launches = 0;
     default_streams = 0;
