@@ -11,6 +11,7 @@
  *
  *   toolkit.cuh     CUDA, or its replacement on the host; launches, calls of the driver
  *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
+ *   registration.cuh  memory of the host, registered for all GPUs, in pieces
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   directory.cuh   the cache's directory, in which groups of lanes claim places
@@ -22,6 +23,7 @@
  *   cub.cuh         CUB, or what stands for it
  *   sort.cuh        kernels and operations: a batch that the GPU sorts itself, and counts of touches
  *   pinning.cuh     host memory that the GPU reaches in place
+ *   readback.cuh    kernel: does the GPU see what the host has written there?
  *   batches.cuh     announced batches, sent to the GPU ahead
  *   enqueue.cuh     a step's kernels, put on the caller's stream
  *   keeping.cuh     operations of a device that keeps updates: recalls, and all that is kept written back
@@ -98,6 +100,7 @@
  */
 #include "src/cuda/toolkit.cuh"
 #include "src/cuda/context.cuh"
+#include "src/cuda/registration.cuh"
 #include "src/cuda/view.cuh"
 #include "src/cuda/rows.cuh"
 #include "src/cuda/directory.cuh"
@@ -109,6 +112,7 @@
 #include "src/cuda/cub.cuh"
 #include "src/cuda/sort.cuh"
 #include "src/cuda/pinning.cuh"
+#include "src/cuda/readback.cuh"
 #include "src/cuda/batches.cuh"
 #include "src/cuda/enqueue.cuh"
 #include "src/cuda/keeping.cuh"

@@ -36,6 +36,10 @@
  * RESET: close the instance before cudaDeviceReset. If it comes first, later calls return CUDA or LOST and say so, the
  * host's rows stay, and frugal_close frees the host's memory; but if the program has used the GPU again since then,
  * the library cannot tell, and what happens is not defined.
+ *
+ * LEFT: CUDA may refuse to unregister memory, as that of a lost GPU. Then frugal_close leaves the pages mapped, and does
+ * not give such blocks to frugal_desc.release, because a GPU would reach them in place of what comes to lie there; a
+ * notice says so. Attaching compares words of all pinned memory with what the GPU reads there.
  */
 #ifndef FRUGAL_CUDA_H
 #define FRUGAL_CUDA_H

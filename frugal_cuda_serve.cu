@@ -6,6 +6,7 @@
  *
  *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
  *   context.cuh     a GPU that is used: the driver's calls, its context, a thread's visit to it
+ *   registration.cuh  memory of the host, registered for all GPUs, in pieces
  *   view.cuh        constants of all kernels; the rest of it is for frugal_cuda.cu
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   extract.cuh     kernels: copy rows, pool rows, each from where this GPU reads it
@@ -30,6 +31,7 @@
 #undef FRUGAL_STATIC
 #include "src/cuda/toolkit.cuh"
 #include "src/cuda/context.cuh"
+#include "src/cuda/registration.cuh"
 #include "src/cuda/view.cuh"
 #include "src/cuda/rows.cuh"
 #include "src/cuda/extract.cuh"

@@ -145,6 +145,14 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     }
 }
 
+void frugal_leave_pages(frugal *f) {
+    if (frugal_load_relaxed(&f->leaves_pages)) return;
+    frugal_store_relaxed(&f->leaves_pages, 1);
+    give_notice(f,
+                "CUDA did not let go of memory that it had pinned, so a GPU may still reach it: its pages stay until the "
+                "process ends. Do not give back a matrix of your own, and train on GPUs in a new process");
+}
+
 void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *ops) {
     if (!is_usable(f) || !ops || d >= f->desc.devices || !is_attached(f, d)) return NULL;
     return memcmp(&f->devices[d].ops, ops, sizeof *ops) == 0 ? f->devices[d].state : NULL;

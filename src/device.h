@@ -378,6 +378,9 @@ FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, fru
  * accepts `memory` NULL. */
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
+/* A device could not unpin what it has pinned. From now on the instance gives back no whole pages, nor a block that
+ * frugal_desc.allocate gave: if other memory came to lie there, a GPU would reach the pages of before in its place. */
+FRUGAL_API void frugal_leave_pages(frugal *f);
 /* Sets frugal_message for this thread and returns `status`. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))

@@ -127,7 +127,7 @@ static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_p
 static void free_shared(frugal *f, void *memory, size_t bytes) {
     if (f->region_file < 0)
         frugal_free(f, memory, bytes);
-    else
+    else if (!frugal_load_relaxed(&f->leaves_pages)) /* else the pages stay */
         unmap_part(memory, bytes);
 }
 

@@ -451,7 +451,7 @@ static void drop_table_file(frugal *f) {
 static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
-    if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
+    if (t->map && !frugal_load_relaxed(&f->leaves_pages)) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     close_file(&t->file);
     close_file(&t->empty);

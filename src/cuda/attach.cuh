@@ -3,6 +3,7 @@
 #define FRUGAL_CUDA_ATTACH_CUH
 
 #include "open.cuh"
+#include "readback.cuh"
 #include "self_test.cuh"
 
 namespace frugal_cuda {
@@ -44,7 +45,8 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_list_kernel, processors, NULL),
                             load_kernel(frugal_chunk_heads_kernel, processors, NULL),
                             load_kernel(frugal_chunks_kernel, processors, NULL),
-                            load_kernel(frugal_count_kernel, processors, NULL)};
+                            load_kernel(frugal_count_kernel, processors, NULL),
+                            load_kernel(frugal_read_back_kernel, processors, NULL)};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
     return FRUGAL_OK;
@@ -95,7 +97,7 @@ static frugal_status open_gates(gpu_device *c) {
     cudaError_t error = cudaSuccess;
     c->waits_for_gates = 1;
     if (c->pins->gates_users++ == 0)
-        error = pin_memory(gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
+        error = pin_memory(c, gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
     if (error == cudaSuccess) error = seen_by_gpu(gates, gates->memory.start, &seen);
     c->view.gates = (const uint64_t *)seen;
     if (error != cudaSuccess)
@@ -137,18 +139,19 @@ static frugal_status open_device(gpu_device *c) {
     if ((status = check_gates(c)) != FRUGAL_OK) return status;
     describe_tables(c);
     if ((status = share_pins(c)) != FRUGAL_OK) return status;
-    cudaError_t error = pin_memory(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
+    cudaError_t error = pin_memory(c, &c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
     if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
     /* Batches that cannot be pinned are copied, too, but not in the background. */
-    pin_memory(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
+    pin_memory(c, &c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
     if ((status = open_table(c)) != FRUGAL_OK) return status;
     if ((status = open_gates(c)) != FRUGAL_OK) return status;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
     if ((status = open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = open_sort(c)) != FRUGAL_OK) return status;
     if ((status = open_cache(c)) != FRUGAL_OK) return status;
+    if ((status = read_back_all(c)) != FRUGAL_OK) return status;
     if ((status = self_tests(c)) != FRUGAL_OK) return status;
     if ((status = open_keeping(c)) != FRUGAL_OK) return status;
     return open_watch(c);

@@ -18,7 +18,7 @@ static uint32_t whole_packs(uint32_t floats) {
 
 struct pinned_memory { /* host memory that the GPU reaches */
     frugal_memory memory;
-    int ours; /* registered by us, so we unregister it */
+    int pinned, ours; /* the GPU reaches it; registered by us, so we unregister it */
 };
 
 struct shared_pins { /* what all devices of an instance share; the last one to close frees it */

@@ -19,9 +19,9 @@ static void pin_table(gpu_device *c) {
                  {"the optimizer's state", FRUGAL_MEMORY_STATE, &pins->state}};
     for (auto &part : parts) {
         frugal_memory memory = frugal_get_memory(c->f, c->device, part.kind);
-        cudaError_t error = pin_memory(part.pinned, memory);
+        cudaError_t error = pin_memory(c, part.pinned, memory);
         if (error == cudaSuccess) continue;
-        for (auto &before : parts) unpin_memory(before.pinned);
+        for (auto &before : parts) unpin_memory(c, before.pinned);
         pins->refused = part.name, pins->refused_bytes = memory.bytes, pins->refused_error = error;
         frugal_tell(c->f,
                     "cuda_attach: device %u, GPU %d: CUDA did not pin %s, %zu bytes: %s (%s). So the host gathers "
@@ -52,7 +52,7 @@ static frugal_status share_pins(gpu_device *c) {
     if (!frugal_settings(c->f)->file) populate_pages(c->f, &table);
     pin_table(c);
     if (!pins->table_is_pinned || frugal_settings(c->f)->alone < FRUGAL_ALONE_PLACE) return FRUGAL_OK;
-    cudaError_t error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
+    cudaError_t error = pin_memory(c, &pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
     return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
@@ -131,7 +131,7 @@ static frugal_status open_control(gpu_device *c, uint64_t bytes) {
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available", c->device,
                            (unsigned long long)whole);
     c->control = (control_words *)memory;
-    cudaError_t error = pin_memory(&c->control_memory, {memory, whole, 0});
+    cudaError_t error = pin_memory(c, &c->control_memory, {memory, whole, 0});
     if (error == cudaSuccess) error = seen_by_gpu(&c->control_memory, memory, &seen);
     c->view.control = (control_words *)seen;
     return check_cuda(c, error, "pinning the words that GPU and host exchange");

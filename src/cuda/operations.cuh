@@ -151,20 +151,20 @@ static void close_on_gpu(gpu_device *c) {
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
     if (c->squares) cudaFreeHost(c->squares);
-    unpin_memory(&c->control_memory);
-    unpin_memory(&c->blocks);
-    unpin_memory(&c->batches);
+    unpin_memory(c, &c->control_memory);
+    unpin_memory(c, &c->blocks);
+    unpin_memory(c, &c->batches);
 }
 
 /* The last device of an instance unpins what all have shared. */
 static void leave_pins(gpu_device *c, int gone) {
     shared_pins *pins = c->pins;
     if (!pins) return;
-    if (c->waits_for_gates && --pins->gates_users == 0 && !gone) unpin_memory(&pins->gates);
+    if (c->waits_for_gates && --pins->gates_users == 0 && !gone) unpin_memory(c, &pins->gates);
     if (--pins->users > 0) return;
     pinned_memory *all[] = {&pins->table, &pins->state, &pins->alone};
     for (pinned_memory *pinned : all)
-        if (!gone) unpin_memory(pinned);
+        if (!gone) unpin_memory(c, pinned);
     frugal_free(c->f, pins, sizeof *pins);
 }
 

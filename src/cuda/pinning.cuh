@@ -7,11 +7,10 @@
 #define FRUGAL_CUDA_PINNING_CUH
 
 #include "device.cuh"
+#include "registration.cuh"
 
 #if defined(__linux__)
-#include <sys/mman.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 #endif
 #include <pthread.h>
 
@@ -71,54 +70,6 @@ static int is_on_disk(const frugal *f) {
     return 1;
 }
 
-#ifndef FRUGAL_CUDA_PIECE /* tests have smaller ones */
-#define FRUGAL_CUDA_PIECE (UINT64_C(64) << 30)
-#endif
-
-/* A piece of memory from `at` on. Drivers from 580 on refuse to register 512 GiB and more at once, so memory is
- * registered in pieces. They end at multiples of FRUGAL_CUDA_PIECE, so no page is in two. */
-static frugal_memory piece_of(frugal_memory memory, size_t at) {
-    uintptr_t start = (uintptr_t)memory.start + at;
-    uint64_t most = FRUGAL_CUDA_PIECE - start % FRUGAL_CUDA_PIECE, rest = memory.bytes - at;
-    return {(void *)start, (size_t)(rest < most ? rest : most), memory.read_only};
-}
-
-/* Memory that this process has mapped read-only is registered so, or, where the driver cannot, is made writable. */
-static cudaError_t register_piece(frugal_memory memory) {
-    const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
-    cudaError_t error =
-        cudaHostRegister(memory.start, memory.bytes, memory.read_only ? flags | cudaHostRegisterReadOnly : flags);
-    if (error == cudaSuccess || error == cudaErrorHostMemoryAlreadyRegistered || !memory.read_only) return error;
-    cudaGetLastError(); /* taken back: it was only a question */
-#if defined(__linux__)
-    size_t before = (uintptr_t)memory.start % (size_t)sysconf(_SC_PAGESIZE);
-    if (!mprotect((unsigned char *)memory.start - before, memory.bytes + before, PROT_READ | PROT_WRITE))
-        error = cudaHostRegister(memory.start, memory.bytes, flags);
-#endif
-    return error;
-}
-
-/* Of memory whose first `bytes` are registered. Returns the first error. */
-static cudaError_t unregister_memory(frugal_memory memory, size_t bytes) {
-    cudaError_t error = cudaSuccess;
-    for (size_t at = 0; at < bytes; at += piece_of(memory, at).bytes) {
-        cudaError_t of_piece = cudaHostUnregister(piece_of(memory, at).start);
-        if (error == cudaSuccess) error = of_piece;
-    }
-    return error;
-}
-
-/* All pieces, or none. */
-static cudaError_t register_memory(frugal_memory memory) {
-    for (size_t at = 0; at < memory.bytes; at += piece_of(memory, at).bytes) {
-        cudaError_t error = register_piece(piece_of(memory, at));
-        if (error == cudaSuccess) continue;
-        unregister_memory(memory, at);
-        return error;
-    }
-    return cudaSuccess;
-}
-
 /* Does the GPU see the memory as one piece? Not if the caller has registered a part of it, or has left gaps. */
 static cudaError_t check_whole(frugal_memory memory) {
     void *first = NULL, *seen = NULL;
@@ -133,27 +84,33 @@ static cudaError_t check_whole(frugal_memory memory) {
     return error;
 }
 
-static void unpin_memory(pinned_memory *pinned) {
-    if (pinned->ours) unregister_memory(pinned->memory, pinned->memory.bytes);
-    pinned->ours = 0;
+/* Unregisters what we have registered. If CUDA does not, the pages stay (frugal_leave_pages). */
+static void unpin_memory(gpu_device *c, pinned_memory *pinned) {
+    if (pinned->ours && unregister_memory(pinned->memory, pinned->memory.bytes) != cudaSuccess)
+        frugal_leave_pages(c->f);
+    pinned->ours = pinned->pinned = 0;
 }
 
 /* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Memory that is not shared is
  * not registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for
  * pages to read, would get the one page of zeros for pages that were never written, and would go on reading zeros when
  * workers have written them. */
-static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
+static cudaError_t pin_memory(gpu_device *c, pinned_memory *pinned, frugal_memory memory) {
     cudaPointerAttributes known;
     pinned->memory = memory;
-    pinned->ours = 0;
+    pinned->ours = pinned->pinned = 0;
     if (memory.bytes == 0) return cudaSuccess;
     cudaError_t error =
         cudaPointerGetAttributes(&known, memory.start); /* asked first, because a failed attempt would leave an error */
     if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
-        if ((error = register_memory(memory)) != cudaSuccess) return error;
+        int left = 0;
+        error = register_memory(memory, &left);
+        if (left) frugal_leave_pages(c->f);
+        if (error != cudaSuccess) return error;
         pinned->ours = 1;
     }
-    if ((error = check_whole(memory)) != cudaSuccess) unpin_memory(pinned);
+    if ((error = check_whole(memory)) != cudaSuccess) unpin_memory(c, pinned);
+    pinned->pinned = error == cudaSuccess;
     return error;
 }
 

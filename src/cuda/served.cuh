@@ -28,7 +28,7 @@ struct served_table { /* host memory that versions of one base share */
     void *map;
     size_t bytes;
     const float *weights;
-    int is_pinned;
+    int is_pinned, left; /* left: unregistering has failed, and the map stays */
 };
 
 struct placed_rows { /* caches, filled by a placement */
@@ -111,8 +111,8 @@ static frugal_status fail_room(const char *what, uint64_t bytes) {
 
 static void free_table(served_table *t) {
     if (!t || --t->users > 0) return;
-    if (t->is_pinned) cudaHostUnregister(t->map);
-    if (t->map) munmap(t->map, t->bytes);
+    int left = t->left || (t->is_pinned && unregister_memory({t->map, t->bytes, 0}, t->bytes) != cudaSuccess);
+    if (t->map && !left) munmap(t->map, t->bytes);
     free(t);
 }
 
@@ -172,7 +172,7 @@ static frugal_status open_table(const frugal_cuda_server *c, const frugal_served
     t->map = map;
     t->weights = (const float *)(const void *)((const char *)map + m->file_at);
     on_gpu on(&c->gpus[0]);
-    cudaError_t error = cudaHostRegister(map, t->bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    cudaError_t error = register_memory({map, t->bytes, 0}, &t->left);
     t->is_pinned = error == cudaSuccess;
     return fail_serving(&c->gpus[0], error, "pinning the table");
 }

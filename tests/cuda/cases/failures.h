@@ -355,6 +355,54 @@ static void test_pieces(void **state) {
     }
 }
 
+/* A GPU that reaches other pages than the host has is not attached, whichever memory it is. */
+static void test_stale_pages(void **state) {
+    (void)state;
+    static const char *const names[] = {"the table", "the optimizer's state", "the staging ring",
+                                        "the announced batches", "the bits of rows that are alone"};
+    static const frugal_memory_kind kinds[] = {FRUGAL_MEMORY_TABLE, FRUGAL_MEMORY_STATE, FRUGAL_MEMORY_BLOCKS,
+                                               FRUGAL_MEMORY_BATCHES, FRUGAL_MEMORY_ALONE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        world w = world_of(1);
+        w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD;
+        open_instance(&w);
+        frugal_memory memory = frugal_get_memory(w.f, 0, kinds[i]);
+        assert_true(memory.bytes > 0);
+        uint64_t alive = cuda_on_host_alive();
+        cuda_on_host_leave_stale(memory.start, memory.bytes);
+        assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "does not see ", names[i]);
+        assert_int_equal((int)alive, (int)cuda_on_host_alive());
+        cuda_on_host_leave_stale(NULL, 0);
+        train_and_finish(&w);
+    }
+}
+
+/* What CUDA does not unregister stays, so that no other memory comes to lie there, and it is told. */
+static void test_failed_unregister(void **state) {
+    (void)state;
+    int seen[2] = {0};
+    for (uint64_t n = 0; n < 90; n += 6) {
+        char told[512] = "";
+        world w = world_of(2);
+        w.desc.alone = FRUGAL_ALONE_PLACE;
+        open_world(&w);
+        frugal_on_notice(w.f, keep_notice, told);
+        run(&w, 3);
+        check(&w);
+        cuda_on_host_fail_named("cudaHostUnregister", n, UNKNOWN);
+        frugal_close(w.f);
+        w.f = NULL;
+        int failed = cuda_on_host_has_failed();
+        assert_int_equal(failed, strstr(told, "did not let go of memory") != NULL);
+        assert_int_equal(failed, end_left(&w.counter) > 0);
+        seen[failed]++;
+        close_world(&w);
+        cuda_on_host_reset();
+        gpu_set_current(caller_gpu);
+    }
+    assert_true(seen[0] > 1 && seen[1] > 3);
+}
+
 /* A thread that has used no GPU trains on the second one: nobody makes a context on the first. */
 static void *train_on_second(void *argument) {
     frugal *f = argument;

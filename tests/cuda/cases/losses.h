@@ -140,6 +140,7 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
     assert_true(stats.steps >= known && stats.steps <= w.step + 1);
     if (lost && stats.steps == w.step) check_save(&w, w.updated, w.step, kept);
     compare_lost(&w, stats.steps, kept);
+    close_lost(&w);
     close_world(&w);
     cuda_on_host_reset();
     gpu_set_current(caller_gpu);
@@ -188,6 +189,7 @@ static void test_loss_of_counts(void **state) {
     }
     snprintf(path, sizeof path, "/var/tmp/test_cuda_save.%d", (int)getpid());
     assert_int_equal(FRUGAL_OK, frugal_save(&w.f, 1, &(frugal_save_desc){.path = path}));
+    close_lost(&w);
     close_world(&w);
     cuda_on_host_reset();
     gpu_set_current(caller_gpu);

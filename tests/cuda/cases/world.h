@@ -140,6 +140,46 @@ static float lr_of(const world *w, uint64_t step) {
     return w->lr_changes ? 0.05f + 0.01f * (float)(step % 7) : 0.1f;
 }
 
+/* >>world: memory */
+
+/* Blocks that are given out. What CUDA does not unregister is never given back: end_left does it for the test. */
+static struct {
+    void *memory;
+    size_t bytes;
+} blocks_out[256];
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void move_block(const void *from, void *to, size_t bytes) {
+    size_t i = 0;
+    pthread_mutex_lock(&blocks_lock);
+    while (blocks_out[i].memory != from) i++;
+    blocks_out[i].memory = to, blocks_out[i].bytes = bytes;
+    pthread_mutex_unlock(&blocks_lock);
+}
+
+static void *allocate_block(size_t bytes, size_t alignment, void *user) {
+    void *memory = test_allocate(bytes, alignment, user);
+    if (memory) move_block(NULL, memory, bytes);
+    return memory;
+}
+
+static void release_block(void *memory, size_t bytes, void *user) {
+    if (memory) move_block(memory, NULL, 0);
+    test_release(memory, bytes, user);
+}
+
+/* Returns the bytes that were left, in whole pages. */
+static size_t end_left(test_counter *counter) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof blocks_out / sizeof *blocks_out; i++)
+        if (blocks_out[i].memory) {
+            assert_int_equal(0, (int)(blocks_out[i].bytes % 4096));
+            bytes += blocks_out[i].bytes;
+            release_block(blocks_out[i].memory, blocks_out[i].bytes, counter);
+        }
+    return bytes;
+}
+
 /* >>world: opening */
 
 /* The worlds of a case take turns at the ways of frugal_alone, in an order of no pattern. */
@@ -210,7 +250,7 @@ static void open_instance(world *w) {
     cut_table(w, tables, own);
     desc.tables = w->n_tables ? tables : &w->table;
     if (w->n_tables) desc.n_tables = w->n_tables;
-    if (!desc.allocate) desc.allocate = test_allocate, desc.release = test_release, desc.user = &w->counter;
+    if (!desc.allocate) desc.allocate = allocate_block, desc.release = release_block, desc.user = &w->counter;
     assert_works(frugal_open(&desc, &w->f));
     w->desc = *frugal_settings(w->f);
     if (!w->kept) w->kept = 4;
@@ -252,6 +292,12 @@ static void open_world(world *w) {
     open_instance(w);
     for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(attach(w, d));
     open_reference(w);
+}
+
+static void close_lost(world *w) {
+    frugal_close(w->f);
+    w->f = NULL;
+    end_left(&w->counter);
 }
 
 static void close_world(world *w) {
