@@ -46,6 +46,11 @@ int cuda_on_host_has_failed(void);
  * call of this: FRUGAL_CUDA_LOSE_AT_LAUNCH=n. */
 void cuda_on_host_lose_device(int device);
 void cuda_on_host_lose_at_launch(int device, uint64_t n);
+/* From now on the device does nothing, and its calls do not say so, as of one that has left its bus: work stays queued,
+ * and who waits for it waits, until the device is lost or everything is reset. */
+void cuda_on_host_silence_device(int device);
+/* 1: work of a stream does not begin before somebody queries the stream or waits for it, as with WSL2 and Windows. */
+void cuda_on_host_hold_launches(int holds);
 /* cudaHostRegister returns `error` (0: takes it back), for every address or only for those that map a file. */
 void cuda_on_host_refuse_register(int error, int only_files);
 /* Devices reach other pages at these addresses of the host, as where memory that lay there before is still registered.

@@ -55,6 +55,7 @@ static int attribute_value(cudaDeviceAttr attribute) { /* -1: not emulated */
     case cudaDevAttrComputeCapabilityMajor:
         return 9;
     case cudaDevAttrComputeCapabilityMinor:
+    case cudaDevAttrKernelExecTimeout:
     case cudaDevAttrIntegrated:
     case cudaDevAttrHostNativeAtomicSupported:
     case cudaDevAttrConcurrentManagedAccess:

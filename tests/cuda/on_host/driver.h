@@ -81,6 +81,7 @@ static CUresult query_stream(CUstream stream) {
     static counter calls("cuStreamQuery");
     if (cudaError_t e = begin_on(calls, stream)) return static_cast<CUresult>(e);
     if (cudaError_t e = refuse_capturing(stream)) return static_cast<CUresult>(e);
+    send(stream);
     if (!stream->done.reached(stream->pushed.load(std::memory_order_relaxed))) return CUDA_ERROR_NOT_READY;
     return static_cast<CUresult>(lost(stream->on));
 }
@@ -91,6 +92,7 @@ static CUresult query_event(CUevent event) {
     bool known = exists(event);
     if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return static_cast<CUresult>(e);
     if (!known) return CUDA_ERROR_INVALID_HANDLE;
+    send_all(event->on);
     auto r = last_record(event);
     return !r || r->done.reached(1) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -65,6 +65,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     bool known = exists(event);
     if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return end(e);
     if (!known) return end(cudaErrorInvalidResourceHandle);
+    send_all(event->on);
     auto r = last_record(event);
     return end(!r || r->done.reached(1) ? cudaSuccess : cudaErrorNotReady);
 }
@@ -74,6 +75,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     bool known = exists(event);
     if (cudaError_t e = begin_uncaptured(calls, known ? event->on : this_device())) return end(e);
     if (!known) return end(cudaErrorInvalidResourceHandle);
+    send_all(event->on);
     auto r = last_record(event);
     while (r && !r->done.reached(1)) {
         if (event->on->lost) return end(cudaErrorLaunchFailure);

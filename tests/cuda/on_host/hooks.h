@@ -165,6 +165,14 @@ void cuda_on_host_lose_device(int number) {
     lose(world().devices.at(static_cast<size_t>(number)).get());
 }
 
+void cuda_on_host_silence_device(int number) {
+    world().devices.at(static_cast<size_t>(number))->silent = true;
+}
+
+void cuda_on_host_hold_launches(int holds) {
+    world().holds_back = holds != 0;
+}
+
 void cuda_on_host_lose_at_launch(int number, uint64_t n) {
     world().devices.at(static_cast<size_t>(number))->launches_left = static_cast<int64_t>(n);
 }

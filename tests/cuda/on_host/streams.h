@@ -15,6 +15,26 @@ entry *next_entry(cudaStream_t s) {
     }
 }
 
+/* Does the next entry wait, for a device that is silent, or because nobody has asked for the stream since? */
+bool is_held(cudaStream_t s) {
+    if (s->on->lost) return false;
+    uint32_t done = s->done.value.load(std::memory_order_relaxed);
+    bool sent = static_cast<int32_t>(s->sent.load(std::memory_order_relaxed) - done) > 0;
+    return s->on->silent.load(std::memory_order_relaxed) ||
+           (world().holds_back.load(std::memory_order_relaxed) && !sent);
+}
+
+/* Somebody asks how far the stream is, or waits for it. Relaxed, all: this promises no order. */
+void send(cudaStream_t s) {
+    s->sent.store(s->pushed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+/* ... or an event of the device. */
+void send_all(const device *d) {
+    guard hold(world().lock);
+    for (cudaStream_t s : d->streams) send(s);
+}
+
 void run_stream(cudaStream_t s) {
     for (;;) {
         entry *e = next_entry(s);
@@ -23,6 +43,7 @@ void run_stream(cudaStream_t s) {
         if (!e->todo) break;
         unsigned delay = s->delay.load(std::memory_order_relaxed) + world().delay.load(std::memory_order_relaxed);
         if (delay) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+        while (is_held(s)) std::this_thread::sleep_for(std::chrono::microseconds(20));
         if (!s->on->lost.load(std::memory_order_acquire)) e->todo();
         task().swap(e->todo);
         s->done.advance();
@@ -103,6 +124,7 @@ cudaError_t begin_on(counter &c, cudaStream_t &s, bool only_asks = false) {
 }
 
 cudaError_t synchronize(cudaStream_t s) {
+    send(s);
     s->done.wait(s->pushed.load(std::memory_order_relaxed));
     return lost(s->on);
 }
@@ -110,6 +132,7 @@ cudaError_t synchronize(cudaStream_t s) {
 /* All of a device, destroyed streams too. */
 cudaError_t synchronize(device *d) {
     std::vector<std::pair<cudaStream_t, uint32_t>> marks;
+    send_all(d);
     for (unsigned looks = 0;; looks++) { /* a destroyed stream may go away: it is looked at with the lock held */
         guard hold(world().lock);
         if (marks.empty())
@@ -227,6 +250,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     static counter calls(__func__);
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     if (cudaError_t e = refuse_capturing(stream)) return end(e);
+    send(stream);
     if (!stream->done.reached(stream->pushed.load(std::memory_order_relaxed))) return end(cudaErrorNotReady);
     return end(lost(stream->on));
 }

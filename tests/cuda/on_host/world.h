@@ -61,6 +61,7 @@ struct device {
     int number;
     CUctx_st context{this};
     std::atomic<bool> lost{false};
+    std::atomic<bool> silent{false}; /* its queues stand still, and calls do not say so */
     std::atomic<int64_t> launches_left{0}; /* to the one that loses it; 0 or less: none */
     std::atomic<int> held{0};              /* threads that wait for all of it, and let no other call through */
     size_t used = 0;
@@ -107,6 +108,7 @@ struct CUstream_st {
     entry *first = new entry, *last = first; /* the first has been done: the stream's thread, the last: who pushes */
     std::atomic<uint32_t> pushed{0};         /* relaxed: wakes the thread; the entry itself carries the order */
     progress done;
+    std::atomic<uint32_t> sent{0}; /* entries that it may work off, where launches are held back */
     std::atomic<unsigned> delay{0};
     std::atomic<cudaStreamCaptureStatus> capturing{cudaStreamCaptureStatusNone};
     unsigned flags = cudaStreamDefault;
@@ -160,6 +162,7 @@ struct world_type {
 
     std::atomic<uint64_t> seed, launches;
     std::atomic<unsigned> every, delay;
+    std::atomic<bool> holds_back;
     std::atomic<int> multiprocessors;
     std::atomic<uint64_t> calls_left; /* to the one that fails; 0: none */
     std::atomic<int> call_error;
@@ -213,6 +216,7 @@ void world_type::defaults() {
     default_streams = 0;
     every = 16;
     delay = 0;
+    holds_back = false;
     multiprocessors = 2;
     calls_left = 0;
     failed = false;
