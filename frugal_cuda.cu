@@ -20,6 +20,7 @@
  *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
  *   write_back.cuh  kernel: what the cache keeps, written to host rows
  *   device.cuh      the device as the host sees it; CUDA's errors as our statuses
+ *   watch.cuh       a thread that asks whether the GPU lives
  *   cub.cuh         CUB, or what stands for it
  *   sort.cuh        kernels and operations: a batch that the GPU sorts itself, and counts of touches
  *   pinning.cuh     host memory that the GPU reaches in place
@@ -30,7 +31,6 @@
  *   cache.cuh       operations: the cache emptied, preloaded, verified
  *   secondaries.cuh  operation: room for declared stale copies
  *   squares.cuh     kernel, and operation: the sum of squares of a step's gradients
- *   watch.cuh       a thread that asks the driver whether the GPU lives
  *   operations.cuh  the other operations, and the table of all of them, which the runtime calls
  *   announce.cuh    keys that lie in the GPU's memory
  *   graphs.cuh      a step in a CUDA graph
@@ -109,6 +109,7 @@
 #include "src/cuda/update.cuh"
 #include "src/cuda/write_back.cuh"
 #include "src/cuda/device.cuh"
+#include "src/cuda/watch.cuh"
 #include "src/cuda/cub.cuh"
 #include "src/cuda/sort.cuh"
 #include "src/cuda/pinning.cuh"
@@ -119,7 +120,6 @@
 #include "src/cuda/cache.cuh"
 #include "src/cuda/secondaries.cuh"
 #include "src/cuda/squares.cuh"
-#include "src/cuda/watch.cuh"
 #include "src/cuda/operations.cuh"
 #include "src/cuda/announce.cuh"
 #include "src/cuda/graphs.cuh"

@@ -37,6 +37,10 @@
  * host's rows stay, and frugal_close frees the host's memory; but if the program has used the GPU again since then,
  * the library cannot tell, and what happens is not defined.
  *
+ * LOST: while steps are under way, a GPU that does nothing for 20 ms is asked to copy a word. If that takes 20 s (or half
+ * of frugal_desc.stuck_seconds, if that is less, but .5 s at least), it hangs, for example because it has left its bus:
+ * calls return LOST, and frugal_close does not wait for it. Negative stuck_seconds: it may take any time.
+ *
  * LEFT: CUDA may refuse to unregister memory, as that of a lost GPU. Then frugal_close leaves the pages mapped, and does
  * not give such blocks to frugal_desc.release, because a GPU would reach them in place of what comes to lie there; a
  * notice says so. Attaching compares words of all pinned memory with what the GPU reads there.
@@ -125,7 +129,8 @@ FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, 
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
 /* Call it once before each launch of the graph on the device's stream, in place of lookup and update of `step`.
  * Waits until the step's batch is announced. Then waits for the gate; with gate_on_stream, until a lookup would return,
- * and has the stream wait for the gate. `gradients`: the learning rate, and in `records` whether there are any
+ * and has the stream wait for the gate. With WSL2, query the stream when you have launched the graph, because launches
+ * are held back there until somebody does. `gradients`: the learning rate, and in `records` whether there are any
  * gradients. The graph has its own arrays, so `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not
  * attached by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step,

@@ -82,6 +82,20 @@ static frugal_status check_gates(gpu_device *c) {
         c->device, c->stream == cudaStreamLegacy ? "the default stream itself" : "a stream that blocks");
 }
 
+/* May a kernel wait on the GPU? Where it drives a display, a watchdog ends kernels after some seconds, and their context
+ * with them. */
+static frugal_status check_watchdog(gpu_device *c) {
+    int watched = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&watched, cudaDevAttrKernelExecTimeout, c->ordinal);
+    if (error != cudaSuccess) return check_cuda(c, error, "cuda_attach");
+    if (!watched) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                       "cuda_attach: device %u: gate_on_stream: GPU %d's driver cannot make a stream wait for a word, "
+                       "so a kernel would wait, and the watchdog of its display would end that: clear gate_on_stream, "
+                       "or use a GPU without a display",
+                       c->device, c->ordinal);
+}
+
 /* The one device of an instance has no gate but the order of its stream, if it updates in place. */
 static int is_in_order(const gpu_device *c) {
     return c->alone_seen && frugal_settings(c->f)->devices == 1;
@@ -108,7 +122,7 @@ static frugal_status open_gates(gpu_device *c) {
     if (wait_value && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
                                  CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
         c->driver.wait_value = wait_value;
-    return FRUGAL_OK;
+    return c->driver.wait_value ? FRUGAL_OK : check_watchdog(c);
 }
 
 static frugal_cuda_gate gate_of(const gpu_device *c) {

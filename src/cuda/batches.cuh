@@ -80,7 +80,7 @@ static void device_announced(void *device, const frugal_step *step) {
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
     on_gpu on(c);
     a->failed = 1, a->is_sorted = 0;
-    if (is_context_gone(on.result)) return; /* with `tail_sent`; lookup says so */
+    if (is_out_of_reach(on.result)) return; /* `tail_sent` may be gone; lookup says so */
     a->whole = pools_bags(c);
     if (a->whole) frugal_record_of(c->f, c->device, step->step);
     write_tail(c, a, step);
@@ -90,6 +90,7 @@ static void device_announced(void *device, const frugal_step *step) {
                               a->tail + a->worth_at, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = error != cudaSuccess;
+    begin_work(c, c->ahead_stream);
     if (error == cudaSuccess) return;
     cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will write */
 }
@@ -97,7 +98,7 @@ static void device_announced(void *device, const frugal_step *step) {
 static void device_cancelled(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
-    if (is_context_gone(on.result)) return;
+    if (is_out_of_reach(on.result)) return;
     cudaStream_t streams[] = {c->ahead_stream, c->back_stream};
     for (cudaStream_t stream : streams) /* no status to return: try again; a lost device copies nothing */
         if (stream && cudaStreamSynchronize(stream) != cudaSuccess) cudaStreamSynchronize(stream);

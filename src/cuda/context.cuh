@@ -17,6 +17,7 @@ struct driver_calls {
     CUresult (*push)(CUcontext);
     CUresult (*pop)(CUcontext *);
     CUresult (*query)(CUstream);
+    CUresult (*query_event)(CUevent);
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
 };
 
@@ -24,7 +25,11 @@ struct gpu_context {
     int ordinal;
     driver_calls driver;
     CUcontext context; /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
+    int hangs;         /* 1: the GPU does nothing any more (watch.cuh). Relaxed: a word that means itself, and stays */
 };
+
+/* For a GPU that hangs: what CUDA calls a kernel that has run too long. No call is made, because it might not return. */
+constexpr CUresult GPU_HANGS = (CUresult)702;
 
 /* Puts the calling thread on a GPU; its destructor puts the thread back, with the CUDA error that it had. It uses the
  * stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a GPU that the
@@ -38,7 +43,7 @@ struct on_gpu {
     explicit on_gpu(const gpu_context *gpu) : c(gpu), mode(cudaStreamCaptureModeRelaxed) {
         CUcontext current = NULL;
         pending = cudaPeekAtLastError() != cudaSuccess;
-        result = c->driver.current(&current);
+        result = __atomic_load_n(&c->hangs, __ATOMIC_RELAXED) ? GPU_HANGS : c->driver.current(&current);
         pushed = result == CUDA_SUCCESS && current != c->context;
         if (pushed) result = c->driver.push(c->context);
         pushed = pushed && result == CUDA_SUCCESS;
@@ -70,7 +75,8 @@ static frugal_status open_context(gpu_context *c, const char *call, const char *
     d->push = (CUresult(*)(CUcontext))find_driver_call("cuCtxPushCurrent");
     d->pop = (CUresult(*)(CUcontext *))find_driver_call("cuCtxPopCurrent");
     d->query = (CUresult(*)(CUstream))find_driver_call("cuStreamQuery");
-    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
+    d->query_event = (CUresult(*)(CUevent))find_driver_call("cuEventQuery");
+    if (!d->retain || !d->current || !d->push || !d->pop || !d->query || !d->query_event)
         return frugal_fail(FRUGAL_ERR_CUDA, "%s: the driver lacks calls that Toolkit 12 has: update the driver", call);
     CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
     if (result == CUDA_SUCCESS) return FRUGAL_OK;

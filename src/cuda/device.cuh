@@ -69,6 +69,9 @@ struct gpu_watch { /* the thread of watch.cuh; relaxed, all: see there */
     sem_t asked;
     int runs, busy, ends; /* busy: a question is asked, and not answered */
     int answer;           /* the last one, a CUresult, of the thread or of one whose call has failed */
+    cudaStream_t stream;  /* on which a word is copied, from the GPU's memory to the host's */
+    uint32_t *word, *copied;
+    double limit; /* seconds that the copy may take; below 0: any time */
 };
 
 enum kernel_id {
@@ -135,9 +138,9 @@ struct gpu_device : gpu_context {
     int replaying;
     uint64_t replays; /* replays begun on the host */
     gpu_watch watch;
-    /* In nanoseconds: the time since which `done` has not moved, or when the watch was last asked; 0: not known. Only
-     * the polling thread uses this field and the next. */
-    uint64_t silent_since;
+    /* The time, in seconds, since which `done` has not moved, or when the watch was last asked; 0: not known. Only the
+     * polling thread uses this field and the next. */
+    double silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
@@ -149,15 +152,30 @@ static int is_context_gone(CUresult result) {
            result == (CUresult)cudaErrorCudartUnloading;
 }
 
-/* What the driver says: CUDA_SUCCESS, if the GPU lives and works on. */
+/* Must no call be given to CUDA? */
+static int is_out_of_reach(CUresult result) {
+    return is_context_gone(result) || result == GPU_HANGS;
+}
+
+/* Is the stream done? The driver is asked, because the runtime would set the thread's last error to "not ready", in
+ * place of the caller's. */
+static CUresult query_stream(const gpu_device *c, cudaStream_t stream) {
+    CUresult result = c->driver.query((CUstream)stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
+        result = c->driver.query((CUstream)stream);
+    return result;
+}
+
+/* Has work been put on a stream that nobody may wait for? Windows and WSL2 keep it back until the stream is queried. */
+static void begin_work(const gpu_device *c, cudaStream_t stream) {
+    c->driver.query((CUstream)stream);
+}
+
+/* What the driver says: CUDA_SUCCESS, if it knows of no error. */
 static CUresult ask_driver(gpu_device *c) {
     on_gpu on(c);
-    if (is_context_gone(on.result)) return on.result;
-    /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
-     * caller's. */
-    CUresult result = c->driver.query((CUstream)c->ahead_stream);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
-        result = c->driver.query((CUstream)c->ahead_stream);
+    if (is_out_of_reach(on.result)) return on.result;
+    CUresult result = query_stream(c, c->ahead_stream);
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
@@ -168,6 +186,11 @@ static void note_failure(gpu_device *c) {
 }
 
 static frugal_status fail_cuda(const gpu_device *c, cudaError_t error, const char *what) {
+    if (error == (cudaError_t)GPU_HANGS)
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "device %u, GPU %d hangs: it did not copy a word in %.3g s. It may have left its bus: see "
+                           "the kernel's log (NVRM: Xid 79), and reset the GPU",
+                           c->device, c->ordinal, c->watch.limit);
     return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
                        "device %u, GPU %d: %s: %s (%s)%s", c->device, c->ordinal, what, cudaGetErrorString(error),
                        cudaGetErrorName(error),

@@ -78,6 +78,7 @@ static frugal_status device_recall(void *device, uint64_t step, int done, const 
     if (rows) rows = (const uint32_t *)(const void *)(c->alone_seen + ((const unsigned char *)rows - start));
     status = enqueue_write_back(c, rows, n);
     c->recall_ends[step % FRUGAL_P2F_SLOTS] = c->cleanings;
+    begin_work(c, c->back_stream);
     return status;
 }
 

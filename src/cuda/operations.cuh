@@ -10,8 +10,6 @@
 #include "squares.cuh"
 #include "watch.cuh"
 
-#include <time.h>
-
 namespace frugal_cuda {
 
 /* Reports the invalid bags that kernels have found since the last call. */
@@ -80,6 +78,7 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     if (!c->replaying) {
         status = enqueue_update(c, given, gradient_source_of(c, grads, step->stride, step->bags));
         if (status == FRUGAL_OK) note_given(c, step->step);
+        begin_work(c, c->stream);
         return status;
     }
     gpu_step *replay = &c->control->replays[c->replays % REPLAYS];
@@ -87,16 +86,10 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     return FRUGAL_OK;
 }
 
-/* It is asked whether the GPU lives if `done` has not moved for this number of nanoseconds. */
-constexpr uint64_t SILENCE_NS = 20000000;
-
-/* Has `done` not moved for long? This is measured by the clock, not by the number of polls, of which a step has
- * thousands, because asking the driver takes locks that the trainer's launches need. */
+/* Has `done` not moved for long? */
 static int is_silent(gpu_device *c) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    uint64_t now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-    if (c->silent_since != 0 && now - c->silent_since < SILENCE_NS) return 0;
+    double now = watch_now();
+    if (c->silent_since != 0 && now - c->silent_since < SILENCE_SECONDS) return 0;
     int silent = c->silent_since != 0;
     c->silent_since = now;
     return silent;
@@ -135,7 +128,7 @@ static void close_on_gpu(gpu_device *c) {
      * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
                       c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies,
-                      c->sort_memory,   c->ones,        c->counts.words};
+                      c->sort_memory,   c->ones,        c->counts.words, c->watch.word};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
@@ -144,6 +137,7 @@ static void close_on_gpu(gpu_device *c) {
     if (c->sort.read) cudaEventDestroy(c->sort.read);
     if (c->ahead_stream) cudaStreamDestroy(c->ahead_stream);
     if (c->back_stream) cudaStreamDestroy(c->back_stream);
+    if (c->watch.stream) cudaStreamDestroy(c->watch.stream);
     if (c->given_event) cudaEventDestroy(c->given_event);
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
     if (c->sort_sent_memory) cudaFreeHost(c->sort_sent_memory);
@@ -151,20 +145,21 @@ static void close_on_gpu(gpu_device *c) {
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
     if (c->squares) cudaFreeHost(c->squares);
+    if (c->watch.copied) cudaFreeHost(c->watch.copied);
     unpin_memory(c, &c->control_memory);
     unpin_memory(c, &c->blocks);
     unpin_memory(c, &c->batches);
 }
 
 /* The last device of an instance unpins what all have shared. */
-static void leave_pins(gpu_device *c, int gone) {
+static void leave_pins(gpu_device *c, int unreached) {
     shared_pins *pins = c->pins;
     if (!pins) return;
-    if (c->waits_for_gates && --pins->gates_users == 0 && !gone) unpin_memory(c, &pins->gates);
+    if (c->waits_for_gates && --pins->gates_users == 0 && !unreached) unpin_memory(c, &pins->gates);
     if (--pins->users > 0) return;
     pinned_memory *all[] = {&pins->table, &pins->state, &pins->alone};
     for (pinned_memory *pinned : all)
-        if (!gone) unpin_memory(c, pinned);
+        if (!unreached) unpin_memory(c, pinned);
     frugal_free(c->f, pins, sizeof *pins);
 }
 
@@ -173,11 +168,13 @@ static void leave_pins(gpu_device *c, int gone) {
 static void device_close(void *device) {
     gpu_device *c = (gpu_device *)device;
     if (c->context) {
-        on_gpu on(c);
-        int gone = is_context_gone(on.result);
         close_watch(c);
-        if (!gone) close_on_gpu(c);
-        leave_pins(c, gone);
+        if (c->watch.copied) ask_gpu(c); /* because what follows would wait for a GPU that hangs */
+        on_gpu on(c);
+        int unreached = is_out_of_reach(on.result);
+        if (!unreached) close_on_gpu(c);
+        leave_pins(c, unreached);
+        if (c->hangs) frugal_leave_pages(c->f); /* they are still registered */
     }
     frugal_free(c->f, c->control, c->control_memory.memory.bytes);
     frugal_free(c->f, c->kept_rows, c->n_kept * sizeof *c->kept_rows);

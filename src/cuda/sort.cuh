@@ -13,6 +13,7 @@
 #define FRUGAL_CUDA_SORT_CUH
 
 #include "cub.cuh"
+#include "watch.cuh"
 #include "rows.cuh"
 #include "device.cuh"
 #include "../counting.h"
@@ -178,6 +179,7 @@ static cudaError_t enqueue_keys(gpu_device *c, batch_ahead *a, const frugal_unso
     }
     uint32_t n_segments = write_segments(c, a, batch->batch);
     cudaError_t error = cudaEventRecord(s->ready, caller);
+    begin_work(c, caller);
     if (error == cudaSuccess) error = cudaStreamWaitEvent(c->ahead_stream, s->ready, 0);
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(s->segments, a->segments_sent, n_segments * sizeof *s->segments, cudaMemcpyHostToDevice,
@@ -279,6 +281,7 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;
     if (error == cudaSuccess) a->counted = 0;
+    begin_work(c, c->ahead_stream);
     if (error == cudaSuccess) return FRUGAL_OK;
     cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the caller's keys */
     return check_cuda(c, error, "sorting a batch");
@@ -301,7 +304,7 @@ static frugal_status device_sorted(void *device, uint64_t step, uint32_t *n_uniq
     batch_ahead *a = ahead_of(c, step);
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
-    if (status == FRUGAL_OK) status = check_cuda(c, cudaEventSynchronize(a->copied), "sorting a batch");
+    if (status == FRUGAL_OK) status = check_cuda(c, (cudaError_t)wait_for(c, a->copied), "sorting a batch");
     if (status != FRUGAL_OK) return status;
     if (a->found->bad != NO_POSITION) return fail_key(c, step, a->found, a);
     *n_unique = a->found->n_unique, a->n_chunks = a->found->n_chunks;

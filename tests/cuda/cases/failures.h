@@ -6,7 +6,7 @@
 #include "caches.h"
 #include "graphs.h"
 
-enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, NOT_SUPPORTED = 801, UNKNOWN = 999, REGISTERED = 712, MAJOR = 75, MAPS = 19 };
+enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, NOT_SUPPORTED = 801, UNKNOWN = 999, REGISTERED = 712, MAJOR = 75, MAPS = 19, HAS_WATCHDOG = 17 };
 
 enum { PIECE = 16384 }; /* FRUGAL_CUDA_PIECE of the tests: bytes registered at a time, at most */
 
@@ -439,7 +439,7 @@ static void test_contexts(void **state) {
     assert_int_equal(0, (int)cuda_on_host_alive());
 }
 
-enum { DRIVER_CALLS = 6 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
+enum { DRIVER_CALLS = 7 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
 
 static void test_gate_kernel(void **state) {
     (void)state;
@@ -464,6 +464,42 @@ static void test_gate_kernel(void **state) {
         for (int i = 0; i < 20; i++) replay_step(&w, ~1);
         finish(&w, 20);
         assert_int_equal((int)tried, (int)cuda_on_host_count("cuStreamWaitValue64"));
+    }
+}
+
+/* The watchdog of a display ends a kernel that waits. */
+static void test_watchdog(void **state) {
+    (void)state;
+    world w = gated(2);
+    frugal_cuda_info info;
+    open_instance(&w);
+    cuda_on_host_set_attribute(HAS_WATCHDOG, 1);
+    cuda_on_host_fail_named("cudaGetDriverEntryPointByVersion", DRIVER_CALLS, NOT_SUPPORTED);
+    assert_fails(FRUGAL_ERR_ARGUMENT, attach(&w, 0), "watchdog of its display", "clear gate_on_stream");
+    assert_works(attach(&w, 0));
+    cuda_on_host_set_attribute(HAS_WATCHDOG, 0);
+    cuda_on_host_fail_named("cudaGetDriverEntryPointByVersion", DRIVER_CALLS, NOT_SUPPORTED);
+    assert_works(attach(&w, 1));
+    for (uint32_t d = 0; d < 2; d++) {
+        assert_works(frugal_cuda_get_info(w.f, d, &info));
+        assert_int_equal(d ? FRUGAL_CUDA_GATE_KERNEL : FRUGAL_CUDA_GATE_STREAM, info.gate);
+    }
+    open_reference(&w);
+    finish(&w, 10);
+}
+
+/* Where launches are held back until a stream is queried or waited for, steps go on nevertheless. */
+static void test_held_launches(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        world w = i % 2 ? gated(2) : world_of(i == 4 ? 1 : 2);
+        w.desc.stuck_seconds = 5;
+        w.desc.alone = i < 2 ? FRUGAL_ALONE_STAGED : i < 4 ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_PLACE;
+        keys_there = i > 2;
+        open_world(&w);
+        cuda_on_host_hold_launches(1);
+        finish(&w, 20);
+        cuda_on_host_hold_launches(0);
     }
 }
 

@@ -166,6 +166,47 @@ static void test_loss(void **state) {
     check_losses(0, 3, 1);
 }
 
+/* A GPU does nothing any more, and no call says so. It is found lost, and closing does not wait for it. */
+static void test_silent(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i += test_is_short() ? 3 : 1) { /* one that sorts, is staged; two, with gates on the host and on the stream; kept */
+        char told[512] = "";
+        world w = i == 3 || i == 4 ? gated(2) : world_of(i < 2 ? 1 : 2);
+        w.desc.stuck_seconds = 1;
+        w.desc.alone = i == 1 ? FRUGAL_ALONE_STAGED : i >= 4 ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_PLACE;
+        open_world(&w);
+        frugal_on_notice(w.f, keep_notice, told);
+        run(&w, 3);
+        judge(&w);
+        for (uint32_t d = 0; d < w.desc.devices; d++) gpu_wait(w.gpus[d]);
+        cuda_on_host_silence_device(0);
+        frugal_status status = FRUGAL_OK;
+        for (int steps = 0; steps < 12 && status == FRUGAL_OK; steps++) {
+            status = try_step(&w);
+            w.step += status == FRUGAL_OK;
+        }
+        if (status != FRUGAL_ERR_LOST || !strstr(frugal_message(), "GPU 0 hangs: it did not copy a word in 0.5 s"))
+            fail_msg("case %d: %d %s", i, (int)status, frugal_message());
+        status = frugal_drain(w.f);
+        if (status != FRUGAL_OK && (status != FRUGAL_ERR_LOST || i < 4)) fail_msg("%d %s", i, frugal_message());
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_verify(w.f));
+        close_lost(&w);
+        assert_non_null(strstr(told, "did not let go of memory"));
+        cuda_on_host_lose_device(0); /* so that the test's own memory there can be freed */
+        close_world(&w);
+        cuda_on_host_reset();
+        gpu_set_current(caller_gpu);
+    }
+    world w = world_of(1); /* closed before anybody has asked */
+    w.desc.stuck_seconds = 1;
+    open_world(&w);
+    run(&w, 3);
+    cuda_on_host_silence_device(0);
+    close_lost(&w);
+    cuda_on_host_lose_device(0);
+    close_world(&w);
+}
+
 /* The counts are the GPU's, and it is lost: calls say so, again and again, and a save has those that were read last. */
 static void test_loss_of_counts(void **state) {
     (void)state;
