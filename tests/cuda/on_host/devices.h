@@ -84,6 +84,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int num
     return end(lost(world().devices[static_cast<size_t>(number)].get()));
 }
 
+/* With capital letters, as CUDA's; a bus for each. */
+cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int number) {
+    static counter calls(__func__);
+    if (cudaError_t e = requested_failure(calls)) return end(e);
+    if (number < 0 || static_cast<size_t>(number) >= world().devices.size()) return end(cudaErrorInvalidDevice);
+    snprintf(id, static_cast<size_t>(bytes), "0000:%02X:00.0", 0xaa + number);
+    return end(cudaSuccess);
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int number) {
     static counter calls(__func__);
     if (cudaError_t e = requested_failure(calls)) return end(e);
