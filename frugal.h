@@ -600,6 +600,10 @@ typedef struct frugal_stats {     /* counts since open; seconds are of wall time
      * again once 8 times as many steps are closed, because it takes 17 ms per GB of small pages. 0, 0: not known. */
     uint64_t resident_bytes, huge_bytes;
     uint64_t pages_asked; /* of a table in a file: asked for before lookups, as not all of a range were in memory */
+    /* Nodes of the machine over which table, optimizer state, words and counts are interleaved, each as far as it takes
+     * 1 MiB or more and is neither the caller's nor a file; 0: there is one node, or the process has a memory policy of
+     * its own (numactl), or the system refuses, which a notice has told. */
+    uint32_t nodes;
 } frugal_stats;
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);

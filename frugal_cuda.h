@@ -101,6 +101,7 @@ typedef struct frugal_cuda_info {
     int table_is_pinned; /* 0: the host gathers, and no row is updated in place */
     uint64_t bytes;      /* of the GPU's memory */
     frugal_cuda_gate gate;
+    int node; /* of the machine, that the GPU is at (sysfs); what only this GPU uses lies there; -1: not known */
     /* Why the table is not pinned: what was refused, NULL if it is pinned, or is in a file on a disk, which is not
      * tried; its bytes; and CUDA's error, a cudaError_t. A notice has said so, too. */
     const char *refused;

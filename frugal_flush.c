@@ -23,6 +23,7 @@
  *   errors.c        the text of a thread's last error; refusals that several calls share
  *   event.c         sleeping until something has changed
  *   memory.c        the caller's allocator, or huge pages
+ *   numa.c          on which nodes of the machine memory lies
  *   size_limit.c    files that grow, up to the limit of their size
  *   region.c        memory that several processes share, made and mapped
  *   socket.c        messages between processes
@@ -182,6 +183,7 @@
 #include "src/errors.c"
 #include "src/event.c"
 #include "src/memory.c"
+#include "src/numa.c"
 #include "src/size_limit.c"
 #include "src/region.c"
 #include "src/socket.c"

@@ -145,6 +145,16 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     }
 }
 
+int frugal_move_memory(frugal *f, frugal_memory memory, int node) {
+    int is_callers = f->desc.allocate && f->region_file < 0; /* its allocator decides */
+    if (node < 0 || node >= MOST_NODES || is_callers || find_nodes().n < 2) return 0;
+    int error = move_to_node(memory.start, memory.bytes, (uint32_t)node);
+    if (error)
+        give_notice(f, "attach: the system refuses to move %zu bytes to node %d of the machine: mbind: %s",
+                    memory.bytes, node, error_text(error));
+    return !error;
+}
+
 void frugal_leave_pages(frugal *f) {
     if (frugal_load_relaxed(&f->leaves_pages)) return;
     frugal_store_relaxed(&f->leaves_pages, 1);

@@ -378,6 +378,10 @@ FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, fru
  * accepts `memory` NULL. */
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
+/* Moves memory of the instance, in whole pages, to a node of the machine, before the device pins it; `node` -1: not
+ * known. 1: it lies there, as far as there is room. 0: the machine has one node, the process has a memory policy of its
+ * own, or frugal_desc.allocate gave the memory; or the system refuses, which is told. */
+FRUGAL_API int frugal_move_memory(frugal *f, frugal_memory memory, int node);
 /* A device could not unpin what it has pinned. From now on the instance gives back no whole pages, nor a block that
  * frugal_desc.allocate gave: if other memory came to lie there, a GPU would reach the pages of before in its place. */
 FRUGAL_API void frugal_leave_pages(frugal *f);

@@ -258,6 +258,13 @@ typedef struct read_ahead {
     FRUGAL_ATOMIC(uint64_t) asked; /* pages */
 } read_ahead;
 
+enum { MOST_NODES = 1024 };
+typedef struct memory_nodes { /* of the machine (numa.c) */
+    uint32_t n;               /* that have memory; below 2: nothing is placed */
+    int error;                /* the errno with which the system has refused; 0: it has not */
+    uint64_t bits[MOST_NODES / 64];
+} memory_nodes;
+
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
     uint32_t process;     /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
@@ -269,7 +276,8 @@ struct frugal {
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes;
-    table_file *file; /* the file that table_memory maps, or NULL */
+    memory_nodes nodes; /* over which that is interleaved, with words and counts; constant once it is open */
+    table_file *file;   /* the file that table_memory maps, or NULL */
     read_ahead ahead;
     struct saved_reader *saved; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;

@@ -259,6 +259,16 @@ static void tell_unused(frugal *f, const frugal_desc *desc) {
                     what);
 }
 
+/* Where the system does not let tables be interleaved, they lie where they are first touched. */
+static void tell_nodes(frugal *f) {
+    if (f->nodes.error)
+        give_notice(f,
+                    "open: the machine has %u nodes with memory, and the system refuses to interleave the table over "
+                    "them: mbind: %s. So it lies where it is first touched: start with numactl --interleave=all, or "
+                    "allow mbind (in Docker: --cap-add SYS_NICE)",
+                    f->nodes.n, error_text(f->nodes.error));
+}
+
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
@@ -267,6 +277,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     open_locks(f);
     open_notices(f, desc->notice, desc->user);
     tell_unused(f, desc);
+    f->nodes = find_nodes();
     f->record_stride = record_stride_of(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;
@@ -291,6 +302,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = open_changed(f)) != FRUGAL_OK) return status;
     if ((status = open_devices(f)) != FRUGAL_OK) return status;
     if ((status = open_table(f)) != FRUGAL_OK) return status;
+    tell_nodes(f);
     open_read_ahead(f);
     if ((status = open_door(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;

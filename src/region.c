@@ -114,8 +114,14 @@ static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
 /* Allocates zeroed memory in the region, or, without a region, the instance's own. *part says where it is, for
  * processes that join; it is not used without a region. */
 static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
-    if (f->region_file < 0) return frugal_allocate(f, bytes, alignment);
-    void *memory = reserve_part(f, bytes, part) ? map_own(f->region_file, *part, PROT_READ | PROT_WRITE) : NULL;
+    int placed = is_large(bytes) && (f->region_file >= 0 || !f->desc.allocate); /* large: begins with a page */
+    void *memory = NULL;
+    if (f->region_file < 0)
+        memory = frugal_allocate(f, bytes, alignment);
+    else if (reserve_part(f, bytes, part))
+        memory = map_own(f->region_file, *part, PROT_READ | PROT_WRITE);
+    if (memory && placed) interleave(f, memory, whole_pages(bytes));
+    if (f->region_file < 0) return memory;
     if (!memory || make_resident(f->region_file, *part, memory)) return memory;
     unmap_part(memory, bytes);
     return NULL;

@@ -71,6 +71,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
     if (is_counting(f)) out->state_bytes += f->store.rows;
+    out->nodes = f->nodes.n > 1 && !f->nodes.error ? f->nodes.n : 0;
     find_page_sizes(f, out->steps);
     out->resident_bytes = frugal_load_relaxed(&f->resident_bytes);
     out->huge_bytes = frugal_load_relaxed(&f->huge_bytes);

@@ -113,4 +113,5 @@ void progress_show_flushing(const frugal_stats *stats, const progress_setup *set
     if (stats->resident_bytes)
         printf("  huge pages        %.1f%% of %.2f GB of table, state and words\n",
                100.0 * (double)stats->huge_bytes / (double)stats->resident_bytes, (double)stats->resident_bytes * 1e-9);
+    if (stats->nodes) printf("  memory nodes      %u, interleaved\n", stats->nodes);
 }

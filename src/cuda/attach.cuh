@@ -153,12 +153,13 @@ static frugal_status open_device(gpu_device *c) {
     if ((status = check_gates(c)) != FRUGAL_OK) return status;
     describe_tables(c);
     if ((status = share_pins(c)) != FRUGAL_OK) return status;
-    cudaError_t error = pin_memory(c, &c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
+    c->node = node_of_gpu(c);
+    cudaError_t error = pin_ring(c, &c->blocks, FRUGAL_MEMORY_BLOCKS);
     if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
     /* Batches that cannot be pinned are copied, too, but not in the background. */
-    pin_memory(c, &c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
+    pin_ring(c, &c->batches, FRUGAL_MEMORY_BATCHES);
     if ((status = open_table(c)) != FRUGAL_OK) return status;
     if ((status = open_gates(c)) != FRUGAL_OK) return status;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
@@ -225,7 +226,7 @@ frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda
     out->cache_rows = c->view.sets * WAYS;
     out->table_is_pinned = !c->view.gathered;
     out->bytes = c->bytes;
-    out->gate = gate_of(c);
+    out->gate = gate_of(c), out->node = c->node;
     out->refused = c->pins->refused, out->refused_bytes = c->pins->refused_bytes;
     out->refused_error = (int)c->pins->refused_error;
     return FRUGAL_OK;

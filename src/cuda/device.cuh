@@ -98,6 +98,7 @@ struct gpu_device : gpu_context {
     shared_pins *pins;
     int waits_for_gates; /* one of pins->gates_users */
     pinned_memory blocks, batches;
+    int node; /* of the machine, that the GPU is at; -1: not known */
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
     /* In host memory; the view has its address on the GPU. Not memory of CUDA's, because threads that poll read it even

@@ -131,6 +131,7 @@ static frugal_status open_control(gpu_device *c, uint64_t bytes) {
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available", c->device,
                            (unsigned long long)whole);
     c->control = (control_words *)memory;
+    frugal_move_memory(c->f, {memory, whole, 0}, c->node);
     cudaError_t error = pin_memory(c, &c->control_memory, {memory, whole, 0});
     if (error == cudaSuccess) error = seen_by_gpu(&c->control_memory, memory, &seen);
     c->view.control = (control_words *)seen;

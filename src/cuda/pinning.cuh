@@ -12,7 +12,10 @@
 #if defined(__linux__)
 #include <sys/vfs.h>
 #endif
+#include <ctype.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 namespace frugal_cuda {
 
@@ -112,6 +115,31 @@ static cudaError_t pin_memory(gpu_device *c, pinned_memory *pinned, frugal_memor
     if ((error = check_whole(memory)) != cudaSuccess) unpin_memory(c, pinned);
     pinned->pinned = error == cudaSuccess;
     return error;
+}
+
+#ifndef FRUGAL_PCI_DEVICES /* a test has its own */
+#define FRUGAL_PCI_DEVICES "/sys/bus/pci/devices"
+#endif
+
+/* The node of the machine that the GPU is at; -1: not known. */
+static int node_of_gpu(const gpu_device *c) {
+    char id[32] = "", path[256];
+    int node = -1;
+    if (cudaDeviceGetPCIBusId(id, sizeof id, c->ordinal) != cudaSuccess) return -1;
+    for (char *at = id; *at; at++) *at = (char)tolower((unsigned char)*at);
+    const char *folder = FRUGAL_PCI_DEVICES;
+    snprintf(path, sizeof path, "%s/%s/numa_node", folder ? folder : "", id);
+    FILE *in = fopen(path, "re");
+    if (in && fscanf(in, "%d", &node) != 1) node = -1;
+    if (in) fclose(in);
+    return node;
+}
+
+/* Pins memory that this GPU alone uses, near it. */
+static cudaError_t pin_ring(gpu_device *c, pinned_memory *pinned, frugal_memory_kind kind) {
+    frugal_memory memory = frugal_get_memory(c->f, c->device, kind);
+    if (!memory.read_only) frugal_move_memory(c->f, memory, c->node);
+    return pin_memory(c, pinned, memory);
 }
 
 /* Where the GPU sees an address of pinned memory. */

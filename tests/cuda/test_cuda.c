@@ -126,6 +126,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_refused_registration),
         ON_HOST(test_refusal_is_told),
         ON_HOST(test_pieces),
+        ON_HOST(test_node),
         ON_HOST(test_stale_pages),
         ON_HOST(test_failed_unregister),
         ON_HOST(test_unused_gates),

@@ -355,6 +355,32 @@ static void test_pieces(void **state) {
     }
 }
 
+/* The node that a GPU is at is what the system says of its PCI device. */
+static void test_node(void **state) {
+    (void)state;
+    char folder[64], device[96], path[128];
+    snprintf(folder, sizeof folder, "/tmp/test_cuda_pci.%d", (int)getpid());
+    snprintf(device, sizeof device, "%s/0000:aa:00.0", folder);
+    snprintf(path, sizeof path, "%s/numa_node", device);
+    assert_true(mkdir(folder, 0700) == 0 && mkdir(device, 0700) == 0);
+    FILE *file = fopen(path, "w");
+    assert_true(file && fputs("1\n", file) >= 0 && fclose(file) == 0);
+    setenv("TEST_PCI_DEVICES", folder, 1);
+    world w = world_of(2);
+    frugal_cuda_info info;
+    w.places[1].ordinal = 1;
+    open_instance(&w);
+    for (uint32_t d = 0; d < 2; d++) {
+        assert_works(attach(&w, d));
+        assert_works(frugal_cuda_get_info(w.f, d, &info));
+        assert_int_equal(d ? -1 : 1, info.node);
+    }
+    open_reference(&w);
+    finish(&w, 2);
+    unsetenv("TEST_PCI_DEVICES");
+    unlink(path), rmdir(device), rmdir(folder);
+}
+
 /* A GPU that reaches other pages than the host has is not attached, whichever memory it is. */
 static void test_stale_pages(void **state) {
     (void)state;
