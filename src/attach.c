@@ -158,9 +158,9 @@ int frugal_move_memory(frugal *f, frugal_memory memory, int node) {
 void frugal_leave_pages(frugal *f) {
     if (frugal_load_relaxed(&f->leaves_pages)) return;
     frugal_store_relaxed(&f->leaves_pages, 1);
-    give_notice(f,
-                "CUDA did not let go of memory that it had pinned, so a GPU may still reach it: its pages stay until the "
-                "process ends. Do not give back a matrix of your own, and train on GPUs in a new process");
+    give_notice(
+        f, "CUDA did not let go of memory that it had pinned, so a GPU may still reach it: its pages stay until the "
+           "process ends. Do not give back a matrix of your own, and train on GPUs in a new process");
 }
 
 void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *ops) {

@@ -21,7 +21,7 @@ struct pinned_memory { /* host memory that the GPU reaches */
     int pinned, ours; /* the GPU reaches it; registered by us, so we unregister it */
 };
 
-struct shared_pins { /* what all devices of an instance share; the last one to close frees it */
+struct shared_pins {             /* what all devices of an instance share; the last one to close frees it */
     uint32_t users, gates_users; /* gates_users: devices whose streams wait for gates */
     pinned_memory table, state, gates, alone; /* gates: while there are users; alone: if rows are updated in place */
     int table_is_pinned;
@@ -98,7 +98,7 @@ struct gpu_device : gpu_context {
     shared_pins *pins;
     int waits_for_gates; /* one of pins->gates_users */
     pinned_memory blocks, batches;
-    int node; /* of the machine, that the GPU is at; -1: not known */
+    int node;                        /* of the machine, that the GPU is at; -1: not known */
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
     /* In host memory; the view has its address on the GPU. Not memory of CUDA's, because threads that poll read it even

@@ -126,8 +126,8 @@ static int device_waits(void *device) {
 static void close_on_gpu(gpu_device *c) {
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
-    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
-                      c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies,
+    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places,  c->view.partials, c->view.counters,
+                      c->view.words,    c->view.copies, c->view.unique,  c->kept_memory,   c->kept_copies,
                       c->sort_memory,   c->ones,        c->counts.words, c->watch.word};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);

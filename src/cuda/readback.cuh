@@ -49,9 +49,12 @@ static frugal_status read_back_all(gpu_device *c) {
     const struct {
         const char *name;
         const pinned_memory *pinned;
-    } all[] = {{"the table", &c->pins->table},       {"the optimizer's state", &c->pins->state},
-               {"the gates' word", &c->pins->gates}, {"the bits of rows that are alone", &c->pins->alone},
-               {"the staging ring", &c->blocks},     {"the announced batches", &c->batches},
+    } all[] = {{"the table", &c->pins->table},
+               {"the optimizer's state", &c->pins->state},
+               {"the gates' word", &c->pins->gates},
+               {"the bits of rows that are alone", &c->pins->alone},
+               {"the staging ring", &c->blocks},
+               {"the announced batches", &c->batches},
                {"the words that GPU and host exchange", &c->control_memory}};
     frugal_status status = FRUGAL_OK;
     for (auto &one : all)

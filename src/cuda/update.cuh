@@ -173,20 +173,36 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
         *w = frugal_sgd(*w, x, rule.factor);
 }
 
+template <int V> struct stepped_pack { pack<V> weights, state, second; }; /* second: Adam's second moment */
+
+template <int V, update_form FORM>
+__device__ static inline stepped_pack<V> load_stepped(const gpu_view &g, const stepped_row<FORM> &row, uint32_t e,
+                                                      int element_wise) {
+    stepped_pack<V> all = {load_pack<V>(row.weights + e), {}, {}};
+    if (element_wise) all.state = load_pack<V>(state_of(g, row) + e);
+    if (g.kind == FRUGAL_ADAM) all.second = load_pack<V>(state_of(g, row) + e + g.dim);
+    return all;
+}
+
 /* Applies the step to a tile of a row. The state of an element is at its index; Adam's second moment is dim floats
  * further on. */
 template <int V, update_form FORM>
 __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                          uint32_t tile, const tile_sum<V> &sum) {
+    /* Passes that are loaded together. No load waits for another that crosses the link, so all are where the row may lie
+     * on the host; elsewhere registers are short. */
+    constexpr uint32_t TOGETHER = FORM == UPDATE_PLACE ? PASSES : 1;
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
+    stepped_pack<V> all[TOGETHER] = {};
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         uint32_t e = tile + 32 * p;
+        FRUGAL_ALL_PASSES
+        for (uint32_t i = 0; i < TOGETHER && p % TOGETHER == 0; i++)
+            if (e + 32 * i < g.dim) all[i] = load_stepped<V>(g, row, e + 32 * i, element_wise);
         if (e >= g.dim) continue;
         float *state = element_wise ? state_of(g, row) + e : NULL;
-        pack<V> w = load_pack<V>(row.weights + e), s = {}, second = {};
-        if (element_wise) s = load_pack<V>(state);
-        if (g.kind == FRUGAL_ADAM) second = load_pack<V>(state + g.dim);
+        pack<V> &w = all[p % TOGETHER].weights, &s = all[p % TOGETHER].state, &second = all[p % TOGETHER].second;
         for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
         store_pack<V>(row.weights + e, w);
         if (element_wise) store_pack<V>(state, s);
@@ -231,11 +247,11 @@ template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
 /* The step of row-wise Adagrad's state, one float per row; returns the factor. */
 template <update_form FORM>
 __device__ static inline float step_state(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
-                                          float squares) {
-    float *state = state_of(g, row);
-    float factor = frugal_rowwise_adagrad(state, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+                                          float state, float squares) {
+    float factor = frugal_rowwise_adagrad(&state, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+    *state_of(g, row) = state;
     if constexpr (FORM == UPDATE_PLACE)
-        if (row.host_weights) *row.host_state = *state;
+        if (row.host_weights) *row.host_state = state;
     return factor;
 }
 
@@ -268,11 +284,12 @@ __device__ static inline float step_factor(const gpu_view &g, const lane_group<V
                                            const stepped_row<FORM> &row, Tile tile_of) {
     if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
     pack<V> lanes = {};
-    float factor = 0;
+    int steps_state = row.weights && group.lane == 0;
+    float factor = 0, state = steps_state ? *state_of(g, row) : 0; /* read before the sums, because it may be far */
     for (uint32_t tile = group.lane * V; row.weights && tile < g.dim; tile += TILE)
         square_tile<V>(g, rule, row, tile, tile_of(tile), &lanes);
     float squares = fold_lanes<V>(lanes);
-    if (row.weights && group.lane == 0) factor = step_state(g, rule, row, squares);
+    if (steps_state) factor = step_state(g, rule, row, state, squares);
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 

@@ -6,7 +6,16 @@
 #include "caches.h"
 #include "graphs.h"
 
-enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, NOT_SUPPORTED = 801, UNKNOWN = 999, REGISTERED = 712, MAJOR = 75, MAPS = 19, HAS_WATCHDOG = 17 };
+enum {
+    OUT_OF_MEMORY = 2,
+    NO_DRIVER = 35,
+    NOT_SUPPORTED = 801,
+    UNKNOWN = 999,
+    REGISTERED = 712,
+    MAJOR = 75,
+    MAPS = 19,
+    HAS_WATCHDOG = 17
+};
 
 enum { PIECE = 16384 }; /* FRUGAL_CUDA_PIECE of the tests: bytes registered at a time, at most */
 

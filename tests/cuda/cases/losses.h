@@ -169,7 +169,9 @@ static void test_loss(void **state) {
 /* A GPU does nothing any more, and no call says so. It is found lost, and closing does not wait for it. */
 static void test_silent(void **state) {
     (void)state;
-    for (int i = 0; i < 6; i += test_is_short() ? 3 : 1) { /* one that sorts, is staged; two, with gates on the host and on the stream; kept */
+    for (int i = 0; i < 6;
+         i +=
+         test_is_short() ? 3 : 1) { /* one that sorts, is staged; two, with gates on the host and on the stream; kept */
         char told[512] = "";
         world w = i == 3 || i == 4 ? gated(2) : world_of(i < 2 ? 1 : 2);
         w.desc.stuck_seconds = 1;

@@ -61,7 +61,7 @@ struct device {
     int number;
     CUctx_st context{this};
     std::atomic<bool> lost{false};
-    std::atomic<bool> silent{false}; /* its queues stand still, and calls do not say so */
+    std::atomic<bool> silent{false};       /* its queues stand still, and calls do not say so */
     std::atomic<int64_t> launches_left{0}; /* to the one that loses it; 0 or less: none */
     std::atomic<int> held{0};              /* threads that wait for all of it, and let no other call through */
     size_t used = 0;
