@@ -4,6 +4,7 @@
  * (on_host/world.h). A stream's thread never takes it while it works, and takes what is queued by release and
  * acquire of the entry alone: ThreadSanitizer then sees no more order between a host and a stream than CUDA gives. */
 #include "on_host/world.h"
+#include "on_host/pages.h"
 #include "on_host/calls.h"
 #include "on_host/streams.h"
 #include "on_host/devices.h"

@@ -34,6 +34,10 @@
  *     synchronized, too. Above TSAN_FIBERS threads (cuda_on_host_grid.cc), several share one of the sanitizer's, and
  *     races among them are missed;
  *   - memory of cudaMalloc and cudaHostAlloc begins as NaN; copies are checked against the blocks and the direction;
+ *   - copies that touch memory of another device; and where accesses are checked (gcc without sanitizers, and PTX),
+ *     kernels that do, without access to that peer; or that touch registered memory (whole pages) by its address on the
+ *     host: devices see it at another one (cudaHostGetDevicePointer). Memory of cudaHostAlloc has one address, as CUDA
+ *     promises with unified addressing;
  *   - compare_exchange_weak fails without reason, now and then.
  *
  * WHAT IT CANNOT SHOW. Weak memory and stale L1 lines (atomics are the host's; ThreadSanitizer sees too little order,
@@ -137,10 +141,12 @@ enum cudaError_t {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorInvalidDeviceFunction = 98,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorDeviceUninitialized = 201,
     cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorUnsupportedPtxVersion = 222,
     cudaErrorOperatingSystem = 304,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorIllegalState = 401,
@@ -420,9 +426,9 @@ template <typename T> cudaError_t cudaMallocHost(T **p, size_t bytes) {
 template <typename T> cudaError_t cudaHostGetDevicePointer(T **device, void *host, unsigned flags) {
     return cudaHostGetDevicePointer(reinterpret_cast<void **>(device), host, flags);
 }
+cudaError_t occupancy_on_host(int *blocks); /* counted as the next */
 template <typename F> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, F, int, size_t) {
-    *blocks = 2;
-    return cudaSuccess;
+    return occupancy_on_host(blocks);
 }
 
 namespace cuda_on_host {
@@ -444,6 +450,9 @@ extern __thread lane *current; /* NULL on the host */
 
 /* Ends the process, with the kernel, block and thread if there is one. */
 [[noreturn]] void fail(place at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Why the GPU whose kernel the thread runs must not touch an address; NULL: it may, or nothing is known of it. */
+const char *refusal_of(uintptr_t address);
 
 inline const lane &running() {
     if (!current) fail(here(), "threadIdx, blockIdx, blockDim or gridDim on the host");

@@ -22,9 +22,10 @@ void cuda_on_host_set_multiprocessors(int n); /* of each device: 2 n blocks are 
 void cuda_on_host_set_attribute(int attribute, int value);
 
 /* How devices read each other's memory; FRUGAL_CUDA_PEERS, or NONE.
- * NONE: the driver says that they cannot, and kernels are not hindered. REAL: all can, once cudaDeviceEnablePeerAccess
- * was called; until then their kernels read zeros there. FALSE: the driver says that they can, and they read zeros. As
- * long as there are zeros to read, one kernel may run at a time. */
+ * NONE: they cannot. REAL: all can, once cudaDeviceEnablePeerAccess was called; until then their kernels read zeros
+ * there. FALSE: the driver says that they can, and they read zeros. As long as there are zeros to read, one kernel may
+ * run at a time. Where accesses are checked (on_host/pages.h), a kernel that touches what it cannot read ends the
+ * process, except that FALSE looks like access. */
 enum { CUDA_ON_HOST_PEERS_NONE, CUDA_ON_HOST_PEERS_REAL, CUDA_ON_HOST_PEERS_FALSE };
 void cuda_on_host_set_peers(int how);
 

@@ -19,6 +19,7 @@ template <size_t BYTES> uint64_t address_of(const state &s, const instruction &i
     if (address >= PARAMETERS_AT) refuse(s, i, 1u << lane, "the address is in .param, which only ld.param reaches");
     if (address < 4096)
         refuse(s, i, 1u << lane, "address 0x%llx: a null pointer", static_cast<unsigned long long>(address));
+    if (const char *why = cuda_on_host::refusal_of(address)) refuse(s, i, 1u << lane, "%s", why);
     return address;
 }
 template <typename T, size_t BYTES = sizeof(T)> T *reach(const state &s, const instruction &i, unsigned lane) {

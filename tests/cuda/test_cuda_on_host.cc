@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern "C" {
@@ -521,15 +522,73 @@ void test_registered_memory(void **) {
     GOOD(cudaHostUnregister(memory));
     GOOD(cudaPointerGetAttributes(&a, memory + 50));
     assert_int_equal(cudaMemoryTypeUnregistered, a.type);
-    int *pinned;
+    int *pinned; /* of which CUDA promises one address */
     GOOD(cudaMallocHost(&pinned, 100));
     GOOD(cudaHostGetDevicePointer(&p, pinned, 0));
+    assert_ptr_equal(pinned, p);
     GOOD(cudaFreeHost(pinned));
     assert_int_equal(cudaErrorInvalidValue, cudaFreeHost(memory));
 }
 
 __global__ void double_kernel(uint32_t *word) {
     if (threadIdx.x == 0) *word *= 2;
+}
+
+/* Whole pages are seen at other addresses, with what was there; as they were when they are no longer registered. */
+void test_registered_pages(void **) {
+    enum : size_t { BYTES = 3 * 4096 };
+    uint32_t *host = static_cast<uint32_t *>(aligned_alloc(4096, BYTES)), *seen, value = 0;
+    int same = 0;
+    cudaPointerAttributes a;
+    memset(host, 0, BYTES);
+    host[1030] = 21;
+    GOOD(cudaHostRegister(host, BYTES, cudaHostRegisterMapped));
+    GOOD(cudaHostGetDevicePointer(&seen, host + 1000, 0));
+    GOOD(cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
+    assert_int_equal(same, seen == host + 1000);
+    GOOD(cudaPointerGetAttributes(&a, seen));
+    assert_true(a.type == cudaMemoryTypeHost && a.devicePointer == seen && a.hostPointer == host + 1000);
+    GOOD(cudaPointerGetAttributes(&a, host + 1000));
+    assert_true(a.type == cudaMemoryTypeHost && a.devicePointer == seen && a.hostPointer == host + 1000);
+    GOOD(FRUGAL_LAUNCH(double_kernel, 1, 32, nullptr, seen + 30));
+    GOOD(cudaMemcpy(&value, seen + 30, sizeof value, cudaMemcpyHostToHost));
+    assert_int_equal(42, value);
+    assert_int_equal(42, host[1030]);
+    GOOD(cudaMemset(seen, 1, sizeof *seen));
+    GOOD(cudaDeviceSynchronize());
+    assert_int_equal(0x01010101, host[1000]);
+    if (!same) assert_int_equal(cudaErrorInvalidValue, cudaMemset(host, 1, sizeof *host));
+    GOOD(cudaHostUnregister(host));
+    pid_t child = fork(); /* has pages of its own */
+    if (child == 0) {
+        host[1030] = 0;
+        _exit(0);
+    }
+    assert_int_equal(child, waitpid(child, nullptr, 0));
+    assert_int_equal(42, host[1030]);
+    cuda_on_host_set_attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, 1);
+    GOOD(cudaHostRegister(host, BYTES, cudaHostRegisterMapped));
+    GOOD(cudaHostGetDevicePointer(&seen, host, 0));
+    assert_ptr_equal(host, seen);
+    GOOD(cudaHostUnregister(host));
+    assert_int_equal(0, cuda_on_host_alive());
+    free(host);
+}
+
+/* Memory that is shared already, as of a table that several processes map. */
+void test_registered_shared_pages(void **) {
+    uint32_t *host = static_cast<uint32_t *>(
+                 mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)),
+             *seen;
+    host[7] = 21;
+    GOOD(cudaHostRegister(host, 8192, cudaHostRegisterMapped));
+    GOOD(cudaHostGetDevicePointer(&seen, host + 7, 0));
+    GOOD(FRUGAL_LAUNCH(double_kernel, 1, 32, nullptr, seen));
+    GOOD(cudaDeviceSynchronize());
+    assert_int_equal(42, host[7]);
+    GOOD(cudaHostUnregister(host));
+    assert_int_equal(42, host[7]);
+    munmap(host, 8192);
 }
 
 /* Memory of the host's node: made, mapped, given to device and host, unmapped; it lives until it is released and
@@ -813,6 +872,19 @@ int *ints() {
     return p;
 }
 
+int *ints_of_other() { /* of GPU 1; the calling thread is on GPU 0 */
+    cudaSetDevice(1);
+    int *p = ints();
+    cudaSetDevice(0);
+    return p;
+}
+
+int *registered_ints() { /* by the host's address */
+    void *p = aligned_alloc(4096, 4096);
+    cudaHostRegister(p, 4096, cudaHostRegisterMapped);
+    return static_cast<int *>(p);
+}
+
 const mistake mistakes[] = {
     {"two barriers", "__syncthreads, while", CHECKS, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
     {"a barrier that a thread has left", "finished", CHECKS,
@@ -842,6 +914,29 @@ const mistake mistakes[] = {
     {"a race of blocks", "data race", TSAN, [] { FRUGAL_LAUNCH(block_race_kernel, 8, 32, nullptr, ints()); }},
     {"a source reused too early", "data race", TSAN, reuse_too_early},
     {"memory outside", "heap-buffer-overflow", ASAN, [] { FRUGAL_LAUNCH(beyond_kernel, 1, 64, nullptr, ints()); }},
+    {"memory of another GPU", "on GPU 0 touches memory of GPU 1", ACCESSES,
+     [] { FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints_of_other()); }},
+    {"memory of another GPU, by an atomic", "on GPU 0 touches memory of GPU 1", ACCESSES,
+     [] { FRUGAL_LAUNCH(add_kernel, 1, 32, nullptr, ints_of_other(), 1); }},
+    {"memory of another GPU that may read ours", "on GPU 0 touches memory of GPU 1", ACCESSES,
+     [] {
+         cuda_on_host_set_peers(CUDA_ON_HOST_PEERS_REAL);
+         cudaSetDevice(1);
+         cudaDeviceEnablePeerAccess(0, 0);
+         FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints_of_other());
+     }},
+    {"none: memory of a peer", "", NOBODY,
+     [] {
+         cuda_on_host_set_peers(CUDA_ON_HOST_PEERS_REAL);
+         cudaDeviceEnablePeerAccess(1, 0);
+         FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints_of_other());
+     }},
+    {"a copy from another GPU", "a copy on GPU 0 touches memory of GPU 1", CHECKS,
+     [] { cudaMemcpy(ints(), ints_of_other(), 4, cudaMemcpyDeviceToDevice); }},
+    {"a copy to another GPU", "a copy on GPU 0 touches memory of GPU 1", CHECKS,
+     [] { cudaMemset(ints_of_other(), 0, 4); }},
+    {"the host's address of registered memory", "cudaHostGetDevicePointer", ACCESSES,
+     [] { FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, registered_ints()); }},
     {"none: a barrier between", "", NOBODY, /* blocks do not share what they write */
      [] { FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints()); }},
 };
@@ -875,6 +970,8 @@ int main(int argc, char **argv) {
         TEST(test_memory_is_bounded),
         TEST(test_copies_are_checked),
         TEST(test_registered_memory),
+        TEST(test_registered_pages),
+        TEST(test_registered_shared_pages),
         TEST(test_mapped_memory),
         TEST(test_managed_memory),
         TEST(test_refused_registrations),

@@ -2,7 +2,7 @@
 #ifndef ON_HOST_CALLS_H
 #define ON_HOST_CALLS_H
 
-#include "world.h"
+#include "pages.h"
 
 namespace cuda_runtime_on_host {
 
@@ -85,9 +85,11 @@ const char *cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorInvalidConfiguration)
         NAME(cudaErrorInvalidMemcpyDirection)
         NAME(cudaErrorInsufficientDriver)
+        NAME(cudaErrorInvalidDeviceFunction)
         NAME(cudaErrorNoDevice)
         NAME(cudaErrorInvalidDevice)
         NAME(cudaErrorNoKernelImageForDevice)
+        NAME(cudaErrorUnsupportedPtxVersion)
         NAME(cudaErrorOperatingSystem)
         NAME(cudaErrorInvalidResourceHandle)
         NAME(cudaErrorIllegalState)

@@ -35,6 +35,8 @@ static int attribute_value(cudaDeviceAttr attribute) { /* -1: not emulated */
     auto set = world().attributes.find(attribute);
     if (set != world().attributes.end()) return set->second;
     switch (attribute) {
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+        return !KNOWS_PAGES;
     case cudaDevAttrMaxThreadsPerBlock:
     case cudaDevAttrMaxBlockDimX:
         return 1024;
@@ -64,7 +66,6 @@ static int attribute_value(cudaDeviceAttr attribute) { /* -1: not emulated */
         return 0;
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
     case cudaDevAttrHostRegisterSupported:
     case cudaDevAttrHostRegisterReadOnlySupported:
         return 1;
@@ -113,6 +114,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int number) {
     return end(lost(world().devices[static_cast<size_t>(number)].get()));
 }
 
+cudaError_t occupancy_on_host(int *blocks) {
+    static counter calls("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    *blocks = 2;
+    return end(cudaSuccess);
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     static counter calls(__func__);
     device *d = this_device();
@@ -138,7 +146,8 @@ static cudaError_t give_peer_access(device *d, int peer, unsigned flags) {
     if (flags) return cudaErrorInvalidValue;
     if (peer < 0 || static_cast<size_t>(peer) >= world().devices.size()) return cudaErrorInvalidDevice;
     if (peer == d->number || world().peers == CUDA_ON_HOST_PEERS_NONE) return cudaErrorPeerAccessUnsupported;
-    return d->peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+    uint32_t bit = 1u << peer;
+    return d->peers.fetch_or(bit) & bit ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {

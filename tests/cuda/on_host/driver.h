@@ -10,7 +10,7 @@ static CUresult value_operation(counter &calls, CUstream stream, CUdeviceptr add
     if (cudaError_t e = begin_on(calls, stream)) return static_cast<CUresult>(e);
     uint64_t *p = reinterpret_cast<uint64_t *>(static_cast<uintptr_t>(address));
     guard hold(world().lock);
-    bool known = where_is(p, 8) == IS_DEVICE || containing(world().host, p, 8) != world().host.end();
+    bool known = where_is(p, 8) == IS_DEVICE || is_seen(p, 8);
     hold.unlock();
     if (!known || address % 8) return CUDA_ERROR_INVALID_VALUE;
     return static_cast<CUresult>(submit(stream, make(stream->on, p, value, flags)));

@@ -50,6 +50,15 @@ static void end_streams_of(device *d) {
     d->lost = false;
 }
 
+/* The lock is held. What was registered may have been given back since. */
+static void forget_host_memory() {
+    for (auto &r : world().host) {
+        join_again(r.first, r.second, false);
+        if (r.second.allocated) free(reinterpret_cast<void *>(r.first));
+    }
+    world().host.clear();
+}
+
 cudaError_t cudaDeviceReset() {
     static counter calls(__func__);
     device *d = this_device();
@@ -59,12 +68,10 @@ cudaError_t cudaDeviceReset() {
     guard hold(w.lock);
     for (auto a = w.allocations.begin(); a != w.allocations.end();)
         if (a->second.on == d->number)
-            free(reinterpret_cast<void *>(a->first)), a = w.allocations.erase(a);
+            free_block(a->first, a->second.bytes), a = w.allocations.erase(a);
         else
             ++a;
-    for (auto &r : w.host)
-        if (r.second.allocated) free(reinterpret_cast<void *>(r.first));
-    w.host.clear();
+    forget_host_memory();
     for (auto e = w.events.begin(); e != w.events.end();)
         if ((*e)->on == d)
             delete *e, e = w.events.erase(e);
@@ -81,14 +88,13 @@ void cuda_on_host_reset(void) {
     end_streams();
     world_type &w = world();
     guard hold(w.lock);
-    for (auto &a : w.allocations) free(reinterpret_cast<void *>(a.first));
-    for (auto &r : w.host)
-        if (r.second.allocated) free(reinterpret_cast<void *>(r.first));
+    for (auto &a : w.allocations) free_block(a.first, a.second.bytes);
+    forget_host_memory();
     for (cudaEvent_t e : w.events) delete e;
     for (cudaGraph_t g : w.graphs) delete g;
     for (cudaGraphExec_t e : w.execs) delete e;
     unmap_everything();
-    w.allocations.clear(), w.host.clear(), w.events.clear(), w.graphs.clear(), w.execs.clear();
+    w.allocations.clear(), w.events.clear(), w.graphs.clear(), w.execs.clear();
     for (counter *c = w.counters; c; c = c->next) c->calls = c->fail_at = 0;
     w.defaults();
     current_device = 0;

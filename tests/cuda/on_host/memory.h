@@ -14,6 +14,13 @@ template <typename Map> typename Map::iterator containing(Map &map, const void *
     return a - i->first < i->second.bytes && bytes <= i->second.bytes - (a - i->first) ? i : map.end();
 }
 
+/* The address of pinned memory of the host on devices. The lock is held. */
+bool is_seen(const void *p, size_t bytes) {
+    world_type &w = world();
+    auto found = containing(w.host, p, bytes);
+    return containing(w.seen, p, bytes) != w.seen.end() || (found != w.host.end() && !found->second.seen);
+}
+
 enum { IS_HOST, IS_DEVICE, IS_ASTRAY };
 
 int where_is(const void *p, size_t bytes) {
@@ -22,9 +29,18 @@ int where_is(const void *p, size_t bytes) {
     return containing(w.allocations, p, 0) != w.allocations.end() ? IS_ASTRAY : IS_HOST;
 }
 
+/* CUDA would take a copy from a GPU to another through the host, slowly; nothing of ours means that. */
+void check_reach(const device *d, const void *p) {
+    auto found = containing(world().allocations, p, 0);
+    if (found != world().allocations.end() && !found->second.managed && !reaches(d, found->second.on))
+        fail(here(), "a copy on GPU %d touches memory of GPU %d at %p", d->number, found->second.on, p);
+}
+
 /* Whether a copy is within its blocks and of the direction it says. */
-cudaError_t check_copy(const void *to, size_t to_bytes, const void *from, size_t from_bytes, cudaMemcpyKind kind) {
+cudaError_t check_copy(const device *d, const void *to, size_t to_bytes, const void *from, size_t from_bytes,
+                       cudaMemcpyKind kind) {
     guard hold(world().lock);
+    check_reach(d, to), check_reach(d, from);
     int target = where_is(to, to_bytes), source = where_is(from, from_bytes);
     if (target == IS_ASTRAY || source == IS_ASTRAY) return cudaErrorInvalidValue;
     if (kind == cudaMemcpyDefault) return cudaSuccess;
@@ -61,8 +77,15 @@ bool overlaps_registered(const void *p, size_t bytes) {
 
 static void *new_memory(size_t alignment, size_t bytes) {
     void *p = nullptr;
-    if (posix_memalign(&p, alignment, bytes) != 0) return nullptr;
+    if (KNOWS_PAGES) alignment = PAGE; /* and no other block is on its pages */
+    if (posix_memalign(&p, alignment, KNOWS_PAGES ? (bytes + PAGE - 1) / PAGE * PAGE : bytes) != 0) return nullptr;
     return memset(p, 0xff, bytes); /* floats that are NaN, ids that are none */
+}
+
+/* The lock is held. */
+static void free_block(uintptr_t start, size_t bytes) {
+    mark_pages(reinterpret_cast<void *>(start), bytes, ANYBODYS);
+    free(reinterpret_cast<void *>(start));
 }
 
 static cudaError_t allocate(device *d, void **p, size_t bytes, size_t alignment, bool managed) {
@@ -71,6 +94,7 @@ static cudaError_t allocate(device *d, void **p, size_t bytes, size_t alignment,
     if (!(*p = new_memory(alignment, bytes))) return cudaErrorMemoryAllocation;
     d->used += bytes;
     world().allocations[reinterpret_cast<uintptr_t>(*p)] = {bytes, d->number, managed};
+    if (!managed) mark_pages(*p, bytes, static_cast<uint8_t>(d->number + 1));
     return cudaSuccess;
 }
 
@@ -123,8 +147,8 @@ cudaError_t cudaFree(void *p) {
     if (cudaError_t e = synchronize_alone(d)) return end(e);
     hold.lock();
     d->used -= found->second.bytes;
+    free_block(found->first, found->second.bytes);
     world().allocations.erase(found);
-    free(p);
     return end(cudaSuccess);
 }
 
@@ -164,30 +188,44 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) {
     guard hold(world().lock);
     if (world().refusal && (!world().refuse_files_only || maps_a_file(p, bytes))) return end(world().refusal);
     if (overlaps_registered(p, bytes)) return end(cudaErrorHostMemoryAlreadyRegistered);
-    world().host[reinterpret_cast<uintptr_t>(p)] = {bytes, flags, false};
+    range r = {bytes, flags, false};
+    set_apart(reinterpret_cast<uintptr_t>(p), &r);
+    world().host[reinterpret_cast<uintptr_t>(p)] = r;
     return end(cudaSuccess);
 }
 
 cudaError_t cudaHostUnregister(void *p) {
     static counter calls(__func__, true);
-    if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    if (cudaError_t e = begin_uncaptured(calls, this_device())) {
+        guard hold(world().lock); /* it stays pinned, but its owner is done with it */
+        auto left = world().host.find(reinterpret_cast<uintptr_t>(p));
+        if (left != world().host.end() && left->second.seen) mark_pages(p, left->second.bytes, ANYBODYS);
+        return end(e);
+    }
     synchronize_all();
     guard hold(world().lock);
     auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
     if (found == world().host.end()) return end(cudaErrorHostMemoryNotRegistered);
     if (found->second.allocated) return end(cudaErrorInvalidValue);
+    join_again(found->first, found->second, true);
     world().host.erase(found);
     return end(cudaSuccess);
+}
+
+static void *where_seen(std::map<uintptr_t, range>::iterator r, const void *host) {
+    uintptr_t p = reinterpret_cast<uintptr_t>(host);
+    return reinterpret_cast<void *>(r->second.seen ? r->second.seen + (p - r->first) : p);
 }
 
 cudaError_t cudaHostGetDevicePointer(void **on_device, void *host, unsigned flags) {
     static counter calls(__func__);
     if (cudaError_t e = begin(calls, this_device())) return end(e);
     guard hold(world().lock);
-    if (flags || containing(world().host, host, 1) == world().host.end()) return end(cudaErrorInvalidValue);
+    auto found = containing(world().host, host, 1);
+    if (flags || found == world().host.end()) return end(cudaErrorInvalidValue);
     std::vector<unsigned char> &stale = world().stale;
     size_t from_stale = static_cast<size_t>(static_cast<unsigned char *>(host) - world().stale_start);
-    *on_device = from_stale < stale.size() ? stale.data() + from_stale : host;
+    *on_device = from_stale < stale.size() ? stale.data() + from_stale : where_seen(found, host);
     return end(cudaSuccess);
 }
 
@@ -197,11 +235,16 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
     guard hold(world().lock);
     void *same = const_cast<void *>(p);
     auto found = containing(world().allocations, p, 1);
+    auto host = containing(world().host, p, 1);
+    auto seen = containing(world().seen, p, 1);
     if (found != world().allocations.end())
         *attributes = {found->second.managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice, found->second.on, same,
                        found->second.managed ? same : nullptr};
-    else if (containing(world().host, p, 1) != world().host.end())
-        *attributes = {cudaMemoryTypeHost, this_number(), same, same};
+    else if (host != world().host.end())
+        *attributes = {cudaMemoryTypeHost, this_number(), where_seen(host, p), same};
+    else if (seen != world().seen.end())
+        *attributes = {cudaMemoryTypeHost, this_number(), same,
+                       reinterpret_cast<void *>(seen->second.host + (reinterpret_cast<uintptr_t>(p) - seen->first))};
     else
         *attributes = {cudaMemoryTypeUnregistered, -2, nullptr, same};
     return end(cudaSuccess);
@@ -211,7 +254,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     static counter calls(__func__);
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     if (!bytes) return end(cudaSuccess);
-    if (cudaError_t e = check_copy(to, bytes, from, bytes, kind)) return end(e);
+    if (cudaError_t e = check_copy(stream->on, to, bytes, from, bytes, kind)) return end(e);
     return end(submit(stream, [=] { memcpy(to, from, bytes); }));
 }
 
@@ -221,7 +264,8 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     if (width > to_pitch || width > from_pitch) return end(cudaErrorInvalidValue);
     if (!width || !height) return end(cudaSuccess);
-    if (cudaError_t e = check_copy(to, to_pitch * (height - 1) + width, from, from_pitch * (height - 1) + width, kind))
+    if (cudaError_t e =
+            check_copy(stream->on, to, to_pitch * (height - 1) + width, from, from_pitch * (height - 1) + width, kind))
         return end(e);
     return end(submit(stream, [=] {
         for (size_t y = 0; y < height; y++)
@@ -235,7 +279,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     if (cudaError_t e = begin_on(calls, stream)) return end(e);
     if (cudaError_t e = forbidden_in_capture()) return end(e);
     if (!bytes) return end(cudaSuccess);
-    if (cudaError_t e = check_copy(to, bytes, from, bytes, kind)) return end(e);
+    if (cudaError_t e = check_copy(stream->on, to, bytes, from, bytes, kind)) return end(e);
     push(stream, [=] { memcpy(to, from, bytes); });
     return end(synchronize(stream));
 }
@@ -243,7 +287,8 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 static cudaError_t set(cudaStream_t stream, void *p, int value, size_t bytes) {
     if (!bytes) return cudaSuccess;
     guard hold(world().lock);
-    bool known = where_is(p, bytes) == IS_DEVICE || containing(world().host, p, bytes) != world().host.end();
+    check_reach(stream->on, p);
+    bool known = where_is(p, bytes) == IS_DEVICE || is_seen(p, bytes);
     hold.unlock();
     if (!known) return cudaErrorInvalidValue;
     return submit(stream, [=] { memset(p, value, bytes); });

@@ -286,7 +286,7 @@ struct hidden_memory {
         if (w.peers == CUDA_ON_HOST_PEERS_NONE) return;
         for (const auto &a : w.allocations) {
             if (a.second.on == reader->number) continue;
-            if (w.peers == CUDA_ON_HOST_PEERS_REAL && reader->peers.count(a.second.on)) continue;
+            if (w.peers == CUDA_ON_HOST_PEERS_REAL && reaches(reader, a.second.on)) continue;
             unsigned char *memory = reinterpret_cast<unsigned char *>(a.first);
             blocks.emplace_back(a.first, std::vector<unsigned char>(memory, memory + a.second.bytes));
             memset(memory, 0, a.second.bytes);
@@ -319,10 +319,12 @@ cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
         /* A graph's kernels run more than once, each time in another order. */
         schedule s = {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost};
         hidden_memory hidden(d);
+        running_gpu = d;
         if (shared->run)
             shared->run(*shared, s);
         else
             run_grid(*shared, s);
+        running_gpu = nullptr;
     }));
 }
 

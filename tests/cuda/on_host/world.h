@@ -67,7 +67,7 @@ struct device {
     size_t used = 0;
     cudaStream_t null_stream = nullptr;
     std::set<cudaStream_t> streams; /* that have a thread, destroyed or not */
-    std::set<int> peers;            /* whose memory it was enabled to read */
+    std::atomic<uint32_t> peers{0}; /* bit d: it was enabled to read the memory of device d */
 };
 
 namespace cuda_runtime_on_host {
@@ -93,7 +93,13 @@ struct reservation { /* of addresses; one piece of memory fills it, or none does
 struct range { /* of host memory that devices know */
     size_t bytes;
     unsigned flags;
-    bool allocated; /* by cudaHostAlloc */
+    bool allocated;           /* by cudaHostAlloc */
+    uintptr_t seen = 0;       /* where devices see it, elsewhere than the host (pages.h); 0: at the same address */
+    bool was_private = false; /* it was mapped anew for that */
+};
+struct seen_range { /* the same, by the address on devices */
+    size_t bytes;
+    uintptr_t host;
 };
 struct record { /* of an event; those who wait for it hold it */
     progress done;
@@ -145,6 +151,7 @@ struct world_type {
     size_t memory;
     std::map<uintptr_t, allocation> allocations;
     std::map<uintptr_t, range> host;
+    std::map<uintptr_t, seen_range> seen;
     std::map<unsigned long long, physical> physicals;
     std::map<uintptr_t, reservation> reservations;
     std::map<int, int> attributes; /* that a test has set */
