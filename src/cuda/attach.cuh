@@ -47,8 +47,11 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_chunks_kernel, processors, NULL),
                             load_kernel(frugal_count_kernel, processors, NULL),
                             load_kernel(frugal_read_back_kernel, processors, NULL)};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
+    for (cudaError_t error : errors) {
+        frugal_status status = check_code(c, "cuda_attach", error);
+        if (status == FRUGAL_OK) status = check_cuda(c, error, "loading kernels");
+        if (status != FRUGAL_OK) return status;
+    }
     return FRUGAL_OK;
 }
 

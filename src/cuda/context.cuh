@@ -84,6 +84,22 @@ static frugal_status open_context(gpu_context *c, const char *call, const char *
     return frugal_fail(FRUGAL_ERR_CUDA, "%s: GPU %d: %s", call, c->ordinal, cudaGetErrorString((cudaError_t)result));
 }
 
+/* Refuses a GPU for which the program has no code, and says how to compile; FRUGAL_OK: `error` is another one. */
+static frugal_status check_code(const gpu_context *c, const char *call, cudaError_t error) {
+    int major = 0, minor = 0, newer = error == cudaErrorUnsupportedPtxVersion;
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction && !newer) return FRUGAL_OK;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal);
+    return frugal_fail(FRUGAL_ERR_CUDA,
+                       "%s: GPU %d has compute capability %d.%d, for which this program has %s (%s): compile it with "
+                       "nvcc -arch=sm_%d%d (CMake: CUDAARCHS=%d%d; the Python package: FRUGAL_CUDA_ARCH=sm_%d%d), or "
+                       "%s",
+                       call, c->ordinal, major, minor,
+                       newer ? "only PTX of a Toolkit newer than the driver" : "no code", cudaGetErrorName(error),
+                       major, minor, major, minor, major, minor,
+                       newer ? "update the driver" : "with -arch=sm_75, whose PTX runs on every later GPU");
+}
+
 /* Loads a kernel, and asks how many of its blocks the GPU holds at a time. */
 template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int processors, uint32_t *resident) {
 #ifndef FRUGAL_CUDA_ON_HOST

@@ -501,7 +501,8 @@ static frugal_status open_serving_gpu(serving_gpu *gpu) {
     if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<4>, processors, NULL);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<1>, processors, &gpu->resident[1][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<4>, processors, &gpu->resident[1][1]);
-    return fail_serving(gpu, error, "loading kernels");
+    status = check_code(gpu, "cuda_serve_open", error);
+    return status == FRUGAL_OK ? fail_serving(gpu, error, "loading kernels") : status;
 }
 
 static frugal_status open_layout(frugal_cuda_server *c) {

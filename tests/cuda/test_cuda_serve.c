@@ -627,6 +627,9 @@ static void test_failures(void **state) {
     const frugal_cuda_serve_desc desc = {.server = s, .ordinals = ordinals, .gpus = 2, .placement = placement};
     frugal_cuda_server *c = NULL;
     uint64_t alive = cuda_on_host_alive(), failed = 0;
+    cuda_on_host_fail_named("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 209);
+    assert_fails(FRUGAL_ERR_CUDA, frugal_cuda_serve_open(&desc, &c), "for which this program has no code",
+                 "-arch=sm_90");
     for (uint64_t n = 1;; n++) {
         cuda_on_host_fail_call(n, 999);
         frugal_status status = frugal_cuda_serve_open(&desc, &c);

@@ -6,6 +6,7 @@
 #include "caches.h"
 #include "graphs.h"
 
+enum { NO_FUNCTION = 98, NO_IMAGE = 209, NEWER_PTX = 222 }; /* of a program compiled for another GPU, or too new */
 enum {
     OUT_OF_MEMORY = 2,
     NO_DRIVER = 35,
@@ -13,6 +14,7 @@ enum {
     UNKNOWN = 999,
     REGISTERED = 712,
     MAJOR = 75,
+    MINOR = 76,
     MAPS = 19,
     HAS_WATCHDOG = 17
 };
@@ -49,6 +51,16 @@ static void test_old_gpu(void **state) {
     cuda_on_host_set_attribute(MAPS, 1);
     cuda_on_host_fail_named("cudaGetDeviceCount", 1, NO_DRIVER);
     assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "no GPU", "cudaErrorInsufficientDriver");
+    static const char loads[] = "cudaOccupancyMaxActiveBlocksPerMultiprocessor";
+    cuda_on_host_set_attribute(MINOR, 6);
+    cuda_on_host_fail_named(loads, 1, NO_IMAGE);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "capability 8.6, for which this program has no code", "-arch=sm_86 ");
+    cuda_on_host_fail_named(loads, 9, NO_FUNCTION); /* of one kernel of many: objects compiled for different GPUs */
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "FRUGAL_CUDA_ARCH=sm_86", "or with -arch=sm_75");
+    cuda_on_host_fail_named(loads, 1, NEWER_PTX);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "a Toolkit newer than the driver", "or update the driver");
+    cuda_on_host_fail_named(loads, 1, UNKNOWN);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "loading kernels", "cudaErrorUnknown");
     train_and_finish(&w);
 }
 
