@@ -26,7 +26,7 @@ static void test_attach_errors(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_get_info(w.f, 0, NULL), "`out`", "NULL");
     assert_works(frugal_cuda_get_info(w.f, 1, &info));
     assert_int_equal(32, (int)info.cache_rows);
-    assert_int_equal(0, info.ordinal);
+    assert_int_equal(gpu_at(&w.places[1]), info.ordinal);
     assert_true(info.table_is_pinned && info.bytes > 32 * 8 * 4);
     assert_fails(FRUGAL_ERR_DEVICE, attach(&w, 1), "device 1", "attached already");
     open_reference(&w);

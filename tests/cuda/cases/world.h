@@ -30,7 +30,7 @@ typedef struct batch { /* what a device was announced */
     int brings, read_only;
 } batch;
 
-typedef struct place { /* of a device; ordinal NOBODY: on the host */
+typedef struct place { /* of a device; ordinal: index into used_gpus, or NOBODY: on the host */
     int ordinal, gate_on_stream, shrink_cache;
     uint64_t cache_rows;
     frugal_cache_policy policy;
@@ -67,6 +67,28 @@ static int gpus(void) {
     return n_gpus;
 }
 
+/* GPUs that devices are on, by turns: FRUGAL_GPUS, such as 1 or 0,0,1; else all that there are. */
+static struct { int ordinals[16], n; } used_gpus;
+static void find_used_gpus(void) {
+    const char *text = getenv("FRUGAL_GPUS");
+    char *end;
+    used_gpus.n = 0;
+    for (; text && *text && used_gpus.n < 16; text = *end ? end + 1 : end) {
+        long ordinal = strtol(text, &end, 10);
+        if (end == text || (*end && *end != ',') || ordinal < 0 || ordinal >= n_gpus) {
+            fprintf(stderr, "FRUGAL_GPUS=%s: a list of GPUs was wanted; there are %d, from 0\n", getenv("FRUGAL_GPUS"),
+                    n_gpus);
+            exit(2);
+        }
+        used_gpus.ordinals[used_gpus.n++] = (int)ordinal;
+    }
+    for (; !text && used_gpus.n < n_gpus && used_gpus.n < 16; used_gpus.n++)
+        used_gpus.ordinals[used_gpus.n] = used_gpus.n;
+}
+static int gpu_at(const place *p) {
+    return used_gpus.n ? used_gpus.ordinals[p->ordinal % used_gpus.n] : 0;
+}
+
 /* What the tests' thread has as its current GPU, and as its last CUDA error; every call must leave them. */
 static int caller_gpu, caller_error;
 
@@ -78,6 +100,7 @@ static int set_up(void **state) {
     cuda_on_host_reset();
 #endif
     n_gpus = gpu_count(), n_worlds = 0;
+    find_used_gpus();
     caller_gpu = gpus() > 1 ? 1 : 0; /* not the one that most devices are on */
     gpu_set_current(caller_gpu);
     caller_error = 0, keys_there = 1;
@@ -182,10 +205,12 @@ static size_t end_left(test_counter *counter) {
 
 /* >>world: opening */
 
-/* The worlds of a case take turns at the ways of frugal_alone, in an order of no pattern. */
+/* The worlds of a case take turns at the ways of frugal_alone, and at having all devices on one GPU or spread, in an
+ * order of no pattern. */
 static world world_of(uint32_t devices) {
     world w = {.lr_changes = 1, .desc.devices = devices};
-    frugal_alone alone = (frugal_alone)(test_mix2(n_worlds++, 18) % 4);
+    uint64_t bits = test_mix2(n_worlds++, 18);
+    frugal_alone alone = (frugal_alone)(bits % 4);
     w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     w.desc = (frugal_desc){.n_tables = 1,
                            .dim = 8,
@@ -196,7 +221,7 @@ static world world_of(uint32_t devices) {
                            .alone = alone,
                            .optimizer = {.kind = FRUGAL_ADAGRAD},
                            .stuck_seconds = 60};
-    for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32};
+    for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32, .ordinal = bits & 4 ? (int)d : 0};
     return w;
 }
 
@@ -204,7 +229,7 @@ static world gated(uint32_t devices) {
     world w = world_of(devices);
     w.desc.workers = 2, w.desc.lookahead = 10;
     w.kept = 64;
-    for (uint32_t d = 0; d < devices; d++) w.places[d].gate_on_stream = 1, w.places[d].ordinal = d == 2 ? 1 : 0;
+    for (uint32_t d = 0; d < devices; d++) w.places[d].gate_on_stream = 1;
     return w;
 }
 
@@ -239,7 +264,7 @@ static frugal_status attach(world *w, uint32_t d) {
         return frugal_cpu_attach(w->f, d, &desc);
     }
     frugal_cuda_desc desc = cuda_desc_of(w, d);
-    return frugal_cuda_attach(w->f, d, p->ordinal % gpus(), &desc);
+    return frugal_cuda_attach(w->f, d, gpu_at(p), &desc);
 }
 
 /* Streams, arrays and the instance, without devices attached. */
@@ -266,8 +291,7 @@ static void open_instance(world *w) {
             w->host_kept[d] = malloc(4 * floats * w->kept + 4);
             continue;
         }
-        w->gpus[d] =
-            gpu_open(w->places[d].ordinal % gpus(), floats, 4 * (size_t)w->desc.max_keys + 8, w->places[d].unaligned);
+        w->gpus[d] = gpu_open(gpu_at(&w->places[d]), floats, 4 * (size_t)w->desc.max_keys + 8, w->places[d].unaligned);
         gpu_keep(w->gpus[d], w->kept);
     }
 }
