@@ -69,7 +69,8 @@ typedef struct frugal_cuda_desc {
      * place does not need it. Several devices must all announce a step, and be given the one before, before any is
      * given it; lookup waits for that. Then nothing that the gate waits for needs a call of the GPU's driver, so a call
      * of any thread that waits for the whole GPU, as cudaFree does, ends when the gate opens. There is one exception:
-     * with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). */
+     * with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). 2: a kernel waits, also where the
+     * driver could make the stream wait for a word (to test what older drivers do). */
     int gate_on_stream;
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
