@@ -33,15 +33,21 @@ static uint32_t samples_of(uint64_t n, uint32_t most) {
     return (uint32_t)std::min<uint64_t>(n, most);
 }
 
-/* Some rows of from[n][width], which lies in the GPU's memory. */
+/* Some rows of from[n][width], which lies in the memory of some GPU. */
 static std::vector<float> take_samples(ladder_machine *m, const float *from, uint32_t width, uint64_t n) {
     uint32_t samples = samples_of(n, CHECKED_ROWS);
+    cudaPointerAttributes where;
+    cudaStream_t stream;
+    LADDER_CHECK(cudaPointerGetAttributes(&where, from));
+    ladder_on on(where.device);
+    LADDER_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     float *some = ladder_device<float>((uint64_t)samples * width);
     LADDER_CHECK(cudaDeviceSynchronize());
-    FRUGAL_LAUNCH(sample_kernel, ladder_grid<sample_kernel>(m, (uint64_t)samples * width, 1), LADDER_BLOCK, m->stream,
+    FRUGAL_LAUNCH(sample_kernel, ladder_grid<sample_kernel>(m, (uint64_t)samples * width, 1), LADDER_BLOCK, stream,
                   some, from, width, n, samples);
     LADDER_CHECK(cudaGetLastError());
-    LADDER_CHECK(cudaStreamSynchronize(m->stream));
+    LADDER_CHECK(cudaStreamSynchronize(stream));
+    LADDER_CHECK(cudaStreamDestroy(stream));
     std::vector<float> host = ladder_get(some, (uint64_t)samples * width);
     ladder_free(some);
     return host;
@@ -148,7 +154,7 @@ template <typename L, typename U> static void check_step(const whole_step *step,
     uint32_t n = (uint32_t)step->gathered.size();
     std::vector<frugal_records> records(n);
     for (uint32_t d = 0; d < n; d++) lookup(d);
-    LADDER_CHECK(cudaDeviceSynchronize());
+    ladder_synchronize();
     for (uint32_t d = 0; d < n; d++) {
         const frugal_records *r = &records[d];
         check(frugal_get_records(step->f, d, step->number, &records[d]));

@@ -16,6 +16,7 @@
  * bags        pooled lookups and their updates.
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
+ * attach      how long attaching takes, by the size of the table.
  * serve       lookups of a table that is only read: the plain kernel, and factored extraction.
  * links       the bandwidths of the machine, between GPUs and from the host, for frugal_place.h (build/peers).
  *
@@ -24,6 +25,7 @@
  * waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
  * bench/pytorch/embedding_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
  */
+#include "bench/cuda/bench_attach.h"
 #include "bench/cuda/bench_bags.h"
 #include "bench/cuda/bench_dynamicemb.h"
 #include "bench/cuda/bench_gather.h"
@@ -35,8 +37,8 @@
 /* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
  * table run while it exists */
 
-static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,     run_steps, NULL,     run_bags,
-                                                           run_graph,  run_timeline, NULL,      run_serve};
+static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,     run_steps, NULL,      run_bags,
+                                                           run_graph,  run_timeline, NULL,      run_serve, NULL};
 
 /* A table, as several experiments may want it. */
 typedef struct wish {
@@ -62,7 +64,7 @@ static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
 static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) {
     std::vector<wish> wishes;
     for (uint32_t i = 0; i < experiment.n; i++)
-        if (experiment.values[i] != DYNAMICEMB && experiment.values[i] != LINKS)
+        if (experiment.values[i] != DYNAMICEMB && experiment.values[i] != LINKS && experiment.values[i] != ATTACH)
             add_wishes(&wishes, (uint32_t)experiment.values[i]);
     for (const wish &w : wishes) {
         table t = table_of(m, h, speeds, w.rows, w.dim, 1);
@@ -139,7 +141,7 @@ int main(int argc, char **argv) {
     began = bench_now();
     bench_parse("bench_cuda", about().c_str(), options, argc, argv);
     check_lists();
-    ladder_machine machine = ladder_open();
+    ladder_machine machine = ladder_open(UINT32_MAX);
     held h = held_open(&machine);
     ladder_speeds speeds = ladder_measure(&machine, LADDER_LARGE, 10);
     print_machine(&machine, &h, &speeds);
@@ -149,6 +151,8 @@ int main(int argc, char **argv) {
             run_dynamicemb(&machine, &h, &speeds);
         else if (experiment.values[i] == LINKS)
             run_all_links();
+        else if (experiment.values[i] == ATTACH)
+            run_attach(&machine, &h, &speeds);
     held_close(&h);
     ladder_close(&machine);
     record r;

@@ -160,11 +160,12 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
     train_round(r, &all, n, 0);
     check_training(r, &all, 0); /* copying a cache of tens of GB to the host takes longer than all iterations */
     for (trainer &one : all) {
+        ladder_on on(ladder_gpu(one.number));
         one.events.resize(n * 3);
         for (cudaEvent_t &event : one.events) LADDER_CHECK(cudaEventCreate(&event));
     }
     train_round(r, &all, n, 1);
-    LADDER_CHECK(cudaDeviceSynchronize());
+    ladder_synchronize();
     for (uint64_t i = 0; i < n; i++) {
         bench_add(&forward, elapsed_ms(all[0].events[i * 3], all[0].events[i * 3 + 1]) * 1e-3);
         bench_add(&backward, elapsed_ms(all[0].events[i * 3 + 1], all[0].events[i * 3 + 2]) * 1e-3);

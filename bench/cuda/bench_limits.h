@@ -111,11 +111,16 @@ static inline uint64_t host_bytes_free(void) {
     return host_memory ? std::min(bytes, host_memory) : bytes;
 }
 
-/* Bytes of the GPU's memory that may be used now. A twentieth is left alone. */
+/* Bytes of a GPU's memory that may be used now, of that which has least. A twentieth is left alone. */
 static inline uint64_t gpu_bytes_free(void) {
-    size_t left = 0, all = 0;
-    LADDER_CHECK(cudaMemGetInfo(&left, &all));
-    return left / 20 * 19;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < ladder_gpus.n; i++) {
+        size_t left = 0, all = 0;
+        ladder_on on(ladder_gpu(i));
+        LADDER_CHECK(cudaMemGetInfo(&left, &all));
+        least = std::min<uint64_t>(least, left);
+    }
+    return least / 20 * 19;
 }
 
 /* Is there this much memory? If not, says which measurement is left out. */

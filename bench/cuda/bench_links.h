@@ -1,11 +1,13 @@
 /* bench_links.h - experiment links: the bandwidths of a machine, as frugal_place.h plans with them. Each GPU reads
  * random rows from its own memory, from that of each other GPU, and from host memory; several GPUs also read host
- * memory at a time, because they may share a root of the bus. What is read is compared: there are cards that read
- * something else although their driver grants access to a peer. --links writes a file for build/peers. */
+ * memory at a time, because they may share a root of the bus. Host memory is as tables have it, registered, and of each
+ * size of --link-gb: the GPU's own address translation may be slower for more of it. What is read is compared: there
+ * are cards that read something else although their driver grants access to a peer. --links writes a file for
+ * build/peers, of the first size. */
 #ifndef FRUGAL_BENCH_CUDA_LINKS_H
 #define FRUGAL_BENCH_CUDA_LINKS_H
 
-#include "bench/cuda/bench_options.h"
+#include "bench/cuda/bench_table.h"
 
 #include <numeric>
 
@@ -14,7 +16,7 @@ enum { LINKS_MOST = 64, LINKS_LANES = 8 };
 /* Memory of rows of `packs` float4, that can be checked: all floats of a row are row % 251. */
 typedef struct link_memory {
     float4 *start;
-    uint64_t rows;
+    uint64_t rows, expected; /* the sum of what one reading reads */
 } link_memory;
 
 typedef struct link_gpu {
@@ -48,15 +50,21 @@ static __global__ void links_kernel(const float4 *start, uint64_t rows, uint32_t
 
 typedef struct link_setting {
     uint32_t packs;
-    uint64_t items;
-    uint64_t expected; /* sum of what is read */
+    uint64_t items; /* rows that are read */
     double bytes;
 } link_setting;
 
-static void links_fill(std::vector<float> *pattern, uint32_t packs, uint64_t rows) {
-    pattern->resize(rows * packs * 4);
-    for (uint64_t row = 0; row < rows; row++)
-        std::fill_n(pattern->begin() + (ptrdiff_t)(row * packs * 4), packs * 4, (float)(row % 251));
+static void links_fill(float *start, uint32_t packs, uint64_t rows) {
+    by_all_processors(rows, [=](uint64_t begin, uint64_t end) {
+        for (uint64_t row = begin; row < end; row++)
+            std::fill_n(start + row * packs * 4, packs * 4, (float)(row % 251));
+    });
+}
+
+static uint64_t links_sum(const link_setting *s, uint64_t rows) {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < s->items; i++) sum += links_row(i, rows) % 251 * s->packs * 4;
+    return sum;
 }
 
 /* Seconds of each of the GPUs, all of which read at a time; below 0: the GPU has read something else. */
@@ -83,7 +91,7 @@ static std::vector<double> links_read(const std::vector<link_gpu *> &readers, co
         LADDER_CHECK(cudaEventSynchronize(g->end));
         LADDER_CHECK(cudaEventElapsedTime(&ms, g->begin, g->end));
         LADDER_CHECK(cudaMemcpy(&sum, g->sum, sizeof sum, cudaMemcpyDeviceToHost));
-        took.push_back(sum == s->expected ? ms * 1e-3 : -1);
+        took.push_back(sum == from->expected ? ms * 1e-3 : -1);
     }
     return took;
 }
@@ -105,16 +113,17 @@ static std::vector<double> links_speeds(const std::vector<link_gpu *> &readers, 
 }
 
 static void links_print(const link_gpu *reader, const std::string &from, const std::string &beside, double speed,
-                        const link_setting *s, int can) {
+                        const link_setting *s, uint64_t bytes, int can) {
     record r;
     add_text(&r, "experiment", "links"), add_count(&r, "gpu", (uint64_t)reader->ordinal);
     add_text(&r, "from", from.c_str()), add_text(&r, "beside", beside.c_str());
+    add_real(&r, "gb", (double)bytes * 1e-9, 3);
     add_count(&r, "row_bytes", s->packs * 16), add_real(&r, "gb_per_s", speed * 1e-9, 2);
     add_text(&r, "data", !can ? "no access" : speed > 0 ? "right" : "wrong");
     print_record(&r);
 }
 
-static link_gpu links_open(int ordinal, const std::vector<float> &pattern, uint32_t packs) {
+static link_gpu links_open(int ordinal, const std::vector<float> &pattern, const link_setting *s) {
     link_gpu g = {};
     cudaDeviceProp properties;
     g.ordinal = ordinal;
@@ -124,7 +133,7 @@ static link_gpu links_open(int ordinal, const std::vector<float> &pattern, uint3
     LADDER_CHECK(cudaEventCreate(&g.begin));
     LADDER_CHECK(cudaEventCreate(&g.end));
     g.sum = ladder_device<unsigned long long>(1);
-    g.memory = {ladder_device<float4>(pattern.size() / 4), pattern.size() / 4 / packs};
+    g.memory = {ladder_device<float4>(pattern.size() / 4), s->items, links_sum(s, s->items)};
     ladder_put((float *)(void *)g.memory.start, pattern.data(), pattern.size());
     g.grid = (uint32_t)properties.multiProcessorCount * 8;
     return g;
@@ -156,16 +165,17 @@ static int links_enable(int i, int j) {
 
 /* Two GPUs share a root if together they read from the host at less than 3/4 of the sum of their speeds alone.
  * roots[i]: the first GPU of its root. */
-static std::vector<int> links_roots(std::vector<link_gpu> *gpus, const link_memory *host,
+static std::vector<int> links_roots(std::vector<link_gpu> *gpus, const link_memory *host, uint64_t bytes,
                                     const std::vector<double> &alone, const link_setting *s) {
     std::vector<int> roots(gpus->size());
     std::iota(roots.begin(), roots.end(), 0);
     for (size_t i = 0; i < gpus->size(); i++)
         for (size_t j = i + 1; j < gpus->size(); j++) {
             if (roots[j] != (int)j) continue;
+            const link_gpu *one = &(*gpus)[i], *other = &(*gpus)[j];
             std::vector<double> both = links_speeds({&(*gpus)[i], &(*gpus)[j]}, host, s);
-            links_print(&(*gpus)[i], "host", "gpu " + std::to_string(j), both[0], s, 1);
-            links_print(&(*gpus)[j], "host", "gpu " + std::to_string(i), both[1], s, 1);
+            links_print(one, "host", "gpu " + std::to_string(other->ordinal), both[0], s, bytes, 1);
+            links_print(other, "host", "gpu " + std::to_string(one->ordinal), both[1], s, bytes, 1);
             if (both[0] + both[1] < .75 * (alone[i] + alone[j])) roots[j] = roots[i];
         }
     return roots;
@@ -190,60 +200,81 @@ static void links_write(const char *path, const std::vector<std::vector<double>>
     if (fclose(file)) bench_fail("cannot write --links %s: %s", path, strerror(errno));
 }
 
-static void run_links(uint32_t width) {
-    int n = 0, before = 0;
-    LADDER_CHECK(cudaGetDeviceCount(&n));
-    LADDER_CHECK(cudaGetDevice(&before));
-    n = std::min<int>(n, LINKS_MOST);
-    link_setting s = {};
-    s.packs = (width + 3) / 4;
-    uint64_t rows = std::max<uint64_t>(LADDER_LARGE / (s.packs * 16), 1), bytes = rows * s.packs * 16;
-    if (!fits(2 * bytes, bytes, "links") || !has_time("links of %d GPUs", n)) return;
-    s.items = rows, s.bytes = (double)bytes;
-    for (uint64_t i = 0; i < s.items; i++) s.expected += links_row(i, rows) % 251 * s.packs * 4;
-    std::vector<float> pattern;
-    links_fill(&pattern, s.packs, rows);
-    std::vector<link_gpu> gpus;
-    for (int i = 0; i < n; i++) gpus.push_back(links_open(i, pattern, s.packs));
-    void *pinned;
-    LADDER_CHECK(cudaHostAlloc(&pinned, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
-    memcpy(pinned, pattern.data(), bytes);
-    const link_memory host = {(float4 *)pinned, rows};
-    std::vector<std::vector<double>> peer((size_t)n, std::vector<double>((size_t)n, 0));
-    std::vector<double> alone, together((size_t)n, 0);
-    for (size_t i = 0; i < gpus.size() && !bench_interrupted(); i++) {
-        for (size_t j = 0; j < gpus.size(); j++) {
-            int can = i == j || links_enable((int)i, (int)j);
-            if (can) peer[i][j] = links_speeds({&gpus[i]}, &gpus[j].memory, &s)[0];
-            links_print(&gpus[i], i == j ? "own" : "gpu " + std::to_string(j), "none", peer[i][j], &s, can);
-        }
-        alone.push_back(links_speeds({&gpus[i]}, &host, &s)[0]);
-        links_print(&gpus[i], "host", "none", alone[i], &s, 1);
+/* Host memory, read by each GPU alone, and by GPUs together. */
+static void links_host(std::vector<link_gpu> *gpus, const std::vector<std::vector<double>> &peer, const link_setting *s,
+                       uint64_t bytes, const char *file) {
+    uint64_t rows = bytes / (s->packs * 16);
+    char what[64];
+    void *seen;
+    snprintf(what, sizeof what, "links, %.3g GB of host memory", (double)bytes * 1e-9);
+    if (!has_time("%s", what) || !fits(bytes, 0, what)) return;
+    float *memory = table_memory(bytes);
+    if (!memory) {
+        skip("%s: the system does not give it", what);
+        return;
+    }
+    links_fill(memory, s->packs, rows);
+    if (!pin(memory, bytes, what)) {
+        free(memory);
+        return;
+    }
+    LADDER_CHECK(cudaHostGetDevicePointer(&seen, memory, 0));
+    const link_memory host = {(float4 *)seen, rows, links_sum(s, rows)};
+    std::vector<double> alone, together(gpus->size(), 0);
+    for (size_t i = 0; i < gpus->size() && !bench_interrupted(); i++) {
+        alone.push_back(links_speeds({&(*gpus)[i]}, &host, s)[0]);
+        links_print(&(*gpus)[i], "host", "none", alone[i], s, bytes, 1);
     }
     if (!bench_interrupted()) {
-        std::vector<int> roots = links_roots(&gpus, &host, alone, &s);
-        for (size_t root = 0; root < gpus.size(); root++) {
+        std::vector<int> roots = links_roots(gpus, &host, bytes, alone, s);
+        for (size_t root = 0; root < gpus->size(); root++) {
             std::vector<link_gpu *> members;
-            for (size_t i = 0; i < gpus.size(); i++)
-                if (roots[i] == (int)root) members.push_back(&gpus[i]);
-            std::vector<double> speeds = members.empty() ? std::vector<double>() : links_speeds(members, &host, &s);
+            for (size_t i = 0; i < gpus->size(); i++)
+                if (roots[i] == (int)root) members.push_back(&(*gpus)[i]);
+            std::vector<double> speeds = members.empty() ? std::vector<double>() : links_speeds(members, &host, s);
             together[root] = std::accumulate(speeds.begin(), speeds.end(), 0.);
         }
-        if (links) links_write(links, peer, alone, roots, together);
+        if (file) links_write(file, peer, alone, roots, together);
+    }
+    LADDER_CHECK(cudaHostUnregister(memory));
+    free(memory);
+}
+
+static void run_links(uint32_t width, const char *file) {
+    int n = 0;
+    LADDER_CHECK(cudaGetDeviceCount(&n));
+    link_setting s = {};
+    s.packs = (width + 3) / 4;
+    s.items = std::max<uint64_t>(LADDER_LARGE / (s.packs * 16), 1);
+    uint64_t bytes = s.items * s.packs * 16;
+    s.bytes = (double)bytes;
+    if (!fits(bytes, bytes, "links") || !has_time("links of GPUs")) return;
+    std::vector<float> pattern(s.items * s.packs * 4);
+    links_fill(pattern.data(), s.packs, s.items);
+    std::vector<link_gpu> gpus;
+    ladder_on on(ladder_gpu(0)); /* at the end, too */
+    if (ladder_gpus_given) n = (int)ladder_gpus.n;
+    for (int i = 0; i < std::min<int>(n, LINKS_MOST); i++)
+        gpus.push_back(links_open(ladder_gpus_given ? ladder_gpu((uint32_t)i) : i, pattern, &s));
+    std::vector<std::vector<double>> peer(gpus.size(), std::vector<double>(gpus.size(), 0));
+    for (size_t i = 0; i < gpus.size() && !bench_interrupted(); i++)
+        for (size_t j = 0; j < gpus.size(); j++) {
+            int own = gpus[i].ordinal == gpus[j].ordinal, can = own || links_enable(gpus[i].ordinal, gpus[j].ordinal);
+            if (can) peer[i][j] = links_speeds({&gpus[i]}, &gpus[j].memory, &s)[0];
+            links_print(&gpus[i], own ? "own" : "gpu " + std::to_string(gpus[j].ordinal), "none", peer[i][j], &s, bytes,
+                        can);
+        }
+    for (uint32_t i = 0; i < link_gb.n && !bench_interrupted(); i++) {
+        uint64_t wanted = (uint64_t)(link_gb.values[i] * 1e9) / (s.packs * 16) * (s.packs * 16);
+        links_host(&gpus, peer, &s, std::max(wanted, bytes), i == 0 ? file : NULL);
     }
     for (const link_gpu &g : gpus) links_close(&g);
-    LADDER_CHECK(cudaFreeHost(pinned));
-    LADDER_CHECK(cudaSetDevice(before));
 }
 
 static void run_all_links(void) {
     const options_list *widths = given_or(&dim, &defaults[LINKS].dim);
-    for (uint32_t d = 0; d < widths->n; d++) {
-        const char *file = links;
-        if (d + 1 < widths->n) links = NULL; /* of the last one */
-        run_links((uint32_t)widths->values[d]);
-        links = file;
-    }
+    for (uint32_t d = 0; d < widths->n; d++)
+        run_links((uint32_t)widths->values[d], d + 1 < widths->n ? NULL : links); /* the file is of the last one */
 }
 
 #endif

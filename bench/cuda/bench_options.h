@@ -17,6 +17,7 @@ enum {
     TIMELINE,
     LINKS,
     SERVE,
+    ATTACH,
     EXPERIMENTS
 }; /* what matters most comes first */
 enum { P2F, SYNC, NOCACHE };
@@ -25,8 +26,8 @@ enum { ON_HOST, ON_GPU };
 enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
-static const char *const experiments[] = {"gather", "hits",     "steps", "dynamicemb", "bags",
-                                          "graph",  "timeline", "links", "serve",      NULL};
+static const char *const experiments[] = {"gather",   "hits",  "steps", "dynamicemb", "bags", "graph",
+                                          "timeline", "links", "serve", "attach",     NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
 static const char *const places[] = {"host", "gpu", NULL};
@@ -100,15 +101,18 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{GATE_HOST}, 1},
      {{0}, 1},
      {{FRUGAL_SGD}, 1}},
+    /* attach: 26,624 keys */
+    {{{1e6, 10e6, 50e6, 100e6}, 4}, {{32}, 1}, {{}, 0}, {{2}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
 };
 
-static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS, SERVE}, EXPERIMENTS},
+static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, LINKS, SERVE, ATTACH},
+                                  EXPERIMENTS},
                     rows, dim, keys, devices, gate, loader, optimizer,
                     batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6}, threads = {{1, 0}, 2},
                     hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, keys_in = {{ON_HOST}, 1},
                     workers = {{0}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4},
-                    footprint = {{0, 0.8, 1}, 3}, link_blocks = {{0, 4, 8, 16}, 4};
+                    footprint = {{0, 0.8, 1}, 3}, link_gb = {{0}, 1}, link_blocks = {{0, 4, 8, 16}, 4};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
 static double cache = 0.05, fraction = 1, case_seconds = 1;
 static int hits_given;
@@ -121,7 +125,10 @@ static const options_entry options[] = {
     {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 24, NULL,
      "all but gather: keys that a device looks up in a step (dynamicemb: all of them)"},
     {"devices", OPTIONS_WHOLES, &devices, 1, 64, NULL,
-     "steps, dynamicemb: logical devices on the GPU, a thread and a stream each"},
+     "steps, dynamicemb: logical devices, a thread and a stream each"},
+    LADDER_GPUS_OPTION(
+        "steps, dynamicemb: GPUs that devices are on, by turns (0,1; 0,0: both on one); links: those that "
+        "read, if not given all; else the first alone"),
     {"gate", OPTIONS_CHOICES, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits at gates"},
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL,
      "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
@@ -167,6 +174,8 @@ static const options_entry options[] = {
     LIMITS_SECONDS_OPTION,
     {"links", OPTIONS_TEXT, &links, 0, 0, NULL,
      "links: file for the bandwidths of the last --dim, for build/peers --machine", "FILE"},
+    {"link-gb", OPTIONS_REALS, &link_gb, 0, 4096, NULL,
+     "links: GB of host memory that is read, at random; 0: 0.268, as of the GPUs' memory"},
     LADDER_HOLD_OPTION,
     LIMITS_MEMORY_OPTION,
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},

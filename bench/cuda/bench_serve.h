@@ -113,7 +113,7 @@ static void run_serve(const table *t) {
     s.cached = std::min(t->rows / 2, (left - beside - words) / link_blocks.n / row / 2);
     std::vector<uint32_t> first(s.cached);
     for (uint32_t i = 0; i < s.cached; i++) first[i] = i;
-    const int gpu = 0;
+    const int gpu = ladder_gpu(0);
     for (uint32_t way = 0; way < link_blocks.n; way++) {
         frugal_cuda_serve_desc desc = {};
         frugal_cuda_server *c = NULL;

@@ -1,4 +1,4 @@
-/* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
+/* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU, or of several (--gpus): flushed ahead by priority (p2f), written through
  * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them runs in three
  * ways: rows that one device alone touches are updated by workers, or by the GPU in place (the default) or in its
  * cached copies. With --keys-in host,gpu keys lie in host memory, and in the GPU's; sorted_by says who finds the rows
@@ -15,11 +15,19 @@
 
 #include "bench/cuda/bench_training.h"
 
+/* The GPUs of the devices, in their order: 0-1 for one device on each of two. */
+static std::string gpus_of(uint32_t n_devices) {
+    std::string text;
+    for (uint32_t d = 0; d < n_devices; d++) text += (d ? "-" : "") + std::to_string(ladder_gpu(d));
+    return text;
+}
+
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]);
     add_text(out, "alone", alones[r->alone - FRUGAL_ALONE_STAGED]);
     add_text(out, "keys_in", places[r->keys_in]), add_text(out, "sorted_by", places[r->sorted_by]);
-    add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
+    add_count(out, "loader", r->loader), add_text(out, "gpus", gpus_of(r->devices).c_str());
+    add_count(out, "rows", r->t->rows);
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
     add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);

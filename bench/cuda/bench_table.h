@@ -170,7 +170,7 @@ static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cac
     frugal_cuda_desc desc = {};
     frugal_cuda_info info;
     desc.cache_rows = cache_rows, desc.policy = policy, desc.stream = stream, desc.gate_on_stream = gate_on_stream;
-    check(frugal_cuda_attach(f, device, 0, &desc));
+    check(frugal_cuda_attach(f, device, ladder_gpu(device), &desc));
     check(frugal_cuda_get_info(f, device, &info));
     if (!info.table_is_pinned)
         bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
@@ -199,7 +199,7 @@ static void update(frugal *f, uint32_t device, uint64_t step, const float *grads
 static void make_quiet(frugal *f) {
     check(frugal_drain(f));
     while (frugal_help(f)) continue;
-    LADDER_CHECK(cudaDeviceSynchronize());
+    ladder_synchronize();
 }
 
 /* The time that calls have waited: 0 for timed calls. */

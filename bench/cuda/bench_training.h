@@ -1,4 +1,4 @@
-/* bench_training.h - whole steps on logical devices of one GPU: each has a trainer's thread and a stream and, if asked
+/* bench_training.h - whole steps on logical devices, of one GPU or of several (--gpus): each has a trainer's thread and a stream and, if asked
  * for, a loader's thread, which announces. Shared by steps, graph, dynamicemb and timeline.
  */
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
@@ -68,6 +68,7 @@ static setup setup_of(const training *r) {
 static void capture(trainer *me) {
     training *r = me->run;
     cudaGraph_t graph;
+    ladder_on on(ladder_gpu(me->number));
     LADDER_CHECK(cudaStreamBeginCapture(me->stream, cudaStreamCaptureModeThreadLocal));
     check(frugal_cuda_capture_lookup(r->f, me->number, me->rows, NULL));
     compute(r->t->machine, me->stream, me->grads, me->rows, r->keys * r->t->dim);
@@ -111,6 +112,7 @@ static std::vector<trainer> open_training(training *r, const workload *w) {
     r->f = open_instance(t, &s);
     for (uint32_t d = 0; d < r->devices; d++) {
         trainer *one = &all[d];
+        ladder_on on(ladder_gpu(d));
         one->run = r, one->number = d, one->drawn = (*w)[d].data();
         LADDER_CHECK(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking));
         attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_CACHE_LRU, r->gate == GATE_STREAM);
@@ -135,7 +137,7 @@ static void close_training(training *r, std::vector<trainer> *all) {
     }
 }
 
-/* Memory that one configuration takes beside its keys: of the host; of the GPU. */
+/* Memory that one configuration takes beside its keys: of the host; of the GPU with most devices. */
 static uint64_t training_host_bytes(const training *r) {
     setup s = setup_of(r);
     return instance_bytes(r->t, &s);
@@ -143,8 +145,14 @@ static uint64_t training_host_bytes(const training *r) {
 
 static uint64_t training_gpu_bytes(const training *r) {
     setup s = setup_of(r);
-    return r->devices * device_bytes(r->t, &s, r->system == NOCACHE ? 0 : r->cached, 0) +
-           (r->keys_in == ON_GPU ? workload_bytes(r) : 0);
+    uint64_t most = 0; /* devices on one GPU */
+    for (uint32_t i = 0; i < ladder_gpus.n; i++) {
+        uint64_t here = 0;
+        for (uint32_t d = 0; d < r->devices; d++) here += ladder_gpu(d) == ladder_gpu(i);
+        most = std::max(most, here);
+    }
+    return most * device_bytes(r->t, &s, r->system == NOCACHE ? 0 : r->cached, 0) +
+           (r->keys_in == ON_GPU ? workload_bytes(r) / r->devices * most : 0);
 }
 
 /* >>steps */
@@ -159,7 +167,7 @@ static void announce_training(trainer *me, uint64_t s) {
 static void load(trainer *me, uint64_t end) {
     training *r = me->run;
     bench_bind(r->devices + me->number);
-    LADDER_CHECK(cudaSetDevice(0));
+    LADDER_CHECK(cudaSetDevice(ladder_gpu(me->number)));
     double since = bench_now();
     for (uint64_t s = r->announced; s < end; s++) announce_training(me, s);
     me->announcing = bench_now() - since;
@@ -167,6 +175,7 @@ static void load(trainer *me, uint64_t end) {
 
 static void replay(trainer *me, uint64_t s, int brings) {
     frugal_gradients g = {};
+    ladder_on on(ladder_gpu(me->number));
     g.records = brings, g.lr = BENCH_LR;
     check(frugal_cuda_replay(me->run->f, me->number, s, &g));
     LADDER_CHECK(cudaGraphLaunch(me->graph, me->stream));
@@ -182,7 +191,7 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
     uint64_t ahead = lookahead;
     bench_bind(me->number);
-    LADDER_CHECK(cudaSetDevice(0));
+    LADDER_CHECK(cudaSetDevice(ladder_gpu(me->number)));
     me->spent = me->launched = 0;
     for (uint64_t s = r->announced; !r->loader && s < begin + ahead; s++) announce_training(me, s);
     meet(m);
@@ -288,6 +297,7 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
             &step,
             [&](uint32_t d) {
                 trainer *one = &(*all)[d];
+                ladder_on on(ladder_gpu(d));
                 check(frugal_lookup(r->f, d, s, one->rows));
                 compute(r->t->machine, one->stream, one->grads, one->rows, r->keys * r->t->dim);
             },

@@ -35,6 +35,7 @@ static const options_entry options[] = {
     {"reads", OPTIONS_WHOLE64, &reads, 1, 1e9, NULL, "rows that a kernel reads"},
     {"repeats", OPTIONS_WHOLE64, &repeats, 1, BENCH_SAMPLES, NULL,
      "kernels of which medians are taken, after one more"},
+    LADDER_GPUS_OPTION("the GPU that reads"),
     LIMITS_SECONDS_OPTION,
     LIMITS_MEMORY_OPTION,
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
@@ -138,7 +139,7 @@ static void measure(bench *b, const memory *m, double gib, uint32_t width) {
 /* Why this kind of memory is not there on this machine at all; NULL: it is. */
 static const char *lacks(uint32_t kind) {
     int concurrent = 0;
-    LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+    LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, ladder_gpu(0)));
     if (kind == NUMA && driver_attribute(ATTRIBUTE_HOST_NUMA_MEMORY) <= 0)
         return "this driver or GPU makes no memory on a NUMA node of the host "
                "(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)";
@@ -206,7 +207,7 @@ static void print_machine(const bench *b) {
     if (file) fclose(file);
     huge[strcspn(huge, "\n")] = 0;
     LADDER_CHECK(cudaMemGetInfo(&left, &all));
-    LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+    LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, ladder_gpu(0)));
     add_text(&r, "experiment", "machine"), add_text(&r, "gpu", b->machine.name), add_count(&r, "gpu_bytes", all);
     add_count(&r, "gpu_bytes_free", left), add_count(&r, "host_bytes_usable", host_bytes_free());
     add_count(&r, "processors", bench_processors()), add_text(&r, "transparent_hugepage", huge);
@@ -239,7 +240,7 @@ int main(int argc, char **argv) {
         }
     std::sort(sizes.values, sizes.values + sizes.n);
     bench b = {};
-    b.machine = ladder_open();
+    b.machine = ladder_open(1);
     b.speeds = ladder_measure(&b.machine, LADDER_LARGE, 10);
     b.sum = ladder_device<unsigned long long>(1);
     print_machine(&b);

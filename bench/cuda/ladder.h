@@ -267,17 +267,63 @@ static __global__ void ladder_hold_kernel(ladder_words *words, uint64_t turn, ui
     }
 }
 
-static inline ladder_machine ladder_open(void) {
-    ladder_machine m;
-    int devices = 0, processors;
-    cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0)
+/* The GPUs to run on: logical devices take turns; what has no devices runs on the first. */
+static options_list ladder_gpus = {{0}, 1};
+static int ladder_gpus_given;
+#define LADDER_GPUS_OPTION(help)                                                                                       \
+    { "gpus", OPTIONS_WHOLES, &ladder_gpus, 0, 63, NULL, help, NULL, NULL, &ladder_gpus_given }
+
+static inline int ladder_gpu(uint32_t device) {
+    return (int)ladder_gpus.values[device % ladder_gpus.n];
+}
+
+/* Puts the thread on a GPU, as long as this lives. */
+struct ladder_on {
+    int before;
+    explicit ladder_on(int gpu) {
+        LADDER_CHECK(cudaGetDevice(&before));
+        LADDER_CHECK(cudaSetDevice(gpu));
+    }
+    ~ladder_on() {
+        LADDER_CHECK(cudaSetDevice(before));
+    }
+    ladder_on(const ladder_on &) = delete;
+    ladder_on &operator=(const ladder_on &) = delete;
+};
+
+static inline void ladder_synchronize(void) { /* all GPUs */
+    for (uint32_t i = 0; i < ladder_gpus.n; i++) {
+        ladder_on on(ladder_gpu(i));
+        LADDER_CHECK(cudaDeviceSynchronize());
+    }
+}
+
+static inline void ladder_check_gpus(uint32_t most) {
+    int n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess || n == 0)
         bench_fail("no GPU to run on: %s", error != cudaSuccess ? cudaGetErrorString(error) : "none found");
-    LADDER_CHECK(cudaSetDevice(0));
+    if (ladder_gpus.n > most) {
+        fprintf(stderr, "--gpus has %u, must be one: this runs on one GPU\n", ladder_gpus.n);
+        exit(2);
+    }
+    for (uint32_t i = 0; i < ladder_gpus.n; i++)
+        if (ladder_gpu(i) >= n) {
+            fprintf(stderr, "--gpus %d: there are %d, from 0\n", ladder_gpu(i), n);
+            exit(2);
+        }
+}
+
+/* `most`: GPUs that --gpus may name. */
+static inline ladder_machine ladder_open(uint32_t most) {
+    ladder_machine m;
+    int processors;
+    ladder_check_gpus(most);
+    LADDER_CHECK(cudaSetDevice(ladder_gpu(0)));
     cudaDeviceProp properties;
-    LADDER_CHECK(cudaGetDeviceProperties(&properties, 0));
+    LADDER_CHECK(cudaGetDeviceProperties(&properties, ladder_gpu(0)));
     snprintf(m.name, sizeof m.name, "%s", properties.name);
-    LADDER_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    LADDER_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ladder_gpu(0)));
     m.processors = (uint32_t)processors;
     LADDER_CHECK(cudaStreamCreateWithFlags(&m.stream, cudaStreamNonBlocking));
     LADDER_CHECK(cudaEventCreate(&m.begin));
@@ -399,7 +445,7 @@ static inline int ladder_main(const char *program, const options_list *dim, int 
             fprintf(stderr, "%s: --dim %.0f: must be a multiple of 4\n", program, dim->values[d]);
             return 2;
         }
-    ladder_machine machine = ladder_open();
+    ladder_machine machine = ladder_open(1);
     int right;
     if (checks) {
         check_all(&machine);

@@ -465,6 +465,7 @@ static const options_entry options[] = {
     {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "kernels to run; 0: all"},
     {"link-blocks", OPTIONS_WHOLE64, &link_blocks, 1, 65536, NULL, "blocks of kernel 6 for rows that miss"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "rounds of which medians are taken"},
+    LADDER_GPUS_OPTION("the GPU to run on"),
     LADDER_HOLD_OPTION,
     {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},

@@ -108,7 +108,8 @@ static void *driver_call(const char *name) {
 
 static int driver_attribute(int attribute) { /* -1: this driver does not know it */
     int value;
-    return DRIVER(cuDeviceGetAttribute)(&value, (CUdevice_attribute)attribute, 0) == CUDA_SUCCESS ? value : -1;
+    return DRIVER(cuDeviceGetAttribute)(&value, (CUdevice_attribute)attribute, ladder_gpu(0)) == CUDA_SUCCESS ? value
+                                                                                                              : -1;
 }
 
 static CUmemAllocationProp on_host_node(void) {
@@ -120,8 +121,9 @@ static CUmemAllocationProp on_host_node(void) {
 
 static const char *make_numa(memory *m) {
     CUmemAllocationProp how = on_host_node();
-    const CUmemAccessDesc access[2] = {{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-                                       {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    const CUmemAccessDesc access[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, ladder_gpu(0)}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr at = 0;
     size_t granularity = 0;

@@ -411,6 +411,7 @@ static const options_entry options[] = {
     {"optimizer", OPTIONS_CHOICE, &optimizer, 0, 0, optimizers, "of the cached copies"},
     {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "0: all"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+    LADDER_GPUS_OPTION("the GPU to run on"),
     LADDER_HOLD_OPTION,
     {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
