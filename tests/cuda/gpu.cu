@@ -6,6 +6,9 @@
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #endif
 #include "gpu.h"
+#ifdef FRUGAL_CUDA_ON_HOST
+#include "cuda_on_host_hooks.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +73,21 @@ int gpu_error(void) {
 
 void gpu_end_error(void) {
     cudaGetLastError();
+}
+
+static __global__ void break_kernel(uint64_t *nowhere) {
+    if (threadIdx.x == 0) *nowhere = 1;
+}
+
+void gpu_break(gpu *g) {
+    on_gpu on(g);
+#ifdef FRUGAL_CUDA_ON_HOST
+    (void)break_kernel;
+    cuda_on_host_lose_device(g->ordinal);
+#else
+    FRUGAL_LAUNCH(break_kernel, 1, 32, g->stream, (uint64_t *)8);
+    cudaGetLastError();
+#endif
 }
 
 void gpu_register(void *memory, size_t bytes) {

@@ -17,6 +17,8 @@ int gpu_count(void);   /* 0: there is none */
 int gpu_current(void); /* the calling thread's */
 void gpu_set_current(int ordinal);
 void gpu_reset(int ordinal); /* cudaDeviceReset: the end of every `gpu` there */
+/* Loses the GPU, as far as this process goes: by a kernel that writes where nothing is. */
+void gpu_break(gpu *g);
 /* The calling thread's last CUDA error: makes one that only asking for it ends; asks, 0: none; ends it. */
 void gpu_make_error(void);
 int gpu_error(void);
