@@ -20,9 +20,14 @@ PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times the
          "dmon": "Steps while the link's load was read", "timeline": "Timeline of a step",
          "translation": "Rows in place, by how memory was made",
          "kept_link": "Kept or in place, where the link is the bottleneck",
-         "larger": "A table larger than the GPU's memory"}
+         "larger": "A table larger than the GPU's memory",
+         "litmus_gpus": "Litmus for caches, each GPU as reader and as writer",
+         "links_gb": "Links of several GPUs, by size of host memory", "attach": "Attaching, by size of the table",
+         "steps_one": "Steps on one GPU", "steps_two": "Steps on two GPUs",
+         "steps_same": "Steps, two devices on one GPU"}
 CALLS = {"correctness": ["litmus"], "next": ["translation", "kept_link", "larger", "steps_keys"], # others: measurement
-         "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"]}
+         "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"],
+         "two": ["litmus_gpus", "links_gb", "attach", "steps_one", "steps_two", "steps_same"]}
 
 # >>archives
 

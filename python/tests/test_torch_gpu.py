@@ -58,6 +58,23 @@ class OnGpu(unittest.TestCase):
                         reference.train([(ids.numpy(), grads)], 0.1)
                     self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
 
+    def test_a_data_loader_whose_processes_are_forked(self):
+        """They are forked while devices are open, anew in each epoch."""
+        ids = torch.randint(0, 50, (64, 3), generator=torch.Generator().manual_seed(5))
+        data = torch.utils.data.TensorDataset(ids)
+        for place in range(torch.cuda.device_count()):
+            with self.subTest(place=place):
+                bag = bag_of(device=f"cuda:{place}")
+                reference = Reference(weights_of(bag), "adagrad")
+                for _ in range(4):
+                    loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2,
+                                                         multiprocessing_context="fork")
+                    for batch, in ft.Loader(loader, bag, lambda batch: batch[0]):
+                        bag(batch).sum().backward()
+                    for batch in ids.numpy().reshape(8, 24):
+                        reference.train([(batch, np.ones((24, 4), np.float32))], 0.1)
+                self.assertEqual(weights_of(bag).tobytes(), reference.weights.tobytes())
+
     def test_announced_ahead(self):
         """A loader announces, in this thread or in its own; the forward runs on another stream than the module's. Keys
         lie in host memory, or on the GPU."""

@@ -30,6 +30,7 @@
 #include "../support.h"
 #include "gpu.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ enum { CALLS, GRAPH };
 static options_list dims = {{4, 5, 8, 12}, 4}, gates = {{GATE_HOST, GATE_STREAM, GATE_KERNEL}, 3},
                     writers = {{BY_HOST, BY_GPU, BY_BOTH}, 3}, ways = {{IN_PLACE, IN_CACHE}, 2},
                     hows = {{CALLS, GRAPH}, 2}, gpus;
+static double seconds;
 static uint64_t steps = 100000, tamper = UINT64_MAX; /* tamper: never */
 static int json;
 static const char *const gate_names[] = {"host", "stream", "kernel", NULL};
@@ -53,6 +55,8 @@ static const char *const way_names[] = {"staged", "place", "kept", NULL};
 static const char *const how_names[] = {"calls", "graph", NULL};
 static const options_entry options[] = {
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1 << 24, NULL, "of all configurations together"},
+    {"seconds", OPTIONS_REAL, &seconds, 0, 1e6, NULL,
+     "in which all configurations have their turn, with fewer steps if need be; 0: no limit"},
     {"dim", OPTIONS_WHOLES, &dims, 1, MOST_DIM, NULL, "floats a row"},
     {"gate", OPTIONS_CHOICES, &gates, 0, 0, gate_names, "who waits there: the host, the stream, a kernel on it"},
     {"writer", OPTIONS_CHOICES, &writers, 0, 0, writer_names, "which of the two devices are on GPUs and write"},
@@ -258,7 +262,7 @@ static void close_litmus(litmus *l, uint64_t done) {
     free(l->weights);
 }
 
-static void print(const litmus *l, uint64_t done, uint64_t in_place, double seconds) {
+static void print(const litmus *l, uint64_t done, uint64_t in_place, double took) {
     const setting *s = &l->s;
     if (json)
         printf("{\"experiment\": \"litmus\", \"gpu\": \"%s\", \"dim\": %u, \"gate\": \"%s\", \"writer\": \"%s\", "
@@ -266,34 +270,35 @@ static void print(const litmus *l, uint64_t done, uint64_t in_place, double seco
                "\"steps\": %llu, \"rows_compared\": %llu, \"in_place\": %llu, \"wrong\": %llu, \"seconds\": %.2f}\n",
                gpu_name(s->on[READER]), s->dim, gate_names[s->gate], writer_names[s->writer], way_names[s->way],
                how_names[s->how], s->on[READER], s->on[WRITER], ROWS, (unsigned long long)done,
-               (unsigned long long)l->compared, (unsigned long long)in_place, (unsigned long long)l->wrong, seconds);
+               (unsigned long long)l->compared, (unsigned long long)in_place, (unsigned long long)l->wrong, took);
     else
         printf("%s: %llu steps, %llu rows compared, %llu updated in place, %llu wrong, %.2f s\n", name_of(s),
                (unsigned long long)done, (unsigned long long)l->compared, (unsigned long long)in_place,
-               (unsigned long long)l->wrong, seconds);
+               (unsigned long long)l->wrong, took);
     fflush(stdout);
 }
 
-static uint64_t run(const setting *s, uint64_t n) {
+static uint64_t run(const setting *s, uint64_t n, double limit) {
     static litmus l;
     uint64_t done = 0;
     frugal_stats stats;
     l = (litmus){.s = *s};
+    double end = limit > 0 ? bench_now() + limit : INFINITY;
     open_litmus(&l);
     double since = bench_now();
     while (l.announced < n && l.announced < LOOKAHEAD) announce(&l, l.announced);
-    for (; done < n && !bench_interrupted(); done++) {
+    for (; done < n && !bench_interrupted() && (done < KEPT || bench_now() < end); done++) {
         run_step(&l, done, n);
         if (done % SHOWN == 0)
             bench_progress("litmus: %s: step %llu of %llu, %llu rows wrong", name_of(s), (unsigned long long)done,
                            (unsigned long long)n, (unsigned long long)l.wrong);
     }
-    double seconds = bench_now() - since;
+    double took = bench_now() - since;
     bench_progress("%s", "");
     frugal_cancel(l.f, done); /* what Ctrl-C has left announced */
     frugal_get_stats(l.f, &stats);
     close_litmus(&l, done);
-    print(&l, done, stats.in_place, seconds);
+    print(&l, done, stats.in_place, took);
     return l.wrong;
 }
 
@@ -324,10 +329,12 @@ int main(int argc, char **argv) {
     uint64_t wrong = 0;
     bench_parse("litmus", "Looks for rows that a GPU's caches have kept beyond their step.\n", options, argc, argv);
     find_gpus();
+    double began = bench_now();
     uint64_t n = dims.n * gates.n * hows.n * ways.n * writers.n * gpus.n, all = steps;
     for (uint64_t i = 0; i < n && !bench_interrupted(); i++) {
         setting s = setting_of((uint32_t)i);
-        wrong += run(&s, all * (i + 1) / n - all * i / n);
+        double limit = seconds > 0 ? fmax((began + seconds - bench_now()) / (double)(n - i), 1e-9) : 0;
+        wrong += run(&s, all * (i + 1) / n - all * i / n, limit);
     }
     return wrong ? 1 : bench_exit_status();
 }
