@@ -35,9 +35,15 @@ static frugal_status use_words(frugal *f) {
     return status;
 }
 
+typedef struct remote_process { /* for which a device is attached */
+    uint32_t process;
+    FRUGAL_ATOMIC(uint64_t) * gates; /* its word */
+} remote_process;
+
 /* Makes the device known, if no other thread has done so for it. A device of another process is known as such before it
  * is attached, so that no call here takes it for its own. */
-static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
+static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,
+                                const remote_process *other) {
     host_device *device = &f->devices[d];
     int in_place = ops->updates_in_place && ops->updates_in_place(state);
     frugal_status status = FRUGAL_OK;
@@ -49,8 +55,9 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
         device->state = state;
         device->in_place = in_place;
         device->keeps = device->in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
-        if (is_remote) {
+        if (other) {
             device->mail = device->box, device->remote = state;
+            device->process = other->process, device->gates = other->gates;
             frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41] */
         }
         frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
@@ -73,11 +80,13 @@ static frugal_status hand_counts(frugal *f, uint32_t d) {
     return status;
 }
 
-static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state, int is_remote) {
+/* `other`: the process that makes the device's calls; NULL: this one. */
+static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,
+                                   const remote_process *other) {
     if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
     frugal_status status = frugal_may_attach(f, d);
     if (status == FRUGAL_OK && ops->announced && !f->joined) status = open_teller(f);
-    if (status == FRUGAL_OK) status = set_device(f, d, ops, state, is_remote);
+    if (status == FRUGAL_OK) status = set_device(f, d, ops, state, other);
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
     if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
@@ -94,7 +103,7 @@ static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_op
 }
 
 frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
-    return attach_device(f, d, ops, state, 0);
+    return attach_device(f, d, ops, state, NULL);
 }
 
 frugal_status frugal_begin_counting(frugal *f) {

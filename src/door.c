@@ -26,6 +26,7 @@ struct door {
 /* >>members - join, attach devices, leave, end */
 
 static void free_member(member *m) {
+    unmap_part(m->gates, gates_part().bytes);
     shutdown(m->socket, SHUT_RDWR); /* also where a child has a copy; what was sent can still be read */
     close_file(&m->socket);
     close_file(&m->watch);
@@ -33,17 +34,31 @@ static void free_member(member *m) {
     free(m);
 }
 
-/* What a process needs to join: descriptors of the region, of the event, and of the table's file if there is one. The
- * table's file is opened anew, because a passed copy of its descriptor would keep its lock after this process has
- * ended. Returns an errno. */
-static int welcome_files(const frugal *f, file_list *files) {
-    *files = (file_list){.n = 2, .files = {f->region_file, f->workers->event_file}};
+/* Makes the word by which streams of the process wait for gates. Returns its file, or -1: see errno. */
+static int make_gates(const frugal *f, member *m) {
+    int file = make_memory_file("frugal gates");
+    if (file < 0) return -1;
+    unmap_part(m->gates, gates_part().bytes); /* an earlier attempt has failed after this */
+    int error = set_file_size(file, page_unit());
+    if (!error && !(m->gates = map_own(file, gates_part(), PROT_READ | PROT_WRITE))) error = ENOMEM;
+    if (!error) error = make_resident(file, gates_part(), m->gates) ? 0 : ENOMEM;
+    if (!error) frugal_store_relaxed(m->gates, f->desc.first_step); /* relaxed: the process has not joined yet */
+    if (error) close(file), file = -1, errno = error;
+    return file;
+}
+
+/* What a process needs to join: descriptors of the region, of the event, of its gates, and of the table's file if there
+ * is one; the first two stay open. The table's file is opened anew, because a passed copy of its descriptor would keep
+ * its lock after this process has ended. Returns an errno. */
+static int welcome_files(const frugal *f, member *m, file_list *files) {
+    *files = (file_list){.n = 3, .files = {f->region_file, f->workers->event_file, make_gates(f, m)}};
+    if (files->files[2] < 0) return files->n = 0, errno;
     if (!f->file) return 0;
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", f->file->file);
-    files->files[2] = open(path, O_RDWR | O_CLOEXEC);
-    if (files->files[2] < 0) return errno;
-    files->n = 3;
+    files->files[3] = open(path, O_RDWR | O_CLOEXEC);
+    if (files->files[3] < 0) return errno;
+    files->n = 4;
     return 0;
 }
 
@@ -59,9 +74,7 @@ static frugal_status check_welcomed(const member *m) {
 /* Has the process attached the device already, in the same way? Its first question may have been answered too late. */
 static int has_attached(const frugal *f, const member *m, const message *asked) {
     const remote *r = asked->d < f->desc.devices ? remote_of(f, asked->d) : NULL;
-    int keeps = r && f->devices[asked->d].ops.write_back != NULL;
-    return r && r->member == m && r->in_place == ((asked->flags & ATTACH_IN_PLACE) != 0) &&
-           keeps == ((asked->flags & ATTACH_KEEPS) != 0) &&
+    return r && r->member == m && r->flags == asked->flags &&
            frugal_load_relaxed(&f->devices[asked->d].handed) == f->desc.first_step; /* relaxed: nothing is read */
 }
 
@@ -83,21 +96,21 @@ static frugal_status attach_remote(struct door *door, member *m, const message *
         return fail_memory("batches on their way", f->parts[d].inbox.bytes);
     }
     r->f = f, r->d = d, r->member = m, r->mail = device->box;
-    r->in_place = (asked->flags & ATTACH_IN_PLACE) != 0;
+    r->flags = asked->flags;
     pthread_mutex_init(&r->serving, NULL);
     pthread_mutex_init(&r->calling, NULL);
-    frugal_device_ops ops = remote_operations;
-    if (!(asked->flags & ATTACH_KEEPS)) ops.write_back = NULL;
-    status = attach_device(f, d, &ops, r, 1);
+    const frugal_device_ops ops = remote_operations_of(r->flags);
+    status = attach_device(f, d, &ops, r, &(remote_process){m->process, m->gates});
     if (status != FRUGAL_OK) remote_close(r);
     return status;
 }
 
-/* Counts what the device has reported last. The caller holds `serving`, so no thread is in the middle of counting
- * it. */
+/* Counts what the device has reported last. The caller holds `serving`. */
 static void count_last(frugal *f, remote *r) {
     hold_copies(&f->devices[r->d]);
+    lock_polling(f); /* where a device with `poll` is counted */
     count_remote_kept(r);
+    pthread_mutex_unlock(&f->poll_lock);
     release_copies(&f->devices[r->d]);
 }
 
@@ -120,6 +133,7 @@ static int may_spare(frugal *f, const remote *r, int left) {
     mailbox *mail = r->mail; /* relaxed, all: the process is gone */
     if (frugal_load_relaxed(&mail->kept_now) > 0) return 0;
     if (left && frugal_load_relaxed(&f->stopped)) return 1;
+    if (r->flags & ATTACH_POLLS && frugal_load_relaxed(&mail->done) != frugal_load_relaxed(&mail->updated)) return 0;
     return frugal_load_relaxed(&mail->updated) == frugal_load_relaxed(&mail->announced) &&
            (left || frugal_load_relaxed(&mail->finished));
 }
@@ -141,7 +155,7 @@ static void end_member(struct door *door, member *m) {
         remote *r = remote_of(door->f, d);
         if (!r || r->member != m) continue;
         uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process has ended */
-        if (state & MAIL_WRITING) frugal_add_release(&r->mail->state, 0u - MAIL_WRITING); /* [F36] */
+        frugal_add_release(&r->mail->state, 0u - (state & ~(uint32_t)MAIL_ENDED)); /* [F36] */
     }
     event_rouse(door->f->event);
 }
@@ -228,14 +242,14 @@ static void say_hello(struct door *door, member *m, const message *hello) {
             hello->version, hello->layout, (unsigned)FRUGAL_VERSION, REGION_LAYOUT);
     else if (m->welcomed)
         status = frugal_fail(FRUGAL_ERR_PROCESS, "process %u has been welcomed already", m->process);
-    else if ((error = welcome_files(door->f, &files)) != 0)
+    else if ((error = welcome_files(door->f, m, &files)) != 0)
         status =
-            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot open the table's file again: %s",
+            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot make what joining needs: %s",
                         error_text(error));
     fail_answer(&answer, status);
     m->welcomed |= status == FRUGAL_OK;
     answer_with(door, m, &answer, &files);
-    if (files.n == 3) close(files.files[2]);
+    for (uint32_t i = 2; i < files.n; i++) close(files.files[i]);
 }
 
 static void answer_member(struct door *door, member *m) {

@@ -203,9 +203,9 @@ static frugal_status cancel_steps(frugal *f, uint64_t step, uint64_t announced) 
     frugal_status status = frugal_p2f_cancel(f->p2f, announced);
     if (status == FRUGAL_OK) cancel_finished(f, step);
     pthread_mutex_unlock(&f->end_lock);
-    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed, both: between steps, nobody waits for a gate */
-    while (status == FRUGAL_OK && open > step && open - step < FRUGAL_GATES_FORCED) /* forced ones stay so */
-        if (frugal_cas_relaxed(f->gates, &open, step)) break;
+    if (status == FRUGAL_OK) take_back_gates(f->gates, step);
+    for (uint32_t d = 0; status == FRUGAL_OK && f->door && d < f->desc.devices; d++)
+        if (is_attached(f, d) && f->devices[d].gates) take_back_gates(f->devices[d].gates, step);
     release_recalls(f);
     pthread_mutex_unlock(&f->gates_lock);
     return status;

@@ -151,11 +151,13 @@ static int batch_ready(frugal *f, const condition *what) {
     return told_of(f, what->d) > what->step;
 }
 
-/* A device with `poll` that keeps updates, and that has not begun with its recalls for the step; `devices`: none. */
-static uint32_t device_to_recall(frugal *f, uint64_t step) {
+/* A device with `poll`, of the same process, that keeps updates, and that has not begun with its recalls for the step;
+ * `devices`: none. */
+static uint32_t device_to_recall(frugal *f, uint32_t process, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* attached by now, as in given_ready */
         const host_device *device = &f->devices[d];
-        if (device->keeps && device->ops.poll && awaits_recall(f, d, step)) return d; /* being enqueued is enough */
+        if (device->process != process || !device->keeps || !device->ops.poll) continue;
+        if (awaits_recall(f, d, step)) return d; /* being enqueued is enough */
     }
     return f->desc.devices;
 }
@@ -165,17 +167,20 @@ static uint32_t device_to_recall(frugal *f, uint64_t step) {
  * for what the others do: they may share a queue of a GPU, in which nothing overtakes the one that waits; and a call of
  * any thread that waits for the whole GPU may let no other call through. So nothing that the gate waits for may need a
  * call of the device, or be enqueued, when the wait is. Who tells a device calls it first, and then wakes who opens
- * gates. */
+ * gates. Devices of other processes share neither queues nor calls, so of these it is enough that they have announced.
+ */
 static int given_ready(frugal *f, const condition *what) {
+    uint32_t process = f->devices[what->d].process;
     if (has_finished(f, what->d, what->step)) return 1;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
         if (!is_attached(f, d) || told_of(f, d) <= what->step) return 0;
+        if (device->process != process) continue;
         if (what->step == f->desc.first_step || has_finished(f, d, what->step - 1)) continue; /* none is enqueued */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
     }
-    return f->desc.alone != FRUGAL_ALONE_KEPT || device_to_recall(f, what->step) == f->desc.devices;
+    return f->desc.alone != FRUGAL_ALONE_KEPT || device_to_recall(f, process, what->step) == f->desc.devices;
 }
 
 /* Says what batch_ready waits for. Relaxed, here and below: it is only text. */
@@ -186,6 +191,7 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
 /* What given_ready waits for: announcements first. */
 static gate_cause given_cause(frugal *f, const condition *what) {
     uint64_t step = what->step, first = f->desc.first_step;
+    uint32_t process = f->devices[what->d].process;
     int keeps = f->desc.alone == FRUGAL_ALONE_KEPT;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t handed = is_attached(f, d) ? frugal_load_relaxed(&f->devices[d].handed) : first;
@@ -195,10 +201,11 @@ static gate_cause given_cause(frugal *f, const condition *what) {
         if (told_of(f, d) <= step) return (gate_cause){CAUSE_PLAN, d, step, 0};
     for (uint32_t d = 0; d < f->desc.devices && step > first; d++) {
         const host_device *device = &f->devices[d];
+        if (device->process != process) continue;
         if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
             return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
-    uint32_t keeping = keeps ? device_to_recall(f, step) : f->desc.devices;
+    uint32_t keeping = keeps ? device_to_recall(f, process, step) : f->desc.devices;
     if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};
     return (gate_cause){CAUSE_PLAN, NO_DEVICE, step, 0}; /* it was just now */
 }

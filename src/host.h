@@ -164,7 +164,11 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) told;      /* steps for which ops.announced was called; under `telling` */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
     FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
-    FRUGAL_ATOMIC(uint64_t) done;      /* after a loss: steps it has done; UINT64_MAX: lost. Written under poll_lock */
+    /* Steps it has done: after a loss; in a process that has joined, always. UINT64_MAX: lost. Under poll_lock. */
+    FRUGAL_ATOMIC(uint64_t) done;
+    /* In a process that has joined, of a device with `poll`, under poll_lock: the last CALL_RECALL, if it is not done
+     * (number 0: it is); and the steps whose updates count as writers no more. */
+    uint64_t recall_step, recall_number, settled;
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
     device_counts *counts;             /* by the trainer, or by the polling thread */
@@ -177,7 +181,9 @@ typedef struct host_device {
     mailbox *box;          /* where others can join: its mailbox. NULL: no process but this one can have the device */
     mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL, as the next */
     unsigned char *inbox;  /* posted_batch[L + 1], by step */
-    struct remote *remote; /* a device of another process (remote.c) */
+    struct remote *remote; /* a device of another process (remote.c), as the next two */
+    uint32_t process;      /* that has it; 0: this one */
+    FRUGAL_ATOMIC(uint64_t) * gates; /* what frugal.gates is in that process; written here and there */
     FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;

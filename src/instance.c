@@ -62,11 +62,13 @@ static size_t lay_batches(const frugal *f, host_device *device) {
     return (size_t)at;
 }
 
-/* The devices as this process sees them, without the memory that processes share. */
+/* The devices as this process sees them, without the memory that processes share. A process that joins was given the
+ * memory of its gates. */
 static frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
-    if (!(f->gates = frugal_allocate(f, page_unit(), page_unit()))) return fail_memory("the gates' word", page_unit());
-    frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
+    if (!f->gates && !(f->gates = frugal_allocate(f, page_unit(), page_unit())))
+        return fail_memory("the gates' word", page_unit());
+    if (!f->joined) frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
@@ -77,6 +79,7 @@ static frugal_status open_device_list(frugal *f) {
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
         frugal_store_relaxed(&device->done, f->desc.first_step);
+        device->settled = f->desc.first_step;
         frugal_store_relaxed(&device->end, UINT64_MAX);
         frugal_store_relaxed(&device->handed, f->desc.first_step);
         frugal_store_relaxed(&device->told, f->desc.first_step);

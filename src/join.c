@@ -16,10 +16,25 @@
 
 /* Makes the device write back rows that it keeps, or all of them. A device with `poll` says only when it is polled how
  * many it keeps then. The caller holds its lock. */
-static frugal_status write_back_here(host_device *device, const uint32_t *rows, uint32_t n) {
-    uint64_t done;
+static frugal_status write_back_here(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n) {
+    host_device *device = &f->devices[d];
     frugal_status status = device->ops.write_back(device->state, rows, n);
-    return status == FRUGAL_OK && device->ops.poll ? device->ops.poll(device->state, &done) : status;
+    if (status != FRUGAL_OK || !device->ops.poll) return status;
+    check_device_lost(f, d);
+    return is_lost(f) ? fail_lost(f, "write back") : FRUGAL_OK;
+}
+
+/* Makes a device with `poll` begin to write back what is recalled, and the poster look when it has. The state machine
+ * has the rows. The caller holds its lock. */
+static frugal_status recall_here(frugal *f, const message *m) {
+    host_device *device = &f->devices[m->d];
+    frugal_status status = write_recalled(f, m->d, &(recall){m->step, m->n != 0});
+    if (status != FRUGAL_OK) return status;
+    lock_polling(f);
+    device->recall_step = m->step, device->recall_number = m->number;
+    pthread_mutex_unlock(&f->poll_lock);
+    event_notify(&f->own_event);
+    return status;
 }
 
 /* Does what the process that opened has asked of a device. */
@@ -30,7 +45,10 @@ static frugal_status do_call(frugal *f, const message *m) {
     pthread_mutex_lock(&device->keep_lock); /* its trainer may be in lookup or update */
     switch (m->call) {
     case CALL_WRITE_BACK:
-        status = m->n == CALL_ALL ? write_back_here(device, NULL, 0) : write_back_here(device, rows, m->n);
+        status = m->n == CALL_ALL ? write_back_here(f, m->d, NULL, 0) : write_back_here(f, m->d, rows, m->n);
+        break;
+    case CALL_RECALL:
+        status = recall_here(f, m);
         break;
     case CALL_PRELOAD:
         status = device->ops.preload(device->state, rows, m->n);
@@ -191,7 +209,12 @@ static frugal_status map_device(frugal *f, uint32_t d) {
 static frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     message m = {.kind = MESSAGE_ATTACH, .d = d};
-    m.flags = (device->in_place ? ATTACH_IN_PLACE : 0) | (device->keeps ? ATTACH_KEEPS : 0);
+    const frugal_device_ops *ops = &device->ops;
+    m.flags = (device->in_place ? ATTACH_IN_PLACE : 0) | (device->keeps ? ATTACH_KEEPS : 0) |
+              (ops->poll ? ATTACH_POLLS : 0) |
+              (ops->waits_for_gate && ops->waits_for_gate(device->state) ? ATTACH_WAITS : 0);
+    frugal_status polled = ops->poll ? open_poster(f) : FRUGAL_OK;
+    if (polled != FRUGAL_OK) return polled;
     frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41]: a call may come before the answer is read */
     frugal_status status = ask_controller(f, &m);
     if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: no thread calls the device */
@@ -270,7 +293,7 @@ static frugal_status greet(controller *c, double seconds, file_list *files) {
     if (files->cut)
         return frugal_fail(FRUGAL_ERR_PROCESS, "join: what process %u shares needs more descriptors: %s", c->process,
                            error_text(EMFILE));
-    if (files->n < 2) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
+    if (files->n < 3) return frugal_fail(FRUGAL_ERR_PROCESS, "join: process %u has sent no memory", c->process);
     return FRUGAL_OK;
 }
 
@@ -326,7 +349,7 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
     f->fixed = map_own(f->region_file, r->fixed, BOTH);
     int rows =
         f->desc.alone == FRUGAL_ALONE_STAGED ? PROT_READ : BOTH; /* staged rows are written by the opener alone */
-    f->table_memory = map_own(r->table_is_file ? files->files[2] : f->region_file, r->table, rows);
+    f->table_memory = map_own(r->table_is_file ? files->files[3] : f->region_file, r->table, rows);
     if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, rows);
     if (!f->p2f || !f->parts || !f->fixed || !f->table_memory || (r->state.bytes && !f->state_memory))
         return fail_memory("mapping the instance", f->p2f_bytes + f->table_bytes + f->state_bytes);
@@ -341,14 +364,16 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     file_list files = {0};
     frugal_status status = reach(c, name, seconds, &files);
     if (files.n > 0) f->region_file = files.files[0];
-    if (files.n > 2) c->table_file = files.files[2];
-    if (files.n > 1) {
+    if (files.n > 3) c->table_file = files.files[3];
+    if (files.n > 2) {
         c->event_memory = status == FRUGAL_OK ? map_own(files.files[1], event_part, BOTH) : NULL;
-        close(files.files[1]);
+        c->gates_memory = status == FRUGAL_OK ? map_own(files.files[2], gates_part(), BOTH) : NULL;
+        close(files.files[1]), close(files.files[2]);
     }
     if (status != FRUGAL_OK) return status;
     f->region = map_own(f->region_file, (memory_part){0, sizeof *f->region}, PROT_READ);
-    if (!f->region || !c->event_memory) return fail_memory("mapping what processes share", sizeof *f->region);
+    if (!f->region || !c->event_memory || !c->gates_memory)
+        return fail_memory("mapping what processes share", sizeof *f->region);
     f->event = c->event_memory;
     f->desc = f->region->desc;
     f->desc.workers = 0;
@@ -357,6 +382,7 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     f->sort_bits = bits_of_rows(f->store.rows);
     open_powers(f);
     if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* before gates: force_gates uses p2f */
+    f->gates = c->gates_memory;
     if ((status = open_device_list(f)) != FRUGAL_OK) return status;
     if ((status = map_all_counts(f)) != FRUGAL_OK) return status;
     int error = start_quiet_thread(&c->thread, attendant_main, f);
@@ -399,25 +425,31 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
 
 /* >>leaving */
 
-/* Waits until the device's posts are taken, and writes back what it keeps, unless training has ended: then it writes
- * only when it is asked, because the instance may be closed. */
+/* Waits until the device's posts are taken, and done. If this fails, training has ended. */
 static void settle_device(frugal *f, uint32_t d) {
-    host_device *device = &f->devices[d];
-    const post_wait all = {committed_posts, d, frugal_load_relaxed(&device->updated), "close"}; /* relaxed: its own */
-    if (!is_attached(f, d)) return;
-    if (frugal_load_relaxed(&device->mail->updated) != frugal_load_relaxed(&device->mail->committed))
-        wait_posted(f, &all); /* if it fails, training has ended */
-    if (!device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;
-    pthread_mutex_lock(&device->keep_lock);
-    write_back_here(device, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
-    pthread_mutex_unlock(&device->keep_lock);
-    end_writing(f, d);
+    const post_wait all = {committed_posts, d, frugal_load_relaxed(&f->devices[d].updated), "close"}; /* its own */
+    if (is_attached(f, d) && !committed_posts(f, &all)) wait_posted(f, &all);
 }
 
-/* The devices of this process take no part any more. Their memory is freed by the caller. */
+/* Writes back what the device keeps, unless training has ended: then it writes only when it is asked, because the
+ * instance may be closed. */
+static void empty_device(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    if (!is_attached(f, d) || !device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;
+    pthread_mutex_lock(&device->keep_lock);
+    write_back_here(f, d, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
+    pthread_mutex_unlock(&device->keep_lock);
+    end_writing(f, d, 1);
+}
+
+/* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a
+ * gate would keep a device from writing back, so from here on gates are forced open, and nothing more is posted. */
 static void leave_instance(frugal *f) {
     controller *c = f->joined;
     for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
+    if (c->posts) end_joined(f, 0, "");
+    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) empty_device(f, d);
+    close_poster(f);
     if (c->started) {
         message m = {.kind = MESSAGE_LEAVE};
         frugal_store_relaxed(&c->leaving, 1);
@@ -434,6 +466,7 @@ static void free_controller(frugal *f) {
     controller *c = f->joined;
     if (!c) return;
     unmap_part(c->event_memory, event_part.bytes);
+    unmap_part(c->gates_memory, gates_part().bytes);
     close_file(&c->table_file);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->answer_lock);

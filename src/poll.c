@@ -14,11 +14,11 @@
 #define POLL_RAREST 1e-3
 #define POLL_OTHERS 200e-6
 
-/* Is a device of another process in the middle of an update? A process that has ended is not. */
+/* Does a device of another process update, or is it in the middle of a call? A process that has ended is not. */
 static int is_posting(const frugal *f, uint32_t d) {
     mailbox *mail = f->door ? f->devices[d].box : NULL;
     /* [F36] acquire: what was written; pairs with itself */
-    return mail && frugal_load_acquire(&mail->state) & MAIL_WRITING;
+    return mail && frugal_load_acquire(&mail->state) >= MAIL_WRITER;
 }
 
 /* Has a device of another process posted an update that no thread has taken yet? After a loss no thread takes it. Posts
@@ -50,8 +50,14 @@ static void tell_end(frugal *f, region_end end, const char *text) {
         f->region->lost = frugal_load_relaxed(&f->lost);
         copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
         frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
-        /* [F36] release: a device that finds the bit finds `ended`; pairs with itself */
-        for (uint32_t d = 0; d < f->desc.devices; d++) frugal_add_release(&f->devices[d].box->state, MAIL_ENDED);
+        /* [F36] release: a device that finds the bit finds `ended`; acquire: one that has begun before may have a stream
+         * that waits for a gate, and its word is found here; pairs with itself */
+        for (uint32_t d = 0; d < f->desc.devices; d++) {
+            host_device *device = &f->devices[d];
+            frugal_add_acq_rel(&device->box->state, MAIL_ENDED);
+            if (frugal_load_acquire(&device->linked) && device->gates) /* [F41] pairs with [F42] */
+                force_word(f, device->gates);
+        }
     }
     pthread_mutex_unlock(&f->end_lock);
     for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->devices[d].box->bell);
@@ -74,7 +80,7 @@ static uint32_t device_writing(const frugal *f) {
         if (is_posting(f, d)) return d;
         uint64_t updated = updated_itself(device);                   /* orders ops, too */
         if (frugal_load_acquire(&device->done) >= updated) continue; /* [F18] pairs with [F17] */
-        if (device->in_place && device->ops.poll) return d;
+        if (device->in_place && device->ops.poll && !device->mail) return d; /* elsewhere it counts as a writer */
     }
     return f->desc.devices;
 }
@@ -248,7 +254,7 @@ static int poll_writing(frugal *f) {
         host_device *device = &f->devices[d];
         uint64_t updated = updated_itself(device), done = 0;
         if (frugal_load_relaxed(&device->done) >= updated) continue; /* relaxed: written under the lock */
-        if (!device->ops.poll) continue;
+        if (!device->ops.poll || device->mail) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK)
             lose_device(f, d); /* it is lost, too */
         else if (done < updated)

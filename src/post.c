@@ -7,18 +7,24 @@
  * half done except rows and records of a step that is not committed.
  *
  * One word, mailbox.state, tells a device that it must not write any more: a device begins to write by a
- * compare-and-swap from 0, and the end of training sets a bit. So either the device finds the bit, or the other side
- * finds the device writing, and waits.
+ * compare-and-swap from a number without that bit, which the end of training sets. So either the device finds the bit,
+ * or the other side finds the device writing, and waits.
  *
- * Contents: >>batches >>gates >>writing >>updates
+ * A device that goes on working after a call has returned, as a GPU does, posts an update when it was given it. A
+ * thread of this process, the poster, polls such devices, and posts what they have done. The process that opened polls
+ * these posts, as it polls devices of its own, and commits. So this device runs ahead as those do. If its stream waits
+ * for gates, it waits for a word of this process, which the process that opened writes.
+ *
+ * Contents: >>batches >>gates >>writing >>updates >>poster
  */
 #include "host.h"
 
 struct controller { /* the process that opened the instance, as one that has joined sees it */
     int socket, watch;
     uint32_t process;
-    pthread_t thread;
-    int started;
+    pthread_t thread, poster;
+    int started, posts;              /* the two threads run */
+    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: own_event tells of it */
     pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
@@ -26,7 +32,7 @@ struct controller { /* the process that opened the instance, as one that has joi
     uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
     message answer, over;
     FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
-    void *event_memory;
+    void *event_memory, *gates_memory;
     int table_file;
 };
 
@@ -172,7 +178,8 @@ static int opened_ready(const frugal *f, const post_wait *what) {
     return 0;
 }
 
-/* Waits, if `wait`, until the gate is open and the batch is known. */
+/* Waits, if `wait`, until the batch is known, and the gate is open, or the step is sealed if the device waits for the gate
+ * itself. */
 static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     host_device *device = &f->devices[d];
     const post_wait opened = {opened_ready, d, step, "lookup"};
@@ -191,10 +198,7 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
     host_batch *b = batch_at(f, d, step);
     b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_lost = known->n_lost;
     b->read_only = known->read_only, b->counted = known->counted;
-    b->has_record_of = 1;                          /* by the process that opened: this one only reads batches */
-    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
-    while (open < step + 1)                        /* gates that a stop forces stay so */
-        if (frugal_cas_release(f->gates, &open, step + 1)) break; /* [F8]: the device's stream finds the gate open */
+    b->has_record_of = 1; /* by the process that opened: this one only reads batches */
     return FRUGAL_OK;
 }
 
@@ -204,51 +208,146 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
 static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
     uint32_t found = 0;
     if (!f->joined) return FRUGAL_OK;
-    while (!frugal_cas_acquire(&f->devices[d].mail->state, &found, MAIL_WRITING)) { /* [F36]: the end; with itself */
-        if (found == 0) continue;
+    /* [F36] acquire: the end; release: its attaching, and this process's gates; with itself */
+    while (!frugal_cas_acq_rel(&f->devices[d].mail->state, &found, found + MAIL_WRITER)) {
+        if (!(found & MAIL_ENDED)) continue;
         frugal_status status = check_posts(f, d, call);
         return status == FRUGAL_OK ? fail_stopped(call) : status;
     }
     return FRUGAL_OK;
 }
 
-static void end_writing(frugal *f, uint32_t d) {
-    if (!f->joined) return;
+/* So many writers have ended. */
+static void end_writing(frugal *f, uint32_t d, uint64_t writers) {
+    if (!f->joined || writers == 0) return;
     /* [F36] release: what was written; pairs with itself */
-    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - MAIL_WRITING);
+    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
     if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
 }
 
 /* >>updates */
 
-/* Waits until a device with `poll` has done the step. */
-static frugal_status finish_work(frugal *f, uint32_t d, uint64_t step) {
-    host_device *device = &f->devices[d];
-    uint64_t done = 0;
-    while (device->ops.poll) {
-        frugal_status status = device->ops.poll(device->state, &done);
-        if (done > step) break; /* it has done the step, even if it was lost since */
-        if (status != FRUGAL_OK) return status;
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
-    }
-    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
-    if (device->ops.poll && frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F7] with [F4] */
-    if (device->ops.poll && frugal_load_acquire(&f->lost)) return fail_lost(f, "update");    /* [F10] with [F9] */
-    return FRUGAL_OK;
-}
-
-/* Posts a step that the device has updated; `gradients` NULL: without any. */
+/* Posts a step that the device has updated, or was given if it has `poll`; `gradients` NULL: without any. */
 static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     host_device *device = &f->devices[d];
     mailbox *mail = device->mail;
     mail->brings = gradients != NULL;
     mail->lr = gradients ? gradients->lr : 0, mail->scale = gradients ? gradients->scale : 0;
-    frugal_store_relaxed(&device->updated, step + 1); /* relaxed: no thread polls the device here */
     frugal_store_release(&mail->updated, step + 1);   /* [F32] pairs with [F33] */
+    frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6]: after the post, so `done` is, too */
     event_notify(f->event);
+    if (device->ops.poll) event_notify(&f->own_event); /* the poster */
 }
 
+/* Is all taken that was posted, and done? */
 static int committed_posts(const frugal *f, const post_wait *what) {
-    mailbox *mail = f->devices[what->d].mail; /* relaxed, both: `updated` is its own; no read follows `committed` */
-    return frugal_load_relaxed(&mail->committed) >= frugal_load_relaxed(&mail->updated);
+    const host_device *device = &f->devices[what->d];
+    uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed, all: its own; nothing is read after them */
+    if (device->ops.poll && frugal_load_relaxed(&device->mail->done) < updated) return 0;
+    return frugal_load_relaxed(&device->mail->committed) >= updated;
+}
+
+static int done_ready(const frugal *f, const post_wait *what) {
+    return frugal_load_acquire(&f->devices[what->d].done) >= what->step; /* [F18] pairs with [F17] */
+}
+
+/* Waits until a device with `poll` has done the steps before. */
+static frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call) {
+    return wait_posted(f, &(post_wait){done_ready, d, step, call});
+}
+
+/* >>poster - a thread that posts what devices with `poll` have done */
+
+enum { POST_NONE, POST_OUTSTANDING, POST_DONE }; /* a device has nothing to do; has not done it; has done something */
+
+/* Updates below `step` are done, or are never done: they write no more. The caller holds poll_lock. */
+static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    uint64_t ended = step - device->settled;
+    device->settled = step;
+    end_writing(f, d, ended);
+}
+
+/* Posts what a device has done. The caller holds poll_lock. */
+static int post_done(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock */
+    uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
+    uint64_t number = device->recall_number;
+    if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
+    if (before >= updated && (number == 0 || before == UINT64_MAX)) return POST_NONE;
+    int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
+    if (number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step)) {
+        device->recall_number = 0;
+        frugal_store_release(&device->mail->recalled, number); /* [F32] pairs with [F33] */
+    }
+    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
+    int ends = frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost); /* [F7] with [F4]; [F10] with [F9] */
+    done = LEAST(done, updated);
+    if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
+    if (done > before) frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
+    if (is_gone) lose_device(f, d);
+    if (!is_gone && done <= before && device->recall_number == number) return POST_OUTSTANDING;
+    settle_writers(f, d, is_gone ? updated : done > before ? done : before);
+    event_notify(f->event);
+    event_notify(&device->mail->bell); /* its trainer may wait for it, or its process, which leaves */
+    return POST_DONE;
+}
+
+/* The same for all devices: the most that is found of one. */
+static int post_all(frugal *f) {
+    int found = POST_NONE;
+    pthread_mutex_lock(&f->poll_lock);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        if (!is_attached(f, d) || !f->devices[d].ops.poll) continue;
+        int one = post_done(f, d);
+        found = one > found ? one : found;
+    }
+    pthread_mutex_unlock(&f->poll_lock);
+    return found;
+}
+
+/* Rests between two polls as `rest` does (poll.c), but is alone to poll. */
+static void *poster_main(void *argument) {
+    frugal *f = argument;
+    host_event *event = &f->own_event; /* notified when a device is given work */
+    uint32_t before = 0;
+    double began = 0;
+    for (;;) {
+        uint32_t seen = event_prepare(event);
+        int found = post_all(f);
+        if (found == POST_NONE) {
+            if (frugal_load_relaxed(&f->joined->settles)) return NULL; /* relaxed: as said at the field */
+            event_sleep(event, seen, FOREVER);
+        } else if (found == POST_OUTSTANDING) {
+            double now = clock_now();
+            if (seen != before) began = now, before = seen;
+            if (now - began > POLL_RESTLESS) event_sleep(event, seen, LEAST((now - began) / 4, POLL_RAREST));
+        } else {
+            before = 0;
+        }
+    }
+}
+
+/* Called before the first device with `poll` is attached. */
+static frugal_status open_poster(frugal *f) {
+    controller *c = f->joined;
+    pthread_mutex_lock(&c->lock); /* several threads may attach devices */
+    int error = c->posts ? 0 : start_quiet_thread(&c->poster, poster_main, f);
+    c->posts |= error == 0;
+    pthread_mutex_unlock(&c->lock);
+    if (error)
+        return frugal_fail(FRUGAL_ERR_WORKER, "attach: the thread that polls devices cannot be started: %s",
+                           strerror(error));
+    return FRUGAL_OK;
+}
+
+/* Waits until all is done that devices were given. */
+static void close_poster(frugal *f) {
+    controller *c = f->joined;
+    if (!c->posts) return;
+    frugal_store_relaxed(&c->settles, 1); /* relaxed: as said at the field */
+    event_notify(&f->own_event);
+    pthread_join(c->poster, NULL);
+    c->posts = 0;
 }

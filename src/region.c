@@ -102,6 +102,11 @@ static int make_resident(int file, memory_part part, void *memory) {
     return 1;
 }
 
+/* Of the file of the gates of a process that joins. */
+static memory_part gates_part(void) {
+    return (memory_part){0, page_unit()};
+}
+
 /* Reserves room in the region, which no process has mapped yet. Returns 0 if there is none. */
 static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     uint64_t unit = is_large((size_t)bytes) ? HUGE_PAGE : page_unit();
@@ -202,4 +207,5 @@ static void reset_mail(mailbox *mail, uint64_t step) {
     frugal_store_relaxed(&mail->opened, step);
     frugal_store_relaxed(&mail->updated, step);
     frugal_store_relaxed(&mail->committed, step);
+    frugal_store_relaxed(&mail->done, step);
 }

@@ -17,6 +17,7 @@ typedef struct member { /* a process that has joined */
     int socket, watch;
     uint32_t process;
     int welcomed;
+    FRUGAL_ATOMIC(uint64_t) * gates; /* its word (stream_gates.c); NULL: it has not been welcomed */
     pthread_mutex_t sending;
     FRUGAL_ATOMIC(uint32_t) gone; /* it has left, has ended, or was dismissed; set once */
     int ended;                    /* it has ended, which its descriptor tells; the doorman's */
@@ -27,11 +28,13 @@ typedef struct remote {
     uint32_t d;
     member *member;
     mailbox *mail;
-    int in_place;
+    uint32_t flags;              /* of MESSAGE_ATTACH */
     pthread_mutex_t serving; /* held by the thread that serves its posts, or cancels them */
     pthread_mutex_t calling; /* one call at a time */
     uint64_t calls;
     uint64_t kept, written_back; /* the part of the mailbox's counts that is counted here */
+    uint64_t recalls[FRUGAL_P2F_SLOTS]; /* by step mod 64: number of its last CALL_RECALL */
+    uint64_t asked_early; /* step + 1 of a recall that can only begin when the step before is done */
     int waits;                   /* a lookup waits at its gate; the next three are of that wait */
     double since, met;           /* when it began; when all had committed, or 0 */
     gate_watch watch;
@@ -46,7 +49,8 @@ static int is_gone(const remote *r) {
     return frugal_load_acquire(&r->member->gone) != 0; /* [F39] pairs with [F40]: what it has left in the mailbox */
 }
 
-/* Counts what the device has kept and written back since the last count. */
+/* Counts what the device has kept and written back since the last count: under the device's lock, or poll_lock if it has
+ * `poll`. */
 static void count_remote_kept(remote *r) {
     uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or an end was acquired */
     uint64_t written = frugal_load_relaxed(&r->mail->written_back);
@@ -88,30 +92,35 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
 /* Sends a call and waits for the answer. A process that has left, or has ended, answers nothing more: then OK is
  * returned, and its loss is reported elsewhere. A call that was given up earlier is waited for first, because both use
  * the same places in the mailbox. */
-static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
-    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
+static frugal_status make_call(remote *r, message *m, const uint32_t *rows) {
+    call_kind call = (call_kind)m->call;
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
-    /* callers of write_back hold keep_lock */
-    int is_recall = call == CALL_WRITE_BACK && r->f->devices[r->d].is_recalled;
+    /* callers of write_back and recall hold keep_lock */
+    int is_recall = (call == CALL_WRITE_BACK || call == CALL_RECALL) && r->f->devices[r->d].is_recalled;
     pthread_mutex_lock(&r->calling);
     if (await_answer(r, r->calls, is_recall, &status)) {
-        if (rows) memcpy(mail->call_rows, rows, n * sizeof *rows);
-        m.number = ++r->calls;
+        if (rows) memcpy(mail->call_rows, rows, m->n * sizeof *rows);
+        m->number = ++r->calls;
         pthread_mutex_lock(&r->member->sending);
         /* If this fails, the process ends, which is noticed, or it reads nothing, and the answer is missed below. */
-        if (!is_gone(r)) send_message(r->member->socket, &m, NULL);
+        if (!is_gone(r)) send_message(r->member->socket, m, NULL);
         pthread_mutex_unlock(&r->member->sending);
-        if (await_answer(r, m.number, is_recall, &status) && mail->reply != FRUGAL_OK)
+        if (await_answer(r, m->number, is_recall, &status) && mail->reply != FRUGAL_OK)
             status = frugal_fail((frugal_status)mail->reply, "%.*s", (int)sizeof mail->reply_text, mail->reply_text);
     }
     pthread_mutex_unlock(&r->calling);
     return status;
 }
 
+static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows, uint32_t n) {
+    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = call, .n = n};
+    return make_call(r, &m, rows);
+}
+
 /* >>operations */
 
-/* The gate is open: the device's process is told the counts of the batch. The arrays and the state machine's bits are
+/* It may be looked up: the device's process is told the counts of the batch. The arrays and the state machine's bits are
  * in shared memory. */
 static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
     remote *r = device;
@@ -121,11 +130,25 @@ static frugal_status remote_lookup(void *device, const frugal_step *step, float 
     return FRUGAL_OK;
 }
 
-/* The device has done the update itself; only what it keeps is counted. */
+/* The device does the update itself; only what it keeps is counted. */
 static frugal_status remote_update(void *device, const frugal_step *step, const float *grads) {
+    remote *r = device;
     (void)step, (void)grads;
-    count_remote_kept(device);
+    if (!(r->flags & ATTACH_POLLS)) count_remote_kept(r);
     return FRUGAL_OK;
+}
+
+/* The end of its process, and its loss there, are noticed elsewhere. */
+static frugal_status remote_poll(void *device, uint64_t *steps) {
+    remote *r = device;
+    *steps = frugal_load_acquire(&r->mail->done); /* [F33] pairs with [F32]: rows and records */
+    count_remote_kept(r);
+    return FRUGAL_OK;
+}
+
+static int remote_waits(void *device) {
+    (void)device;
+    return 1;
 }
 
 /* Calls for rows[n], at most CALL_ROWS of them per call. */
@@ -156,15 +179,57 @@ static frugal_status remote_recount(void *device) {
     return call_remote(device, CALL_RECOUNT, NULL, 0);
 }
 
+/* Has its process ended although it kept rows? That is noticed elsewhere, soon. */
+static int has_lost_kept(const remote *r) {
+    return is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0; /* relaxed: its end was acquired */
+}
+
+static frugal_status fail_kept(const remote *r) {
+    return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);
+}
+
 static frugal_status remote_write_back(void *device, const uint32_t *rows, uint32_t n) {
     remote *r = device;
     frugal_status status =
         rows ? call_for_rows(r, CALL_WRITE_BACK, rows, n) : call_remote(r, CALL_WRITE_BACK, NULL, CALL_ALL);
     if (status != FRUGAL_OK) return status;
-    if (is_gone(r) && frugal_load_relaxed(&r->mail->kept_now) > 0) /* relaxed: its end was acquired */
-        return frugal_fail(FRUGAL_ERR_BUSY, "process %u, which keeps rows, has ended just now", r->member->process);
-    count_remote_kept(r);
+    if (has_lost_kept(r)) return fail_kept(r);
+    if (!(r->flags & ATTACH_POLLS)) count_remote_kept(r);
     return FRUGAL_OK;
+}
+
+/* Are these the first rows that are recalled from the device for the step? */
+static int are_first(const remote *r, uint64_t step, const uint32_t *rows) {
+    const uint32_t *first = NULL;
+    for (uint32_t other = 0; !first && other < r->f->desc.devices; other++)
+        if (frugal_p2f_recalls(r->f->p2f, r->d, step, other, &first) == 0) first = NULL;
+    return rows == first;
+}
+
+/* One call is enough for all rows of the step, because the device's process finds them in the state machine. Before the
+ * step before is done, a device can begin only if it waits for no gate; if it refuses even so, it is not asked again
+ * until then, because a question costs messages. */
+static frugal_status remote_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    remote *r = device;
+    frugal *f = r->f;
+    (void)n;
+    if (rows && !are_first(r, step, rows)) return FRUGAL_OK; /* they were called for with the first */
+    int passed = (int64_t)(frugal_load_relaxed(f->gates) - step) >= 0; /* relaxed: a hint; the device asks itself */
+    if (!done && (!passed || r->asked_early == step + 1)) return FRUGAL_AGAIN;
+    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = CALL_RECALL, .n = done != 0, .step = step};
+    frugal_status status = make_call(r, &m, NULL);
+    if (status == FRUGAL_AGAIN && !done) r->asked_early = step + 1;
+    if (status == FRUGAL_OK && has_lost_kept(r)) status = fail_kept(r);
+    r->recalls[step % FRUGAL_P2F_SLOTS] = m.number; /* under the device's lock; published by its bit [F24] */
+    return status;
+}
+
+/* A process that has left has written all that it kept. */
+static int remote_recalled(void *device, uint64_t step) {
+    remote *r = device;
+    /* [F33] pairs with [F32]: the rows */
+    if (frugal_load_acquire(&r->mail->recalled) >= r->recalls[step % FRUGAL_P2F_SLOTS]) return 1;
+    return is_gone(r) && !has_lost_kept(r);
 }
 
 static void remote_cancelled(void *device) {
@@ -172,7 +237,7 @@ static void remote_cancelled(void *device) {
 }
 
 static int remote_updates_in_place(void *device) {
-    return ((const remote *)device)->in_place;
+    return (((const remote *)device)->flags & ATTACH_IN_PLACE) != 0;
 }
 
 static void remote_close(void *device) {
@@ -193,6 +258,15 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
                                                     .cancelled = remote_cancelled,
                                                     .recount = remote_recount,
                                                     .write_back = remote_write_back};
+
+/* Those of a device with these flags. */
+static frugal_device_ops remote_operations_of(uint32_t flags) {
+    frugal_device_ops ops = remote_operations;
+    if (!(flags & ATTACH_KEEPS)) ops.write_back = NULL;
+    if (flags & ATTACH_POLLS) ops.poll = remote_poll, ops.recall = remote_recall, ops.recalled = remote_recalled;
+    if (flags & ATTACH_WAITS) ops.waits_for_gate = remote_waits;
+    return ops;
+}
 
 /* >>posts */
 
@@ -284,13 +358,14 @@ static void end_watch(remote *r, uint64_t step) {
     count_wait(device, step, (uint64_t)((end - r->since) * 1e9), &r->watch);
 }
 
-/* Opens the gate of the next lookup, if the device has asked for it. */
+/* Lets the device look up its next step, if it has asked for it: once the gate is open, or, if its stream waits for the
+ * gate, once the step is sealed. */
 static int open_gate_of(remote *r, uint64_t wanted) {
     uint64_t opened = frugal_load_relaxed(&r->mail->opened); /* relaxed: under the lock */
     if (wanted == opened) return 0;
     frugal_status status = lookup_step(r->f, r->d, opened, (row_array){.rows = NULL}, 0);
     if (status == FRUGAL_AGAIN) {
-        watch_gate(r, opened);
+        if (!(r->flags & ATTACH_WAITS)) watch_gate(r, opened);
         return 0;
     }
     end_watch(r, opened);

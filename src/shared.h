@@ -12,7 +12,7 @@
 #define FRUGAL_SHARED_H
 
 #define REGION_MAGIC  UINT64_C(0x4e4f494745524646)
-#define REGION_LAYOUT 2u /* raised with every change of a struct in this file */
+#define REGION_LAYOUT 3u /* raised with every change of a struct in this file */
 
 typedef struct memory_part { /* of the region's file; bytes 0: there is none */
     uint64_t at, bytes;
@@ -38,22 +38,25 @@ typedef struct posted_batch {
     uint64_t sorted[]; /* [n]: row << 32 | position */
 } posted_batch;
 
-/* What the process that opened knows of a batch when the gate is open. The batch's arrays are in `batches`. */
+/* What the process that opened knows of a batch when it may be looked up. The batch's arrays are in `batches`. */
 typedef struct opened_batch {
     uint32_t n, n_unique, n_lost;
     int32_t read_only, counted;
 } opened_batch;
 
-enum { MAIL_WRITING = 1, MAIL_ENDED = 2 }; /* bits of mailbox.state */
+enum { MAIL_ENDED = 1, MAIL_WRITER = 2 }; /* of mailbox.state: a bit; each writer is counted above it */
 enum { CALL_ROWS = 1024 };                 /* rows of one call */
 
 /* Between the process of a device, which posts, and the process that opened, which serves. The counts are pairs
- * (announced, taken; wanted, opened; updated, committed): one posted, one served. */
+ * (announced, taken; wanted, opened; updated, committed): one posted, one served. A device that goes on working after
+ * a call has returned, as a GPU does, posts an update when it was given it, and raises `done` when it has done it. */
 typedef struct mailbox {
     /* Written by the process of the device. */
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; also set by cancel, between steps */
     FRUGAL_ATOMIC(uint64_t) wanted;    /* steps of which a lookup was asked for */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated */
+    FRUGAL_ATOMIC(uint64_t) done;      /* of a device with `poll`: steps done, none behind a gate that was forced */
+    FRUGAL_ATOMIC(uint64_t) recalled;  /* ... number of the last CALL_RECALL whose rows are written */
     FRUGAL_ATOMIC(uint32_t) finished;  /* 1: its data ends with what was announced */
     int32_t brings;                    /* this and the next two: of the last update */
     float lr, scale;
@@ -63,14 +66,16 @@ typedef struct mailbox {
     FRUGAL_ATOMIC(uint32_t) broken;                       /* 1: the device was lost in its own process */
     char broken_text[256];
     char reply_text[256];
-    /* MAIL_WRITING: the device may be writing rows or records; MAIL_ENDED: it must not begin to write any more. Changed
-     * by read-modify-write only, so one of the two comes first. */
+    /* Writers: what may be writing rows or records: a call of the device's trainer, an update that a device with `poll`
+     * has not done. MAIL_ENDED: none may begin any more. Changed by read-modify-write only, so one of the two comes
+     * first. */
     FRUGAL_ATOMIC(uint32_t) state;
     /* Written by the process that opened. */
     _Alignas(64) FRUGAL_ATOMIC(uint64_t) taken; /* announcements taken from the inbox */
-    FRUGAL_ATOMIC(uint64_t) opened;             /* steps whose gates were opened, as `wanted` asked */
+    FRUGAL_ATOMIC(uint64_t) opened; /* steps that may be looked up, as `wanted` asked: the gate is open, or, if the
+                                       device waits for it itself, the step is sealed (gate.c: given_ready) */
     FRUGAL_ATOMIC(uint64_t) committed;          /* updates taken */
-    opened_batch batch;                         /* of the last opened gate */
+    opened_batch batch;                         /* of the last of these steps */
     FRUGAL_ATOMIC(uint32_t) failed;             /* the status of a post that was refused; 0: none was */
     char failed_text[256];
     host_event bell;               /* notified of what the process of the device may wait for */

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #endif
 
-enum { MOST_NAME = 64, MOST_FILES = 3 }; /* bytes of a name; descriptors that a message may carry */
+enum { MOST_NAME = 64, MOST_FILES = 4 }; /* bytes of a name; descriptors that a message may carry */
 
 typedef enum {
     MESSAGE_HELLO,  /* from a process that joins: its layout and version */
@@ -28,10 +28,11 @@ typedef enum {
     MESSAGE_CALL    /* from the process that opened: an operation of device `d`; answered in its mailbox */
 } message_kind;
 
-enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2 }; /* flags */
+enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2, ATTACH_POLLS = 4, ATTACH_WAITS = 8 }; /* flags */
 
 typedef enum {
     CALL_WRITE_BACK,
+    CALL_RECALL, /* of `step`, of which the device has done the step before, if n is 1 */
     CALL_PRELOAD,
     CALL_REFRESH,
     CALL_VERIFY,
@@ -46,7 +47,7 @@ typedef struct message {
     uint32_t layout, version;
     int32_t kind, status;
     uint32_t d, flags, call, n;
-    uint64_t number;
+    uint64_t number, step;
     char text[256];
 } message;
 

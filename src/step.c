@@ -240,7 +240,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to.rows);
     release_copies(device);
-    end_writing(f, d);
+    end_writing(f, d, 1);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
     device->bags = to.bags ? *to.bags : (frugal_bags){0};
@@ -308,7 +308,8 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
     condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
-    if (is_in_order(f, d) && (status = wait_until(f, &free_block)) != FRUGAL_OK) return status;
+    if (is_in_order(f, d)) status = f->joined ? wait_done(f, d, step, "get_records") : wait_until(f, &free_block);
+    if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
     if (b->is_unsorted) {
         frugal_step view = step_view(f, d, step);
@@ -401,9 +402,9 @@ static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const fru
         if (settled == FRUGAL_OK) settled = begin_writing(f, d, "update");
         hold_copies(device);
         if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
-        if (settled == FRUGAL_OK && status == FRUGAL_OK && f->joined) status = finish_work(f, d, step);
         release_copies(device);
-        if (settled == FRUGAL_OK) end_writing(f, d);
+        int goes_on = device->ops.poll && status == FRUGAL_OK; /* it is a writer until it has done the update */
+        if (settled == FRUGAL_OK && !goes_on) end_writing(f, d, 1);
         float_mode_leave(saved);
         if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");
