@@ -439,7 +439,7 @@ static void empty_device(frugal *f, uint32_t d) {
     pthread_mutex_lock(&device->keep_lock);
     write_back_here(f, d, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
     pthread_mutex_unlock(&device->keep_lock);
-    end_writing(f, d, 1);
+    end_writing(f, d);
 }
 
 /* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a

@@ -218,11 +218,15 @@ static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
 }
 
 /* So many writers have ended. */
-static void end_writing(frugal *f, uint32_t d, uint64_t writers) {
+static void end_writers(frugal *f, uint32_t d, uint64_t writers) {
     if (!f->joined || writers == 0) return;
     /* [F36] release: what was written; pairs with itself */
     uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
     if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
+}
+
+static void end_writing(frugal *f, uint32_t d) {
+    end_writers(f, d, 1);
 }
 
 /* >>updates */
@@ -265,7 +269,7 @@ static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     uint64_t ended = step - device->settled;
     device->settled = step;
-    end_writing(f, d, ended);
+    end_writers(f, d, ended);
 }
 
 /* Posts what a device has done. The caller holds poll_lock. */

@@ -240,7 +240,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to.rows);
     release_copies(device);
-    end_writing(f, d, 1);
+    end_writing(f, d);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
     device->bags = to.bags ? *to.bags : (frugal_bags){0};
@@ -404,7 +404,7 @@ static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const fru
         if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
         release_copies(device);
         int goes_on = device->ops.poll && status == FRUGAL_OK; /* it is a writer until it has done the update */
-        if (settled == FRUGAL_OK && !goes_on) end_writing(f, d, 1);
+        if (settled == FRUGAL_OK && !goes_on) end_writing(f, d);
         float_mode_leave(saved);
         if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");

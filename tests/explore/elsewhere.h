@@ -39,7 +39,7 @@ static void set_up_attaching(uint64_t variant) {
 static void attach_or_look(int number) {
     host_device *device = &w.f->devices[JOINED];
     if (number == 0) {
-        expect_ok(attach_device(w.f, JOINED, &remote_operations, there.r, 1));
+        expect_ok(attach_device(w.f, JOINED, &remote_operations, there.r, &(remote_process){1, w.joined->gates}));
         return;
     }
     for (int i = 0; i < 2; i++) {
@@ -117,10 +117,11 @@ static void refuse_or_call(int number) {
     if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->lost_message, "wrong"));
 }
 
-/* A gate is opened for the other process, and the device's stream there waits for it. */
+/* A gate is opened for the other process, and a stream there waits for it. */
 static void open_pass_or_read(int number) {
     if (number == 0) {
         *there.word = 3; /* a row is written */
+        publish_gates(w.f, 1);
         frugal_store_release(&there.mail->opened, 1);
         event_notify(&there.mail->bell);
     } else if (number == 1) {
@@ -206,7 +207,7 @@ static void break_or_serve(int number) {
  * because the system orders that. */
 static void set_up_killed(uint64_t variant) {
     set_up_elsewhere(variant);
-    there.mail->state = MAIL_WRITING;
+    there.mail->state = MAIL_WRITER;
     there.r->calls = 1; /* which is not answered */
 }
 

@@ -63,12 +63,12 @@ static void join_within(const frugal_cpu_desc *cache) {
     remote *r = explore_alloc(sizeof *r, 64);
     r->f = f, r->d = JOINED, r->mail = own->mail = own->box;
     r->member = explore_alloc(sizeof *r->member, 64);
-    r->in_place = own->in_place;
+    r->flags = (own->in_place ? ATTACH_IN_PLACE : 0) | (own->keeps ? ATTACH_KEEPS : 0);
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
     frugal_device_ops ops = remote_operations;
     ops.verify = within_verify, ops.cancelled = within_cancelled,
     ops.write_back = own->keeps ? within_write_back : NULL;
-    if (attach_device(f, JOINED, &ops, r, 1) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
 }
 
