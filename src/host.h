@@ -166,9 +166,10 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
     /* Steps it has done: after a loss; in a process that has joined, always. UINT64_MAX: lost. Under poll_lock. */
     FRUGAL_ATOMIC(uint64_t) done;
-    /* In a process that has joined, of a device with `poll`, under poll_lock: the last CALL_RECALL, if it is not done
-     * (number 0: it is); and the steps whose updates count as writers no more. */
-    uint64_t recall_step, recall_number, settled;
+    /* In a process that has joined, of a device with `poll`, under poll_lock: number and step of the last CALL_RECALL, if
+     * it is not done (number 0: it is); and the steps whose updates count as writers no more. */
+    FRUGAL_ATOMIC(uint64_t) recall_number;
+    uint64_t recall_step, settled;
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
     device_counts *counts;             /* by the trainer, or by the polling thread */

@@ -31,9 +31,10 @@ static frugal_status recall_here(frugal *f, const message *m) {
     frugal_status status = write_recalled(f, m->d, &(recall){m->step, m->n != 0});
     if (status != FRUGAL_OK) return status;
     lock_polling(f);
-    device->recall_step = m->step, device->recall_number = m->number;
+    device->recall_step = m->step;
+    frugal_store_relaxed(&device->recall_number, m->number); /* relaxed: under the lock */
     pthread_mutex_unlock(&f->poll_lock);
-    event_notify(&f->own_event);
+    event_notify(polling_event(f));
     return status;
 }
 
@@ -205,18 +206,21 @@ static frugal_status map_device(frugal *f, uint32_t d) {
     return status;
 }
 
+static uint32_t attach_flags(const host_device *device) {
+    const frugal_device_ops *ops = &device->ops;
+    int waits = ops->waits_for_gate && ops->waits_for_gate(device->state);
+    return (device->in_place ? ATTACH_IN_PLACE : 0u) | (device->keeps ? ATTACH_KEEPS : 0u) |
+           (ops->poll ? ATTACH_POLLS : 0u) | (waits ? ATTACH_WAITS : 0u);
+}
+
 /* Attaches the device in the process that opened the instance. Here all of it is ready. */
 static frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    message m = {.kind = MESSAGE_ATTACH, .d = d};
-    const frugal_device_ops *ops = &device->ops;
-    m.flags = (device->in_place ? ATTACH_IN_PLACE : 0) | (device->keeps ? ATTACH_KEEPS : 0) |
-              (ops->poll ? ATTACH_POLLS : 0) |
-              (ops->waits_for_gate && ops->waits_for_gate(device->state) ? ATTACH_WAITS : 0);
-    frugal_status polled = ops->poll ? open_poster(f) : FRUGAL_OK;
-    if (polled != FRUGAL_OK) return polled;
+    message m = {.kind = MESSAGE_ATTACH, .d = d, .flags = attach_flags(device)};
+    frugal_status status = device->ops.poll ? open_poster(f) : FRUGAL_OK;
+    if (status != FRUGAL_OK) return status;
     frugal_store_release(&device->linked, 1); /* [F42] pairs with [F41]: a call may come before the answer is read */
-    frugal_status status = ask_controller(f, &m);
+    status = ask_controller(f, &m);
     if (status != FRUGAL_OK) frugal_store_relaxed(&device->linked, 0); /* relaxed: no thread calls the device */
     return status;
 }

@@ -21,6 +21,14 @@ static int is_posting(const frugal *f, uint32_t d) {
     return mail && frugal_load_acquire(&mail->state) >= MAIL_WRITER;
 }
 
+/* In a process that has joined: so many writers of a device have ended. */
+static void end_writers(frugal *f, uint32_t d, uint64_t writers) {
+    if (!f->joined || writers == 0) return;
+    /* [F36] release: what was written; pairs with itself */
+    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
+    if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
+}
+
 /* Has a device of another process posted an update that no thread has taken yet? After a loss no thread takes it. Posts
  * are read relaxed, here and in the next function, because the caller comes after them; what was taken is acquired with
  * the progress. */
@@ -97,9 +105,21 @@ static int is_writing(const frugal *f) {
     return device_writing(f) < f->desc.devices;
 }
 
-/* Is there work of a device that is not committed yet, or, after a loss, not done? */
+/* In a process that has joined: has the device an update, or a recall, that it has not done? Relaxed, all: a thread that
+ * polls asks again. */
+static int is_unposted(const frugal *f, uint32_t d) {
+    const host_device *device = &f->devices[d];
+    return frugal_load_relaxed(&device->done) < frugal_load_relaxed(&device->updated) ||
+           frugal_load_relaxed(&device->recall_number) != 0;
+}
+
+/* Is there work of a device that is not committed yet, or, after a loss, not done? In a process that has joined: that is
+ * not done. */
 static int is_outstanding(const frugal *f) {
     if (!is_polled(f)) return 0;
+    for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
+        if (is_unposted(f, d) && f->devices[d].ops.poll) return 1;
+    if (f->joined) return 0;
     if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
@@ -216,10 +236,15 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
                        text);
 }
 
+/* What threads that poll sleep on: in a process that has joined, one of its own. */
+static host_event *polling_event(frugal *f) {
+    return f->joined ? &f->own_event : f->event;
+}
+
 /* Takes poll_lock, which a polling thread holds while it rests. */
 static void lock_polling(frugal *f) {
     frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
-    event_notify(f->event);              /* the polling thread releases the lock while others want it */
+    event_notify(polling_event(f));      /* the polling thread releases the lock while others want it */
     pthread_mutex_lock(&f->poll_lock);
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
 }
@@ -312,8 +337,47 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     return any;
 }
 
-/* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
+/* In a process that has joined: updates below `step` are done, or never will be: they write no more. The caller holds
+ * poll_lock. */
+static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    uint64_t ended = step - device->settled;
+    device->settled = step;
+    end_writers(f, d, ended);
+}
+
+/* In a process that has joined: posts what a device has done. Returns 1 if there was anything. The caller holds
+ * poll_lock. */
+static int post_done(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock, as the third */
+    uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
+    uint64_t number = frugal_load_relaxed(&device->recall_number);
+    if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
+    if (before == UINT64_MAX || !is_unposted(f, d) || !device->ops.poll) return 0;
+    int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
+    int recalled = number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step);
+    if (recalled || is_gone) frugal_store_relaxed(&device->recall_number, 0); /* relaxed: under the lock */
+    if (recalled) frugal_store_release(&device->mail->recalled, number);      /* [F32] pairs with [F33] */
+    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
+    int ends = frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost); /* [F7] with [F4]; [F10] with [F9] */
+    done = LEAST(done, updated);
+    if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
+    if (done > before) frugal_store_release(&device->done, done);                /* [F17] pairs with [F18] */
+    if (is_gone) lose_device(f, d);
+    if (!is_gone && !recalled && done <= before) return 0;
+    settle_writers(f, d, is_gone ? updated : done > before ? done : before);
+    event_notify(f->event);
+    event_notify(&device->mail->bell); /* its trainer may wait for it, or its process, which leaves */
+    return 1;
+}
+
+/* Commits, or posts, the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
 static int poll_locked(frugal *f) {
+    int posted = 0;
+    for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
+        if (is_attached(f, d)) posted |= post_done(f, d);
+    if (f->joined) return posted;
     if (is_lost(f)) return poll_writing(f);
     int any = 0, last = 0;
     for (uint32_t d = 0; d < f->desc.devices && !is_lost(f); d++) any |= poll_device(f, d, 0, &last);
@@ -332,18 +396,19 @@ static int poll_devices(frugal *f) {
  * the time that has passed, so that the delay is only a part of that time. A thread that cannot poll because another
  * one does sleeps only for a short time, because the other may stop polling. */
 static void rest(frugal *f, uint32_t seen, double limit) {
+    host_event *event = polling_event(f);
     if (!is_outstanding(f)) {
-        event_sleep(f->event, seen, limit);
+        event_sleep(event, seen, limit);
         return;
     }
     if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: a hint */
-        event_sleep(f->event, seen, LEAST(limit, POLL_OTHERS));
+        event_sleep(event, seen, LEAST(limit, POLL_OTHERS));
         return;
     }
     double began = clock_now(), passed = 0;
-    while (frugal_load_relaxed(&f->event->word) == seen && passed < limit && !poll_locked(f)) {
+    while (frugal_load_relaxed(&event->word) == seen && passed < limit && !poll_locked(f)) {
         if (!is_outstanding(f)) break; /* relaxed, above: callers check again */
-        if (passed > POLL_RESTLESS) event_sleep(f->event, seen, LEAST(passed / 4, POLL_RAREST));
+        if (passed > POLL_RESTLESS) event_sleep(event, seen, LEAST(passed / 4, POLL_RAREST));
         passed = clock_now() - began;
     }
     pthread_mutex_unlock(&f->poll_lock);

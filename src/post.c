@@ -24,7 +24,7 @@ struct controller { /* the process that opened the instance, as one that has joi
     uint32_t process;
     pthread_t thread, poster;
     int started, posts;              /* the two threads run */
-    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: own_event tells of it */
+    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
     pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
@@ -38,7 +38,7 @@ struct controller { /* the process that opened the instance, as one that has joi
 
 /* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
 static void end_joined(frugal *f, uint32_t lost, const char *text) {
-    pthread_mutex_lock(&f->poll_lock);
+    lock_polling(f);
     if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
         copy_text(f->lost_message, sizeof f->lost_message, text);
         if (lost)
@@ -217,14 +217,6 @@ static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
     return FRUGAL_OK;
 }
 
-/* So many writers have ended. */
-static void end_writers(frugal *f, uint32_t d, uint64_t writers) {
-    if (!f->joined || writers == 0) return;
-    /* [F36] release: what was written; pairs with itself */
-    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
-    if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
-}
-
 static void end_writing(frugal *f, uint32_t d) {
     end_writers(f, d, 1);
 }
@@ -240,7 +232,7 @@ static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradi
     frugal_store_release(&mail->updated, step + 1);   /* [F32] pairs with [F33] */
     frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6]: after the post, so `done` is, too */
     event_notify(f->event);
-    if (device->ops.poll) event_notify(&f->own_event); /* the poster */
+    if (device->ops.poll) event_notify(polling_event(f));
 }
 
 /* Is all taken that was posted, and done? */
@@ -260,76 +252,14 @@ static frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char 
     return wait_posted(f, &(post_wait){done_ready, d, step, call});
 }
 
-/* >>poster - a thread that posts what devices with `poll` have done */
+/* >>poster - a thread that polls devices of this process */
 
-enum { POST_NONE, POST_OUTSTANDING, POST_DONE }; /* a device has nothing to do; has not done it; has done something */
-
-/* Updates below `step` are done, or are never done: they write no more. The caller holds poll_lock. */
-static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
-    host_device *device = &f->devices[d];
-    uint64_t ended = step - device->settled;
-    device->settled = step;
-    end_writers(f, d, ended);
-}
-
-/* Posts what a device has done. The caller holds poll_lock. */
-static int post_done(frugal *f, uint32_t d) {
-    host_device *device = &f->devices[d];
-    uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock */
-    uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
-    uint64_t number = device->recall_number;
-    if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
-    if (before >= updated && (number == 0 || before == UINT64_MAX)) return POST_NONE;
-    int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
-    if (number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step)) {
-        device->recall_number = 0;
-        frugal_store_release(&device->mail->recalled, number); /* [F32] pairs with [F33] */
-    }
-    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
-    int ends = frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost); /* [F7] with [F4]; [F10] with [F9] */
-    done = LEAST(done, updated);
-    if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
-    if (done > before) frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
-    if (is_gone) lose_device(f, d);
-    if (!is_gone && done <= before && device->recall_number == number) return POST_OUTSTANDING;
-    settle_writers(f, d, is_gone ? updated : done > before ? done : before);
-    event_notify(f->event);
-    event_notify(&device->mail->bell); /* its trainer may wait for it, or its process, which leaves */
-    return POST_DONE;
-}
-
-/* The same for all devices: the most that is found of one. */
-static int post_all(frugal *f) {
-    int found = POST_NONE;
-    pthread_mutex_lock(&f->poll_lock);
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        if (!is_attached(f, d) || !f->devices[d].ops.poll) continue;
-        int one = post_done(f, d);
-        found = one > found ? one : found;
-    }
-    pthread_mutex_unlock(&f->poll_lock);
-    return found;
-}
-
-/* Rests between two polls as `rest` does (poll.c), but is alone to poll. */
 static void *poster_main(void *argument) {
     frugal *f = argument;
-    host_event *event = &f->own_event; /* notified when a device is given work */
-    uint32_t before = 0;
-    double began = 0;
     for (;;) {
-        uint32_t seen = event_prepare(event);
-        int found = post_all(f);
-        if (found == POST_NONE) {
-            if (frugal_load_relaxed(&f->joined->settles)) return NULL; /* relaxed: as said at the field */
-            event_sleep(event, seen, FOREVER);
-        } else if (found == POST_OUTSTANDING) {
-            double now = clock_now();
-            if (seen != before) began = now, before = seen;
-            if (now - began > POLL_RESTLESS) event_sleep(event, seen, LEAST((now - began) / 4, POLL_RAREST));
-        } else {
-            before = 0;
-        }
+        uint32_t seen = event_prepare(polling_event(f));
+        if (!is_outstanding(f) && frugal_load_relaxed(&f->joined->settles)) return NULL; /* relaxed: see the field */
+        rest(f, seen, FOREVER);
     }
 }
 
@@ -350,8 +280,8 @@ static frugal_status open_poster(frugal *f) {
 static void close_poster(frugal *f) {
     controller *c = f->joined;
     if (!c->posts) return;
-    frugal_store_relaxed(&c->settles, 1); /* relaxed: as said at the field */
-    event_notify(&f->own_event);
+    frugal_store_relaxed(&c->settles, 1); /* relaxed: see the field */
+    event_notify(polling_event(f));
     pthread_join(c->poster, NULL);
     c->posts = 0;
 }

@@ -52,6 +52,7 @@ static void finish(void) {
     expect_ok(frugal_drain(w.f));
     expect_ok(frugal_verify(w.f));
     expect_table(w.f->store.weights, w.f->store.weights_stride);
+    if (w.joined && w.kinds[JOINED] != HOST) stream_close(w.streams[JOINED]);
     frugal_close(w.f); /* ends the workers; the memory stays the explorer's */
 }
 
@@ -63,6 +64,7 @@ static void trainer(int d) {
         if (d == 0) frugal_add_relaxed(w.passed, 1);
         while (w.polite && d == 1 && t > s + 1 && frugal_load_relaxed(w.passed) < (uint32_t)s + 2) explore_wait();
     }
+    if (d == JOINED && w.joined && w.kinds[d] != HOST) leave_within();
     frugal_add_acq_rel(w.done, 1);
     if (d == 0) finish();
 }
@@ -141,6 +143,29 @@ static void set_up_process(uint64_t variant) {
 }
 static void set_up_process_loaders(uint64_t variant) {
     set_up_joined(variant, 2, 1);
+}
+
+/* The same with streams; that of device 1 is polled, and waits for gates, in its process. */
+static void set_up_process_streams(uint64_t variant) {
+    uint64_t bits = test_mix2(variant, 29);
+    w.joins = 1;
+    w.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + variant % 3);
+    w.shortens = variant % 5 == 4 ? 1 + (int)(bits / 64 % 2) : 0;
+    w.kinds[0] = (int)(bits % 3), w.kinds[1] = bits / 4 % 3 ? WAITING : POLLED;
+    w.steps = w.alone == FRUGAL_ALONE_KEPT ? 3 : 2;
+    w.late = w.copies = 0;
+    set_up_of(variant / 3, 2, 1, 0);
+    w.joins = w.shortens = 0;
+}
+
+static void play_process_streams(int number) {
+    enum { POSTER = DEVICES, FIRST_STREAM, LAST = FIRST_STREAM + DEVICES }; /* helpers poll without end, so they come last */
+    if (number < DEVICES)
+        trainer(number);
+    else if (number == POSTER || number == LAST)
+        explore_run_created(number == POSTER);
+    else if (w.kinds[number - FIRST_STREAM] != HOST)
+        run_stream(number - FIRST_STREAM);
 }
 
 static void play_in_place(int number) {
@@ -823,6 +848,8 @@ int main(int argc, char **argv) {
         {"processes", "[F32][F33][F34][F35]: a device of another process posts, and a worker serves it", 3,
          set_up_process, play, NULL},
         {"processes-loaders", "the same, loaders of their own, two workers", 6, set_up_process_loaders, play, NULL},
+        {"processes-streams", "[F5][F6][F8][F17][F18][F32][F33]: streams of two processes run ahead", 6,
+         set_up_process_streams, play_process_streams, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},
         {"between", "rows read between steps are those of the last committed one; who reads them wakes", 3,
          set_up_between, train_or_read_between, NULL},

@@ -6,31 +6,15 @@
 
 enum { JOINED = 1 }; /* the device */
 
-static frugal_status within_write_back(void *device, const uint32_t *rows, uint32_t n) {
-    remote *r = device;
-    host_device *own = &w.joined->devices[JOINED];
-    hold_copies(own);
-    frugal_status status = own->ops.write_back(own->state, rows, n);
-    release_copies(own);
-    count_remote_kept(r);
-    return status;
-}
-
-static int within_verify(void *device) {
-    const host_device *own = &w.joined->devices[JOINED];
-    (void)device;
-    return own->ops.verify(own->state);
-}
-
-static void within_cancelled(void *device) {
-    const message m = {.d = JOINED, .call = CALL_CANCELLED};
-    (void)device;
-    do_call(w.joined, &m);
+static ssize_t send_within(int socket, const struct msghdr *head, int flags) {
+    (void)socket, (void)flags;
+    answer_call(w.joined, head->msg_iov->iov_base);
+    return (ssize_t)head->msg_iov->iov_len;
 }
 
 /* What the device's process would have of its own. */
 static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
-    frugal *j = explore_alloc(sizeof *j, 64);
+    frugal *j = w.joined = explore_alloc(sizeof *j, 64);
     memcpy(j, f, sizeof *j);
     j->door = NULL, j->serve = NULL, j->workers = NULL;
     j->desc.workers = 0;
@@ -43,7 +27,9 @@ static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     j->devices = explore_alloc(DEVICES * sizeof *j->devices, 64);
     memcpy(j->devices, f->devices, DEVICES * sizeof *j->devices);
     if (open_own(j, &j->devices[JOINED]) != FRUGAL_OK) explore_fail("batches");
-    if (frugal_cpu_attach(j, JOINED, cache) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    frugal_status status =
+        w.kinds[JOINED] == HOST ? frugal_cpu_attach(j, JOINED, cache) : attach_stream(JOINED);
+    if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     return j;
 }
 
@@ -58,18 +44,22 @@ static void join_within(const frugal_cpu_desc *cache) {
     f->serve = serve_posts;
     reset_mail(device->box, f->desc.first_step);
     device->inbox = explore_alloc(inbox_bytes(f), 64);
-    w.joined = make_handle(f, cache);
-    host_device *own = &w.joined->devices[JOINED];
+    host_device *own = &make_handle(f, cache)->devices[JOINED];
     remote *r = explore_alloc(sizeof *r, 64);
     r->f = f, r->d = JOINED, r->mail = own->mail = own->box;
     r->member = explore_alloc(sizeof *r->member, 64);
-    r->flags = (own->in_place ? ATTACH_IN_PLACE : 0) | (own->keeps ? ATTACH_KEEPS : 0);
+    r->flags = attach_flags(own);
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
-    frugal_device_ops ops = remote_operations;
-    ops.verify = within_verify, ops.cancelled = within_cancelled,
-    ops.write_back = own->keeps ? within_write_back : NULL;
+    const frugal_device_ops ops = remote_operations_of(r->flags);
     if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
+    if (own->ops.poll && open_poster(w.joined) != FRUGAL_OK) explore_fail("poster: %s", frugal_message());
+}
+
+/* As frugal_close there, except that the device is still asked for what it keeps. */
+static void leave_within(void) {
+    settle_device(w.joined, JOINED);
+    close_poster(w.joined);
 }
 
 #endif /* JOINING_H */
