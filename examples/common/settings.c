@@ -86,16 +86,19 @@ static int training_check_stale(const training_options *options, program_error *
     return 0;
 }
 
+int training_has_gpu(const training_settings *settings) {
+    for (uint32_t d = 0; d < settings->devices; d++)
+        if (settings->gpu[d]) return 1;
+    return 0;
+}
+
 /* Once the number of devices is known. */
 static int training_check_processes(const training_settings *settings, program_error *error) {
-    uint32_t processes = settings->processes, gpus = 0;
-    for (uint32_t d = 0; d < settings->devices; d++) gpus += settings->gpu[d] != 0;
+    uint32_t processes = settings->processes;
     if (processes <= 1) return 0;
     if (settings->devices % processes)
         return program_fail(error, "--processes is %u, and there are %u devices; give a number that divides them",
                             processes, settings->devices);
-    if (gpus)
-        return program_fail(error, "--processes is %u, which is for devices on host cores; give no GPU", processes);
     if (!settings->workers)
         return program_fail(
             error, "--processes is %u, and only workers serve other processes; give --workers 1 or more", processes);
@@ -196,8 +199,8 @@ void training_options_of(training_options *options, training_settings *settings,
                          "GPU. For GPUs this is build/cuda's program, which `ninja cuda` builds"},
                 {"processes", OPTIONS_WHOLE32, &settings->processes, 1, FRUGAL_MAX_DEVICES,
                  .help =
-                     "processes that these devices are divided among, evenly and in their order; on host cores, with "
-                     "workers, without --secondaries. The same bits"},
+                     "processes that these devices are divided among, evenly and in their order; with workers, without "
+                     "--secondaries. The same bits"},
                 {"workers", OPTIONS_WHOLE32, &settings->workers, 0, 1024,
                  .help = "threads that flush; 0: waiting threads do it"},
                 {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},

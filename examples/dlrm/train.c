@@ -35,7 +35,7 @@ typedef struct dlrm_device {
     dlrm_cuda *cuda;              /* its GPU; NULL: it computes on host cores */
     float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory if the device has one */
     float *grads[DLRM_INSTANCES]; /* likewise */
-    float *parameter_grads;       /* of a device on host cores */
+    float *parameter_grads;       /* of a device on host cores, or where other processes read what comes from its GPU */
     const float *gradient;        /* the step's, in host memory: parameter_grads, or what came from its GPU */
     dlrm_dense dense;
     double loss;       /* sum over the device's samples of the step */
@@ -244,7 +244,7 @@ static int dlrm_dense_open(dlrm_trainer *trainer, uint64_t state, program_error 
     if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
         return dlrm_fail_dense(trainer, error);
     for (uint32_t d = 0; d < settings->common.devices; d++) {
-        if (settings->common.gpu[d]) continue;
+        if (settings->common.gpu[d] && settings->common.processes <= 1) continue;
         trainer->device[d].parameter_grads = processes_memory(p, bytes);
         if (!trainer->device[d].parameter_grads) return dlrm_fail_dense(trainer, error);
     }
@@ -646,8 +646,12 @@ static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm
 /* Waits until the GPU has copied the step's dense gradients and the loss to host memory. */
 static frugal_status dlrm_collect(dlrm_device *device) {
     if (!device->cuda) return FRUGAL_OK;
-    int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->end->error);
-    return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+    if (dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->end->error))
+        return FRUGAL_ERR_CUDA;
+    if (!device->parameter_grads) return FRUGAL_OK;
+    memcpy(device->parameter_grads, device->gradient, device->trainer->layers.parameters * sizeof(float));
+    device->gradient = device->parameter_grads;
+    return FRUGAL_OK;
 }
 
 static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {

@@ -173,7 +173,8 @@ static int kge_choose(course *c, program_error *error) {
     double triples = kge_options_fit(options, &program->graph, 1);
     const char *lack = kge_pilots_lack(options, &program->graph);
     if (!lack) return kge_fly_pilots(program, error);
-    if (options->asks_pilots && options->pilots) fprintf(stderr, "no pilots, because %s\n", lack);
+    if ((options->asks_pilots || options->train.common.processes > 1) && options->pilots)
+        fprintf(stderr, "no pilots, because %s\n", lack);
     if (options->fits_entities && options->train.model.regularization > 0)
         fprintf(stderr, "--regularization %g, the default for %.1f training triples an entity\n",
                 (double)options->train.model.regularization, triples);

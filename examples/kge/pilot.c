@@ -25,6 +25,8 @@ const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) 
     if (options->train.model.regularization <= 0) return "this model has no N3 by default";
     if (!graph->split[KGE_VALID].n) return "there are no validation triples";
     if (common->seconds > 0) return "--seconds may end the training";
+    if (common->processes > 1 && training_has_gpu(common))
+        return "a process that has used a GPU for them cannot start others that use one (--processes)";
     return common->steps < KGE_PILOT_LEAST ? "the training has fewer than 16 steps" : NULL;
 }
 _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
