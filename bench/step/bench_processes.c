@@ -1,11 +1,12 @@
 /* bench_processes.c - the time of a step where devices are in processes of their own, beside devices on threads of one.
  *
  *     build/bench_processes                      2 devices, 26,624 keys each, a table of 1,000,000 rows
+ *     build/cuda/bench_processes                 the same on GPUs, in turn, whose streams wait for gates
  *
  * Both train the same batches with the same settings, in turns: one instance with a thread for each device; one with a
  * process for each, the first of which opened it. Every device announces, looks up, computes a gradient from what it
- * has read (a pass over the rows), updates. Times are from the step after the warm-up, which all begin together, until
- * all have updated the last one; processor time is of all processes.
+ * has read (a pass over the rows; on a GPU, enqueued), updates. Times are from the step after the warm-up, which all
+ * begin together, until all have updated the last one; processor time is of all processes.
  */
 #include "frugal.h"
 #include "bench/choices.h"
@@ -19,9 +20,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+#ifdef BENCH_CUDA
+#include "frugal_cuda.h"
+#include "tests/cuda/gpu.h"
+#endif
 
 enum { MOST_DEVICES = 16, WARM_UP = 10 };
 
@@ -52,6 +57,7 @@ typedef struct meeting {        /* in memory that all processes share */
     _Atomic(uint32_t) ready;    /* devices that have warmed up */
     _Atomic(uint64_t) begin_ns; /* of the last one to be ready */
     _Atomic(uint64_t) end_ns;   /* the latest end of a device */
+    _Atomic(uint64_t) cpu_ns;   /* of processors, in all; without opening, joining and attaching */
 } meeting;
 
 typedef struct work { /* a device's */
@@ -59,6 +65,7 @@ typedef struct work { /* a device's */
     uint32_t d;
     meeting *meeting;
     pthread_t thread;
+    struct gpu *gpu;
 } work;
 
 static uint64_t now_ns(void) {
@@ -74,36 +81,80 @@ static void announce(const work *w, uint64_t step, const uint64_t *drawn) {
     check(frugal_announce(w->f, w->d, step, &(frugal_batch){.segments = &batch, .n_segments = 1}));
 }
 
+#ifdef BENCH_CUDA
+static void attach(work *w) {
+    int ordinal = (int)w->d % gpu_count();
+    w->gpu = gpu_open(ordinal, keys * dim, 1, 0);
+    gpu_keep(w->gpu, 1);
+    frugal_cuda_desc desc = {
+        .cache_rows = (uint64_t)(cache * (double)rows), .stream = gpu_stream(w->gpu), .gate_on_stream = 1};
+    check(frugal_cuda_attach(w->f, w->d, ordinal, &desc));
+}
+
+static float *open_values(const work *w) {
+    return gpu_rows(w->gpu);
+}
+
+static void step_once(const work *w, uint64_t step, float *values) {
+    check(frugal_lookup(w->f, w->d, step, values));
+    gpu_train(w->gpu, NULL, (uint32_t)dim);
+    check(frugal_update(w->f, w->d, step, &(frugal_gradients){.grads = gpu_grads(w->gpu), .lr = 0.01f}));
+}
+
+static void finish(const work *w, float *values) {
+    (void)values;
+    gpu_wait(w->gpu);
+}
+#else
+static void attach(work *w) {
+    frugal_cpu_desc desc = {.cache_rows = (uint64_t)(cache * (double)rows)};
+    check(frugal_cpu_attach(w->f, w->d, &desc));
+}
+
+static float *open_values(const work *w) {
+    float *values = malloc(keys * dim * sizeof *values);
+    (void)w;
+    if (!values) bench_fail("out of memory for %llu rows", (unsigned long long)keys);
+    return values;
+}
+
+static void step_once(const work *w, uint64_t step, float *values) {
+    check(frugal_lookup(w->f, w->d, step, values));
+    for (uint64_t i = 0; i < keys * dim; i++) values[i] = 0.01f * values[i] + 1e-4f;
+    check(frugal_update(w->f, w->d, step, &(frugal_gradients){.grads = values, .lr = 0.01f}));
+}
+
+static void finish(const work *w, float *values) {
+    (void)w;
+    free(values);
+}
+#endif
+
 static void *train(void *argument) {
     const work *w = argument;
     if (bind_threads) bench_bind(w->d);
     uint64_t all = WARM_UP + steps, *drawn = malloc(all * keys * sizeof *drawn);
-    float *values = malloc(keys * dim * sizeof *values);
-    if (!drawn || !values) bench_fail("out of memory for %llu rows", (unsigned long long)keys);
+    float *values = open_values(w);
+    if (!drawn) bench_fail("out of memory for %llu keys", (unsigned long long)(all * keys));
     bench_draw_keys(drawn, all * keys, rows, skew, w->d + 1);
     for (uint64_t s = 0, t = 0; s < all; s++) {
         if (s == WARM_UP && atomic_fetch_add(&w->meeting->ready, 1) + 1 == devices)
             atomic_store(&w->meeting->begin_ns, now_ns());
         for (; t < all && t <= s + lookahead; t++) announce(w, t, drawn);
-        check(frugal_lookup(w->f, w->d, s, values));
-        for (uint64_t i = 0; i < keys * dim; i++) values[i] = 0.01f * values[i] + 1e-4f;
-        check(frugal_update(w->f, w->d, s, &(frugal_gradients){.grads = values, .lr = 0.01f}));
+        step_once(w, s, values);
     }
+    finish(w, values);
     uint64_t end = now_ns(), latest = atomic_load(&w->meeting->end_ns);
     while (latest < end && !atomic_compare_exchange_weak(&w->meeting->end_ns, &latest, end)) continue;
-    free(drawn), free(values);
+    free(drawn);
     return NULL;
 }
 
-static double processor_seconds(void) {
-    double all = 0;
-    for (int i = 0; i < 2; i++) {
-        struct rusage used;
-        getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &used);
-        all += (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-               (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-    }
-    return all;
+/* Of this process. */
+static uint64_t processor_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
 typedef struct opening {
@@ -142,59 +193,70 @@ static void open_instance(frugal **f, frugal_alone way, const char *name) {
     *f = o.f;
 }
 
-static void attach(frugal *f, uint32_t d) {
-    check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.cache_rows = (uint64_t)(cache * (double)rows)}));
-}
-
-/* Returns the microseconds of a step; *cpu those of processors, in all. */
-static double run_threads(frugal_alone way, meeting *m, double *cpu) {
+static void run_threads(frugal_alone way, meeting *m) {
     work w[MOST_DEVICES];
     frugal *f;
-    *m = (meeting){0};
     open_instance(&f, way, NULL);
-    double before = processor_seconds();
     for (uint32_t d = 0; d < devices; d++) {
-        attach(f, d);
         w[d] = (work){.f = f, .d = d, .meeting = m};
-        if (pthread_create(&w[d].thread, NULL, train, &w[d])) bench_fail("no thread for device %u", d);
+        attach(&w[d]);
     }
+    uint64_t before = processor_ns();
+    for (uint32_t d = 0; d < devices; d++)
+        if (pthread_create(&w[d].thread, NULL, train, &w[d])) bench_fail("no thread for device %u", d);
     for (uint32_t d = 0; d < devices; d++) pthread_join(w[d].thread, NULL);
     check(frugal_drain(f));
-    *cpu = (processor_seconds() - before) * 1e6 / (double)(WARM_UP + steps);
+    atomic_fetch_add(&m->cpu_ns, processor_ns() - before);
     check(frugal_close(f));
-    return (double)(m->end_ns - m->begin_ns) * 1e-3 / (double)steps;
 }
 
-static double run_processes(frugal_alone way, meeting *m, double *cpu) {
+static void join_and_train(uint32_t d, const char *name, meeting *m) {
+    work w = {.d = d, .meeting = m};
+    check(frugal_join(name, 60, &w.f));
+    attach(&w);
+    uint64_t before = processor_ns();
+    train(&w);
+    check(frugal_close(w.f));
+    atomic_fetch_add(&m->cpu_ns, processor_ns() - before);
+    _exit(0);
+}
+
+static void run_processes(frugal_alone way, meeting *m) {
     char name[64];
-    frugal *f;
-    *m = (meeting){0};
+    work w = {.meeting = m};
     snprintf(name, sizeof name, "bench.%ld", (long)getpid());
-    double before = processor_seconds();
     for (uint32_t d = 1; d < devices; d++) {
         pid_t child = fork(); /* before this process has a thread */
         if (child < 0) bench_fail("no process for device %u", d);
-        if (child > 0) continue;
-        check(frugal_join(name, 60, &f));
-        attach(f, d);
-        train(&(work){.f = f, .d = d, .meeting = m});
-        check(frugal_close(f));
-        _exit(0);
+        if (child == 0) join_and_train(d, name, m);
     }
-    double opening = processor_seconds();
-    open_instance(&f, way, name);
-    opening = processor_seconds() - opening;
-    attach(f, 0);
-    work w = {.f = f, .meeting = m};
+    open_instance(&w.f, way, name);
+    attach(&w);
+    uint64_t before = processor_ns();
     if (pthread_create(&w.thread, NULL, train, &w)) bench_fail("no thread for device 0");
     pthread_join(w.thread, NULL);
     for (uint32_t d = 1; d < devices; d++) {
         int status = 0;
         if (wait(&status) < 0 || status) bench_fail("a process has ended with status %d", status);
     }
-    check(frugal_drain(f));
-    *cpu = (processor_seconds() - before - opening) * 1e6 / (double)(WARM_UP + steps);
-    check(frugal_close(f));
+    check(frugal_drain(w.f));
+    atomic_fetch_add(&m->cpu_ns, processor_ns() - before);
+    check(frugal_close(w.f));
+}
+
+/* In a process of its own, because CUDA does not work in a process whose parent has used it. Returns the microseconds
+ * of a step; *cpu those of processors, in all. */
+static double run(frugal_alone way, int processes, meeting *m, double *cpu) {
+    int status = 0;
+    *m = (meeting){0};
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        (processes ? run_processes : run_threads)(way, m);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0 || status) bench_fail("a run has ended with status %d", status);
+    *cpu = (double)m->cpu_ns * 1e-3 / (double)(WARM_UP + steps);
     return (double)(m->end_ns - m->begin_ns) * 1e-3 / (double)steps;
 }
 
@@ -206,7 +268,7 @@ static void measure(frugal_alone way, meeting *m) {
                        (unsigned long long)rounds);
         for (uint32_t k = 0; k < 2; k++) {
             uint32_t processes = (uint32_t)(i + k) % 2;
-            took[processes] = processes ? run_processes(way, m, &used[1]) : run_threads(way, m, &used[0]);
+            took[processes] = run(way, (int)processes, m, &used[processes]);
             bench_add(&us[processes], took[processes]);
             bench_add(&cpu[processes], used[processes]);
         }
