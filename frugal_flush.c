@@ -105,7 +105,8 @@
  *  |[F15] | a seat left                 | release | [F16]      | an instance is freed while it is used    |
  *  |[F16] | a seat empty?               | acquire | [F15]      | as [F15]                                 |
  *  |[F17] | a device's `done` raised    | release | [F18]      | rows are read while they are written     |
- *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
+ *  |[F18] | `done` read: after a loss,  | acquire | [F17]      | as [F17]                                 |
+ *  |      | or where it is posted       |         |            |                                          |
  *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
  *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
  *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
@@ -129,8 +130,8 @@
  *  |[F34] | mail: a post was served, a  | release | [F35]      | a batch is looked up before it is there; |
  *  |      | call was answered           |         |            | a place of the inbox is taken too early  |
  *  |[F35] | that is found               | acquire | [F34]      | as [F34]                                 |
- *  |[F36] | mail: a device begins and   | both    | itself     | rows are read while they are written     |
- *  |      | ends to write; must not     |         |            |                                          |
+ *  |[F36] | mail: a device begins and   | both    | itself     | rows are read while they are written;    |
+ *  |      | ends to write; must not     |         |            | a stream waits for a gate for ever       |
  *  |[F37] | the end of training told    | release | [F38]      | its reason is missed                     |
  *  |[F38] | the end of training found   | acquire | [F37]      | as [F37]                                 |
  *  |[F39] | is a process gone?          | acquire | [F40]      | what it did last is missed               |

@@ -154,7 +154,7 @@ static void end_member(struct door *door, member *m) {
     for (uint32_t d = 0; d < door->f->desc.devices; d++) {
         remote *r = remote_of(door->f, d);
         if (!r || r->member != m) continue;
-        uint32_t state = frugal_load_relaxed(&r->mail->state); /* relaxed: the process has ended */
+        uint32_t state = frugal_load_relaxed(&r->mail->state);                     /* relaxed: the process has ended */
         frugal_add_release(&r->mail->state, 0u - (state & ~(uint32_t)MAIL_ENDED)); /* [F36] */
     }
     event_rouse(door->f->event);
@@ -243,9 +243,8 @@ static void say_hello(struct door *door, member *m, const message *hello) {
     else if (m->welcomed)
         status = frugal_fail(FRUGAL_ERR_PROCESS, "process %u has been welcomed already", m->process);
     else if ((error = welcome_files(door->f, m, &files)) != 0)
-        status =
-            frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot make what joining needs: %s",
-                        error_text(error));
+        status = frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot make what joining needs: %s",
+                             error_text(error));
     fail_answer(&answer, status);
     m->welcomed |= status == FRUGAL_OK;
     answer_with(door, m, &answer, &files);

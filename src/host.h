@@ -166,13 +166,13 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
     /* Steps it has done: after a loss; in a process that has joined, always. UINT64_MAX: lost. Under poll_lock. */
     FRUGAL_ATOMIC(uint64_t) done;
-    /* In a process that has joined, of a device with `poll`, under poll_lock: number and step of the last CALL_RECALL, if
-     * it is not done (number 0: it is); and the steps whose updates count as writers no more. */
+    /* In a process that has joined, of a device with `poll`, under poll_lock: number and step of the last CALL_RECALL,
+     * if it is not done (number 0: it is); and the steps whose updates count as writers no more. */
     FRUGAL_ATOMIC(uint64_t) recall_number;
     uint64_t recall_step, settled;
-    uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
-    frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
-    device_counts *counts;             /* by the trainer, or by the polling thread */
+    uint8_t brings[FRUGAL_P2F_SLOTS]; /* 1: the step has gradients; valid for steps that are updated, not committed */
+    frugal_bags bags;                 /* of the last lookup; bags.offsets NULL: that lookup was by position */
+    device_counts *counts;            /* by the trainer, or by the polling thread */
     FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
@@ -185,7 +185,7 @@ typedef struct host_device {
     struct remote *remote; /* a device of another process (remote.c), as the next two */
     uint32_t process;      /* that has it; 0: this one */
     FRUGAL_ATOMIC(uint64_t) * gates; /* what frugal.gates is in that process; written here and there */
-    FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
+    FRUGAL_ATOMIC(uint32_t) linked;  /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;
 

@@ -58,8 +58,8 @@ static void tell_end(frugal *f, region_end end, const char *text) {
         f->region->lost = frugal_load_relaxed(&f->lost);
         copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
         frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
-        /* [F36] release: a device that finds the bit finds `ended`; acquire: one that has begun before may have a stream
-         * that waits for a gate, and its word is found here; pairs with itself */
+        /* [F36] release: a device that finds the bit finds `ended`; acquire: one that has begun before may have a
+         * stream that waits for a gate, and its word is found here; pairs with itself */
         for (uint32_t d = 0; d < f->desc.devices; d++) {
             host_device *device = &f->devices[d];
             frugal_add_acq_rel(&device->box->state, MAIL_ENDED);
@@ -86,8 +86,8 @@ static uint32_t device_writing(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
         if (is_posting(f, d)) return d;
-        uint64_t updated = updated_itself(device);                   /* orders ops, too */
-        if (frugal_load_acquire(&device->done) >= updated) continue; /* [F18] pairs with [F17] */
+        uint64_t updated = updated_itself(device);                           /* orders ops, too */
+        if (frugal_load_acquire(&device->done) >= updated) continue;         /* [F18] pairs with [F17] */
         if (device->in_place && device->ops.poll && !device->mail) return d; /* elsewhere it counts as a writer */
     }
     return f->desc.devices;
@@ -105,16 +105,16 @@ static int is_writing(const frugal *f) {
     return device_writing(f) < f->desc.devices;
 }
 
-/* In a process that has joined: has the device an update, or a recall, that it has not done? Relaxed, all: a thread that
- * polls asks again. */
+/* In a process that has joined: has the device an update, or a recall, that it has not done? Relaxed, all: a thread
+ * that polls asks again. */
 static int is_unposted(const frugal *f, uint32_t d) {
     const host_device *device = &f->devices[d];
     return frugal_load_relaxed(&device->done) < frugal_load_relaxed(&device->updated) ||
            frugal_load_relaxed(&device->recall_number) != 0;
 }
 
-/* Is there work of a device that is not committed yet, or, after a loss, not done? In a process that has joined: that is
- * not done. */
+/* Is there work of a device that is not committed yet, or, after a loss, not done? In a process that has joined: that
+ * is not done. */
 static int is_outstanding(const frugal *f) {
     if (!is_polled(f)) return 0;
     for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
@@ -360,7 +360,8 @@ static int post_done(frugal *f, uint32_t d) {
     if (recalled || is_gone) frugal_store_relaxed(&device->recall_number, 0); /* relaxed: under the lock */
     if (recalled) frugal_store_release(&device->mail->recalled, number);      /* [F32] pairs with [F33] */
     /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
-    int ends = frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost); /* [F7] with [F4]; [F10] with [F9] */
+    int ends = frugal_load_acquire(&f->stopped) != 0; /* [F7] pairs with [F4] */
+    ends |= frugal_load_acquire(&f->lost) != 0;       /* [F10] pairs with [F9] */
     done = LEAST(done, updated);
     if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
     if (done > before) frugal_store_release(&device->done, done);                /* [F17] pairs with [F18] */

@@ -25,7 +25,7 @@ struct controller { /* the process that opened the instance, as one that has joi
     pthread_t thread, poster;
     int started, posts;              /* the two threads run */
     FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
-    pthread_mutex_t lock; /* one thread asks at a time; it waits for the answer */
+    pthread_mutex_t lock;            /* one thread asks at a time; it waits for the answer */
     pthread_mutex_t answer_lock;
     pthread_cond_t answered;
     int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
@@ -178,8 +178,8 @@ static int opened_ready(const frugal *f, const post_wait *what) {
     return 0;
 }
 
-/* Waits, if `wait`, until the batch is known, and the gate is open, or the step is sealed if the device waits for the gate
- * itself. */
+/* Waits, if `wait`, until the batch is known, and the gate is open, or the step is sealed if the device waits for the
+ * gate itself. */
 static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     host_device *device = &f->devices[d];
     const post_wait opened = {opened_ready, d, step, "lookup"};

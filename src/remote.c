@@ -28,15 +28,15 @@ typedef struct remote {
     uint32_t d;
     member *member;
     mailbox *mail;
-    uint32_t flags;              /* of MESSAGE_ATTACH */
+    uint32_t flags;          /* of MESSAGE_ATTACH */
     pthread_mutex_t serving; /* held by the thread that serves its posts, or cancels them */
     pthread_mutex_t calling; /* one call at a time */
     uint64_t calls;
-    uint64_t kept, written_back; /* the part of the mailbox's counts that is counted here */
+    uint64_t kept, written_back;        /* the part of the mailbox's counts that is counted here */
     uint64_t recalls[FRUGAL_P2F_SLOTS]; /* by step mod 64: number of its last CALL_RECALL */
-    uint64_t asked_early; /* step + 1 of a recall that can only begin when the step before is done */
-    int waits;                   /* a lookup waits at its gate; the next three are of that wait */
-    double since, met;           /* when it began; when all had committed, or 0 */
+    uint64_t asked_early;               /* step + 1 of a recall that can only begin when the step before is done */
+    int waits;                          /* a lookup waits at its gate; the next three are of that wait */
+    double since, met;                  /* when it began; when all had committed, or 0 */
     gate_watch watch;
 } remote;
 
@@ -49,8 +49,8 @@ static int is_gone(const remote *r) {
     return frugal_load_acquire(&r->member->gone) != 0; /* [F39] pairs with [F40]: what it has left in the mailbox */
 }
 
-/* Counts what the device has kept and written back since the last count: under the device's lock, or poll_lock if it has
- * `poll`. */
+/* Counts what the device has kept and written back since the last count: under the device's lock, or poll_lock if it
+ * has `poll`. */
 static void count_remote_kept(remote *r) {
     uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or an end was acquired */
     uint64_t written = frugal_load_relaxed(&r->mail->written_back);
@@ -120,8 +120,8 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
 
 /* >>operations */
 
-/* It may be looked up: the device's process is told the counts of the batch. The arrays and the state machine's bits are
- * in shared memory. */
+/* It may be looked up: the device's process is told the counts of the batch. The arrays and the state machine's bits
+ * are in shared memory. */
 static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
     remote *r = device;
     const host_batch *b = batch_at(r->f, r->d, step->step);
@@ -198,22 +198,13 @@ static frugal_status remote_write_back(void *device, const uint32_t *rows, uint3
     return FRUGAL_OK;
 }
 
-/* Are these the first rows that are recalled from the device for the step? */
-static int are_first(const remote *r, uint64_t step, const uint32_t *rows) {
-    const uint32_t *first = NULL;
-    for (uint32_t other = 0; !first && other < r->f->desc.devices; other++)
-        if (frugal_p2f_recalls(r->f->p2f, r->d, step, other, &first) == 0) first = NULL;
-    return rows == first;
-}
-
 /* One call is enough for all rows of the step, because the device's process finds them in the state machine. Before the
  * step before is done, a device can begin only if it waits for no gate; if it refuses even so, it is not asked again
  * until then, because a question costs messages. */
 static frugal_status remote_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
     remote *r = device;
     frugal *f = r->f;
-    (void)n;
-    if (rows && !are_first(r, step, rows)) return FRUGAL_OK; /* they were called for with the first */
+    (void)rows, (void)n;
     int passed = (int64_t)(frugal_load_relaxed(f->gates) - step) >= 0; /* relaxed: a hint; the device asks itself */
     if (!done && (!passed || r->asked_early == step + 1)) return FRUGAL_AGAIN;
     message m = {.kind = MESSAGE_CALL, .d = r->d, .call = CALL_RECALL, .n = done != 0, .step = step};

@@ -45,7 +45,7 @@ typedef struct opened_batch {
 } opened_batch;
 
 enum { MAIL_ENDED = 1, MAIL_WRITER = 2 }; /* of mailbox.state: a bit; each writer is counted above it */
-enum { CALL_ROWS = 1024 };                 /* rows of one call */
+enum { CALL_ROWS = 1024 };                /* rows of one call */
 
 /* Between the process of a device, which posts, and the process that opened, which serves. The counts are pairs
  * (announced, taken; wanted, opened; updated, committed): one posted, one served. A device that goes on working after
@@ -72,11 +72,12 @@ typedef struct mailbox {
     FRUGAL_ATOMIC(uint32_t) state;
     /* Written by the process that opened. */
     _Alignas(64) FRUGAL_ATOMIC(uint64_t) taken; /* announcements taken from the inbox */
-    FRUGAL_ATOMIC(uint64_t) opened; /* steps that may be looked up, as `wanted` asked: the gate is open, or, if the
+    FRUGAL_ATOMIC(uint64_t)
+    opened;                            /* steps that may be looked up, as `wanted` asked: the gate is open, or, if the
                                        device waits for it itself, the step is sealed (gate.c: given_ready) */
-    FRUGAL_ATOMIC(uint64_t) committed;          /* updates taken */
-    opened_batch batch;                         /* of the last of these steps */
-    FRUGAL_ATOMIC(uint32_t) failed;             /* the status of a post that was refused; 0: none was */
+    FRUGAL_ATOMIC(uint64_t) committed; /* updates taken */
+    opened_batch batch;                /* of the last of these steps */
+    FRUGAL_ATOMIC(uint32_t) failed;    /* the status of a post that was refused; 0: none was */
     char failed_text[256];
     host_event bell;               /* notified of what the process of the device may wait for */
     uint32_t call_rows[CALL_ROWS]; /* of the call under way */

@@ -11,8 +11,8 @@ static void publish_gates(frugal *f, uint64_t open) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (!frugal_load_acquire(&device->linked) || !device->gates) continue; /* [F41] pairs with [F42] */
-        uint64_t found = frugal_load_relaxed(device->gates); /* relaxed: proved by the compare-and-swap */
-        while ((int64_t)(open - found) > 0) /* gates that were forced there stay so */
+        uint64_t found = frugal_load_relaxed(device->gates);            /* relaxed: proved by the compare-and-swap */
+        while ((int64_t)(open - found) > 0)                             /* gates that were forced there stay so */
             if (frugal_cas_release(device->gates, &found, open)) break; /* [F8] as below */
     }
 }
@@ -33,8 +33,8 @@ static void open_gates(frugal *f) {
 /* Steps from `step` on are cancelled: takes back their gates. The caller holds gates_lock; between steps, when nobody
  * waits for a gate. */
 static void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step) {
-    uint64_t open = frugal_load_relaxed(gates);                  /* relaxed, both: as said above */
-    while (open > step && open - step < FRUGAL_GATES_FORCED)     /* forced ones stay so */
+    uint64_t open = frugal_load_relaxed(gates);              /* relaxed, both: as said above */
+    while (open > step && open - step < FRUGAL_GATES_FORCED) /* forced ones stay so */
         if (frugal_cas_relaxed(gates, &open, step)) break;
 }
 

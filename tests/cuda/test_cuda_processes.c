@@ -1,5 +1,5 @@
-/* test_cuda_processes.c - a GPU for each process: the table that processes share is pinned by each for its own, and GPUs
- * run ahead of the host as in one process.
+/* test_cuda_processes.c - a GPU for each process: the table that processes share is pinned by each for its own, and
+ * GPUs run ahead of the host as in one process.
  *
  * CUDA does not work in a process whose parent has used it, so each world begins in a process of its own. */
 #include <setjmp.h>
@@ -142,8 +142,8 @@ static float *grads_at(uint64_t step) {
     return gpu_grads(gpus[1]) + step % RING * FLOATS;
 }
 
-/* Steps are given to the GPU before the other process has looked up step 0: all of them, or two if rows are kept, because
- * what is recalled for step 2 is asked for behind the gate of step 1. */
+/* Steps are given to the GPU before the other process has looked up step 0: all of them, or two if rows are kept,
+ * because what is recalled for step 2 is asked for behind the gate of step 1. */
 static int run_ahead(const crew *c) {
     frugal *f;
     reference ref, later;
@@ -189,8 +189,7 @@ static int wait_at_gate(const crew *c, outcome how) {
     gpu_put(gpus[1], grads_at(3), none, sizeof none);
     EXPECT(crew_announce(c, &ref, f, 1, 3) == FRUGAL_OK);
     EXPECT(frugal_lookup(f, 1, 3, rows_at(3)) == FRUGAL_OK);
-    if (how != LEAVES)
-        EXPECT(frugal_update(f, 1, 3, &(frugal_gradients){.grads = grads_at(3), .lr = 1}) == FRUGAL_OK);
+    if (how != LEAVES) EXPECT(frugal_update(f, 1, 3, &(frugal_gradients){.grads = grads_at(3), .lr = 1}) == FRUGAL_OK);
     tell(here);
     if (how == KILLED) pause();
     if (how == STOPS_ITSELF) frugal_stop(f);

@@ -159,7 +159,11 @@ static void set_up_process_streams(uint64_t variant) {
 }
 
 static void play_process_streams(int number) {
-    enum { POSTER = DEVICES, FIRST_STREAM, LAST = FIRST_STREAM + DEVICES }; /* helpers poll without end, so they come last */
+    enum {
+        POSTER = DEVICES,
+        FIRST_STREAM,
+        LAST = FIRST_STREAM + DEVICES
+    }; /* helpers poll without end, so they come last */
     if (number < DEVICES)
         trainer(number);
     else if (number == POSTER || number == LAST)

@@ -27,8 +27,7 @@ static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     j->devices = explore_alloc(DEVICES * sizeof *j->devices, 64);
     memcpy(j->devices, f->devices, DEVICES * sizeof *j->devices);
     if (open_own(j, &j->devices[JOINED]) != FRUGAL_OK) explore_fail("batches");
-    frugal_status status =
-        w.kinds[JOINED] == HOST ? frugal_cpu_attach(j, JOINED, cache) : attach_stream(JOINED);
+    frugal_status status = w.kinds[JOINED] == HOST ? frugal_cpu_attach(j, JOINED, cache) : attach_stream(JOINED);
     if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
     return j;
 }
@@ -51,7 +50,8 @@ static void join_within(const frugal_cpu_desc *cache) {
     r->flags = attach_flags(own);
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
     const frugal_device_ops ops = remote_operations_of(r->flags);
-    if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK)
+        explore_fail("attach: %s", frugal_message());
     frugal_store_release(&own->linked, 1);
     if (own->ops.poll && open_poster(w.joined) != FRUGAL_OK) explore_fail("poster: %s", frugal_message());
 }
