@@ -18,8 +18,8 @@ SPEED = Into("step/speed", (0, 1, 2, 3), {"staged": 4, "place": 5, "ratio": 6, "
              lambda row: row[2] == "by position")
 PARTS = Into("step/parts", (0, 1, 2, 3), {**SHARE, **{time: time for time in TIMES}}, ("step",),
              lambda row: row[0] == "sgd")
-PHASES = Into("step/phases", (0, 1, 2, 3, 4), {"sort": 5, "lost": 6, "words": 7, "worth": 8, "plan": 9, "close": 10,
-                                                "apply": 11, "all": 12}, ("phases",))
+PHASES = Into("step/phases", (0, 1, 2, 3, 4), {"sort": 5, "plan": 6, "worth": 7, "close": 8, "apply": 9, "all": 10},
+              ("phases",))
 STALL = {**RATE, "stall_ms": "stall, ms a step"}
 WORKERS = Into("step/workers", (0, 1, 2), {**RATE, "stall_ms": "stall"}, ("step-worker",))
 LOOKAHEAD = Into("lookahead/lookahead", (0, 1, 2, 3), STALL, ("lookahead",),
@@ -179,20 +179,19 @@ def measure_phases():
 
 
 def write_phases():
-    phases = ["read", "sort", "dedup", "lost", "words", "worth", "plan", "close", "apply"]
+    phases = ["read", "sort", "list", "give", "plan", "worth", "close", "apply"]
     rows = []
     for r in kept("phases")["records"]:
         ns = {phase: 1e3 * r[phase + "_us"] / (r["devices"] * r["keys"]) for phase in phases}
-        sorting = sum(ns.pop(phase) for phase in ("read", "sort", "dedup"))
+        sorting = sum(ns.pop(phase) for phase in ("read", "sort", "list", "give"))
         rows.append([r["devices"], r["keys"], skew(r), WAYS[r["alone"]], "huge" if r["huge"] > 0.5 else "small",
                      *(f"{each:.1f}" for each in (sorting, *ns.values(), sorting + sum(ns.values()))),
                      f"{r['of_staged']:.2f}"])
     return ("What the host does for a key, in nanoseconds of one thread's processor time. *Sort*: keys are checked, "
-            "sorted and deduplicated; *lost*: rows are listed of which copies became outdated; *words*: the words of "
-            "rows are changed; *worth*: touches are counted, for counted caches alone; *apply*: what closing has "
-            "queued. Gathers and updates by the devices are left out, because on GPUs the host does not do them.\n\n" +
-            noted(PHASES, ["devices", "keys a device", "keys", "rows alone", "pages", "sort", "lost", "words", "worth",
-                           "plan", "close", "apply", "all", "over staged"], rows) + source("phases"))
+            "sorted and deduplicated; *plan*: the rows of all devices are merged, and their words changed; *worth*: "
+            "touches are counted, for counted caches alone; *apply*: what closing has queued. Gathers and updates by the devices are left out, because on GPUs the host does not do them.\n\n" +
+            noted(PHASES, ["devices", "keys a device", "keys", "rows alone", "pages", "sort", "plan", "worth", "close",
+                           "apply", "all", "over staged"], rows) + source("phases"))
 
 
 # >>sweeps: one device, one worker, by one setting
