@@ -21,17 +21,17 @@
 
 #define ANNOUNCING_HELD (UINT32_C(1) << 31)
 
+static void end_announcing(frugal *f) {
+    if (frugal_add_release(&f->announcing, (uint32_t)-1) == ANNOUNCING_HELD + 1) /* [F55] pairs with [F56] */
+        event_notify(f->event);                                                  /* a cancel waits for this thread */
+}
+
 /* Returns 0 if nothing may be done now. */
 static int begin_announcing(frugal *f) {
     /* [F53] acquire: what a cancel has changed; pairs with [F54] */
     if (!(frugal_add_acquire(&f->announcing, 1) & ANNOUNCING_HELD)) return 1;
-    frugal_add_relaxed(&f->announcing, (uint32_t)-1); /* relaxed: nothing was done */
+    end_announcing(f);
     return 0;
-}
-
-static void end_announcing(frugal *f) {
-    if (frugal_add_release(&f->announcing, (uint32_t)-1) == ANNOUNCING_HELD + 1) /* [F55] pairs with [F56] */
-        event_notify(f->event);                                                  /* a cancel waits for this thread */
 }
 
 /* >>sort */
@@ -63,10 +63,11 @@ static int claim_batch(frugal *f, claimed_batch *out) {
         for (uint32_t d = 0; d < f->desc.devices; d++) {
             host_batch *b = batch_at(f, d, t);
             uint32_t stage = BATCH_HANDED;
-            if (frugal_load_acquire(&f->devices[d].handed) <= t) continue; /* [F59] pairs with [F60]; as the next */
-            if (frugal_load_relaxed(&b->stage) != BATCH_HANDED || !frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING))
-                continue;                                   /* [F59]: it may be the batch of a later step by now */
-            frugal_add_relaxed(&f->unsorted, (uint32_t)-1); /* relaxed: a hint */
+            /* relaxed, both: proved by the compare-and-swap; what it claims may be the batch of a later step by now */
+            if (frugal_load_relaxed(&f->devices[d].handed) <= t || frugal_load_relaxed(&b->stage) != BATCH_HANDED)
+                continue;
+            if (!frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING)) continue; /* [F59] pairs with [F60] */
+            frugal_add_relaxed(&f->unsorted, (uint32_t)-1);                      /* relaxed: a hint */
             *out = (claimed_batch){d, b};
             return 1;
         }
@@ -172,10 +173,13 @@ static int tell_device(frugal *f, uint32_t d) {
     int any = 0;
     if (!is_attached(f, d) || !device->ops.announced) return 0;
     pthread_mutex_lock(&device->telling);
-    uint64_t told = frugal_load_relaxed(&device->told); /* relaxed: under the lock */
+    uint64_t told = frugal_load_relaxed(&device->told); /* relaxed, both: under the lock; as has_finished says */
     for (; told < frugal_p2f_planned(f->p2f); told++, any = 1) {
-        frugal_step view = step_view(f, d, told);
-        if (!batch_at(f, d, told)->is_known) device->ops.announced(device->state, &view);
+        int knows = told >= frugal_load_relaxed(&device->end) || batch_at(f, d, told)->is_unsorted;
+        if (!knows) {
+            frugal_step view = step_view(f, d, told);
+            device->ops.announced(device->state, &view);
+        }
         frugal_store_release(&device->told, told + 1); /* [F11] pairs with [F12] */
     }
     pthread_mutex_unlock(&device->telling);

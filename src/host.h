@@ -61,7 +61,6 @@ typedef struct host_batch { /* an announced batch: handed in by the loader, sort
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */
     int is_unsorted;     /* the device finds its rows: the arrays are not written, `n_unique` is, by its lookup */
-    int is_known;        /* ops.announced is not called: the device has the batch, or it is empty because data ended */
     uint32_t *rows;      /* [n_unique], rising */
     uint32_t *record_of; /* [n]; until the batch is sorted: its rows by position */
     uint32_t *order;     /* [n] */

@@ -38,16 +38,15 @@ static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n,
     begin_ahead(f, d, step);
     b->step = step, b->n = n, b->read_only = read_only;
     b->counted = is_counting(f) && !f->counter;
-    b->is_known = 0;
     f->devices[d].reads_only[step % FRUGAL_P2F_SLOTS] = (uint8_t)read_only;
     return b;
 }
 
 /* It is written: its rows by position; or, if `sorted`, all. */
 static void hand_in(frugal *f, uint32_t d, host_batch *b, int sorted) {
-    frugal_store_relaxed(&b->stage, sorted ? BATCH_SORTED : BATCH_HANDED); /* relaxed: published by `handed` */
-    if (!sorted) frugal_add_relaxed(&f->unsorted, 1);                      /* relaxed: a hint */
-    frugal_store_release(&f->devices[d].handed, b->step + 1);              /* [F60] pairs with [F59] */
+    frugal_store_release(&b->stage, sorted ? BATCH_SORTED : BATCH_HANDED); /* [F60] pairs with [F59], as the next */
+    frugal_store_release(&f->devices[d].handed, b->step + 1);
+    if (!sorted) frugal_add_relaxed(&f->unsorted, 1); /* relaxed: a hint */
     event_notify(f->event);
 }
 
@@ -101,7 +100,7 @@ static frugal_status announce_unsorted(frugal *f, uint32_t d, const frugal_unsor
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
     host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
     b->n_unique = 0;
-    b->is_unsorted = b->is_known = 1, b->has_record_of = b->counted = 0;
+    b->is_unsorted = 1, b->has_record_of = b->counted = 0;
     frugal_store_relaxed(&b->stage, BATCH_SORTED); /* relaxed, both: this is the one device, and nobody sorts it */
     frugal_store_relaxed(&device->handed, batch->step + 1);
     const frugal_p2f_batch rows = {.n = batch->n, .read_only = batch->read_only, .in_place = 1};

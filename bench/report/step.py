@@ -189,7 +189,8 @@ def write_phases():
                      f"{r['of_staged']:.2f}"])
     return ("What the host does for a key, in nanoseconds of one thread's processor time. *Sort*: keys are checked, "
             "sorted and deduplicated; *plan*: the rows of all devices are merged, and their words changed; *worth*: "
-            "touches are counted, for counted caches alone; *apply*: what closing has queued. Gathers and updates by the devices are left out, because on GPUs the host does not do them.\n\n" +
+            "touches are counted, for counted caches alone; *apply*: what closing has queued. Gathers and updates by "
+            "the devices are left out, because on GPUs the host does not do them.\n\n" +
             noted(PHASES, ["devices", "keys a device", "keys", "rows alone", "pages", "sort", "plan", "worth", "close",
                            "apply", "all", "over staged"], rows) + source("phases"))
 

@@ -121,10 +121,10 @@ static frugal_status open_gates(gpu_device *c) {
         return check_cuda(c, error, "pinning the gates' word; without gate_on_stream it is not needed");
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
         (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))find_driver_call("cuStreamWaitValue64");
-    uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's are open */
+    uint64_t passed = frugal_settings(c->f)->first_step;       /* gates before the first step's are open */
     int is_wanted = wait_value && c->desc.gate_on_stream == 1; /* 2: a kernel is */
     if (is_wanted && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
-                                 CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
+                                CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
         c->driver.wait_value = wait_value;
     return c->driver.wait_value ? FRUGAL_OK : check_watchdog(c);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/rig.h"
+#include "tests/seed.h"
 
 enum { STEPS = 9, DIM = 5, ROW = DIM * 4 };
 
@@ -166,11 +167,14 @@ static void *train_device(void *argument) {
     const trainer *t = argument;
     float rows[RIG_KEYS * DIM];
     const rig r = {.desc = {.tables = rig_tables, .n_tables = 2}};
-    for (uint64_t s = 0; s < STEPS; s++) {
-        rig_batch b = rig_batch_of(&r, t->device, s);
-        frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
-                                   {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
-        if (frugal_announce(t->f, t->device, s, &(frugal_batch){segments, 2, 0}) != FRUGAL_OK) return "announce";
+    for (uint64_t s = 0, ahead = 0; s < STEPS; s++) {
+        for (; ahead < STEPS && ahead <= s + 3; ahead++) { /* the lookahead of rig_desc */
+            rig_batch b = rig_batch_of(&r, t->device, ahead);
+            frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                                       {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
+            if (frugal_announce(t->f, t->device, ahead, &(frugal_batch){segments, 2, 0}) != FRUGAL_OK)
+                return "announce";
+        }
         if (frugal_lookup(t->f, t->device, s, rows) != FRUGAL_OK) return "lookup";
         if (frugal_update(t->f, t->device, s, &(frugal_gradients){.grads = rows, .lr = 0.125f}) != FRUGAL_OK)
             return "update";
@@ -178,31 +182,47 @@ static void *train_device(void *argument) {
     return NULL;
 }
 
-/* Each device on a thread of its own, with workers: the same counts as on one thread without. */
-static void test_threads_do_not_change_the_counts(void **state) {
-    (void)state;
-    frugal_traffic totals[2][4];
-    for (int threads = 0; threads < 2; threads++) {
-        rig r = {0}; /* no cache: what is current in one depends on which device announces first */
-        frugal_desc d = rig_desc();
-        d.devices = 4, d.workers = threads ? 2 : 0;
-        rig_open(&r, &d);
-        trainer trainers[4];
-        pthread_t ids[4];
-        for (uint32_t k = 0; k < 4; k++) trainers[k] = (trainer){r.f, k};
-        for (uint32_t k = 0; threads && k < 4; k++)
-            assert_int_equal(0, pthread_create(&ids[k], NULL, train_device, &trainers[k]));
-        for (uint32_t k = 0; threads && k < 4; k++) {
-            void *failed;
-            pthread_join(ids[k], &failed);
-            if (failed) fail_msg("%s of device %u", (const char *)failed, k);
-        }
-        if (!threads) rig_train(&r, STEPS);
-        for (uint32_t k = 0; k < 4; k++) totals[threads][k] = total_of(&r, k);
-        rig_free(&r);
+typedef struct counts { /* of a training */
+    frugal_traffic devices[4];
+    uint64_t hits, misses, kept, written_back;
+} counts;
+
+static counts train_all(frugal_alone alone, int threads) {
+    rig r = {.cache = {.cache_rows = 16, .policy = FRUGAL_CACHE_COUNTED}};
+    frugal_desc d = rig_desc();
+    frugal_stats stats;
+    trainer trainers[4];
+    pthread_t ids[4];
+    d.devices = 4, d.workers = threads ? 2 : 0, d.alone = alone;
+    rig_open(&r, &d);
+    for (uint32_t k = 0; k < 4; k++) trainers[k] = (trainer){r.f, k};
+    for (uint32_t k = 0; threads && k < 4; k++)
+        assert_int_equal(0, pthread_create(&ids[k], NULL, train_device, &trainers[k]));
+    for (uint32_t k = 0; threads && k < 4; k++) {
+        void *failed;
+        pthread_join(ids[k], &failed);
+        if (failed) fail_msg("%s of device %u", (const char *)failed, k);
     }
-    assert_memory_equal(totals[0], totals[1], sizeof totals[0]);
-    for (uint32_t k = 0; k < 4; k++) assert_true(totals[0][k].rows[0] > 0 && totals[0][k].rows[1] > 0);
+    if (!threads) rig_train(&r, STEPS);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    frugal_get_stats(r.f, &stats);
+    counts all = {.hits = stats.hits, stats.misses, stats.kept, stats.written_back};
+    for (uint32_t k = 0; k < 4; k++) all.devices[k] = total_of(&r, k);
+    rig_free(&r);
+    return all;
+}
+
+/* Each device on a thread of its own that runs ahead, with workers, again and again: hits of counted caches, and what
+ * crosses, are those of one thread without lookahead, because all that is decided is a function of the batches. */
+static void test_threads_do_not_change_the_counts(void **state) {
+    frugal_alone alone = (frugal_alone)(intptr_t)*state;
+    counts one = train_all(alone, 0);
+    for (int runs = test_is_short() ? 10 : 100; runs > 0; runs--) {
+        counts threads = train_all(alone, 1);
+        assert_memory_equal(&one, &threads, sizeof one);
+    }
+    assert_true(one.hits > 0 && one.misses > 0 && (one.written_back > 0) == (alone == FRUGAL_ALONE_KEPT));
+    for (uint32_t k = 0; k < 4; k++) assert_true(one.devices[k].rows[0] > 0 && one.devices[k].rows[1] > 0);
 }
 
 static void assert_says(frugal_status status, frugal_status wanted, const char *text) {
@@ -287,7 +307,11 @@ int main(void) {
         cmocka_unit_test(test_no_state_crosses_with_sgd),
         cmocka_unit_test(test_what_does_not_cross),
         cmocka_unit_test(test_repeated_lookups),
-        cmocka_unit_test(test_threads_do_not_change_the_counts),
+        CASE("test_threads_do_not_change_the_counts, staged", test_threads_do_not_change_the_counts,
+             FRUGAL_ALONE_STAGED),
+        CASE("test_threads_do_not_change_the_counts, in place", test_threads_do_not_change_the_counts,
+             FRUGAL_ALONE_PLACE),
+        CASE("test_threads_do_not_change_the_counts, kept", test_threads_do_not_change_the_counts, FRUGAL_ALONE_KEPT),
         cmocka_unit_test(test_devices_that_are_not_there),
         cmocka_unit_test(test_devices_of_other_kinds),
         cmocka_unit_test(test_no_devices_without_open),
