@@ -1158,9 +1158,9 @@ static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) 
     own.p = p, own.step = piece->step, own.moved_here = 0, own.n_taken = 0;
     own.moved = (frugal_pq_batch){0};
     memset(own.moved_from, 0, sizeof own.moved_from);
-    /* No less than announcers found, by [P12] and [P6]; and what was due before it has been written, so that no word is
-     * found that says otherwise. */
-    own.base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8] */
+    /* Relaxed: no less than announcers found, by [P12] and [P6]. Nor so late that a word is found whose update was due
+     * before: who wrote that row would have found this thread's change of the word, which depends on the base. */
+    own.base = frugal_load_relaxed(&p->closed.value);
     own.taken = p->desc.taken ? frugal_priv_taken(p, piece->step) + piece->first : NULL;
     own.from = frugal_priv_from(p) + piece->first;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
