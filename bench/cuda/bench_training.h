@@ -1,5 +1,5 @@
-/* bench_training.h - whole steps on logical devices, of one GPU or of several (--gpus): each has a trainer's thread and a stream and, if asked
- * for, a loader's thread, which announces. Shared by steps, graph, dynamicemb and timeline.
+/* bench_training.h - whole steps on logical devices, of one GPU or of several (--gpus): each has a trainer's thread and
+ * a stream and, if asked for, a loader's thread, which announces. Shared by steps, graph, dynamicemb and timeline.
  */
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
