@@ -39,22 +39,29 @@ inline __attribute__((always_inline)) uint8_t owner_of(uintptr_t address) {
 }
 
 thread_local const device *running_gpu; /* whose kernel the thread runs */
+thread_local uint8_t own_pages;         /* its mark */
 
 bool reaches(const device *d, int other) { /* other's memory */
     return d->number == other || world().peers == CUDA_ON_HOST_PEERS_FALSE ||
            (world().peers == CUDA_ON_HOST_PEERS_REAL && d->peers >> other & 1);
 }
 
+constexpr uintptr_t DISTANCE = uintptr_t(1) << 44; /* the same for all memory: pieces side by side stay so */
+
 /* Memory at `start` is mapped at a second address, which is returned; NULL: it cannot be. Pages of the process alone
  * become pages of a file without a name first: *made. Nobody may write them meanwhile. */
 void *map_again(void *start, size_t bytes, bool *made) {
     *made = false;
-    void *again = mremap(start, 0, bytes, MREMAP_MAYMOVE); /* works if they are shared already */
-    if (again != MAP_FAILED) return again;
+    void *at = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(start) - DISTANCE);
+    void *again = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (again != at) return nullptr;
+    if (mremap(start, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) return at; /* if they are shared already */
     int file = memfd_create("cudaHostRegister", MFD_CLOEXEC);
+    again = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0)
+        again = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    if (again == MAP_FAILED) munmap(at, bytes);
     if (file < 0) return nullptr;
-    if (ftruncate(file, static_cast<off_t>(bytes)) == 0)
-        again = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (again != MAP_FAILED) {
         memcpy(again, start, bytes);
         *made = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
@@ -115,10 +122,13 @@ const char *cuda_on_host::refusal_of(uintptr_t address) {
 #ifndef FRUGAL_SANITIZED
 /* What gcc calls before an access, with -fsanitize=kernel-address. */
 static __attribute__((noinline)) void check_refusal(uintptr_t address) {
-    if (const char *why = cuda_on_host::refusal_of(address)) fail({nullptr, 0}, "%s", why);
+    const char *why = cuda_on_host::current ? cuda_on_host::refusal_of(address) : nullptr;
+    if (why) fail({nullptr, 0}, "%s", why);
 }
+/* Most accesses are to stacks, or to memory of the GPU that runs. */
 static inline __attribute__((always_inline)) void check_access(uintptr_t address) {
-    if (cuda_on_host::current && owner_of(address)) check_refusal(address);
+    uint8_t whose = owner_of(address);
+    if (whose && whose != own_pages) check_refusal(address);
 }
 extern "C" {
 #define ACCESSES(bytes)                                                                                                \

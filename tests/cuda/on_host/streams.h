@@ -319,7 +319,7 @@ cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
         /* A graph's kernels run more than once, each time in another order. */
         schedule s = {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost};
         hidden_memory hidden(d);
-        running_gpu = d;
+        running_gpu = d, own_pages = static_cast<uint8_t>(d->number + 1);
         if (shared->run)
             shared->run(*shared, s);
         else
