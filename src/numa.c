@@ -12,7 +12,7 @@
 #define NUMA_NODES "/sys/devices/system/node/has_memory"
 #endif
 
-/* Of linux/mempolicy.h, which is not everywhere. */
+/* The system's numbers, whose header is not everywhere. */
 enum { POLICY_DEFAULT = 0, POLICY_PREFERRED = 1, POLICY_INTERLEAVE = 3, MOVE_PAGES = 2 };
 
 /* The nodes that have memory, from a list such as 0-3,8; none if the process has a policy of its own. */

@@ -85,8 +85,8 @@ static frugal_status check_gates(gpu_device *c) {
         c->device, c->stream == cudaStreamLegacy ? "the default stream itself" : "a stream that blocks");
 }
 
-/* May a kernel wait on the GPU? Where it drives a display, a watchdog ends kernels after some seconds, and their context
- * with them. */
+/* May a kernel wait on the GPU? Where it drives a display, a watchdog ends kernels after some seconds, and with them
+ * their context. */
 static frugal_status check_watchdog(gpu_device *c) {
     int watched = 0;
     cudaError_t error = cudaDeviceGetAttribute(&watched, cudaDevAttrKernelExecTimeout, c->ordinal);

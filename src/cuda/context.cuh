@@ -28,7 +28,7 @@ struct gpu_context {
     int hangs;         /* 1: the GPU does nothing any more (watch.cuh). Relaxed: a word that means itself, and stays */
 };
 
-/* For a GPU that hangs: what CUDA calls a kernel that has run too long. No call is made, because it might not return. */
+/* For a GPU that hangs: CUDA's error of a kernel that has run too long. No call is made, as it might not return. */
 constexpr CUresult GPU_HANGS = (CUresult)702;
 
 /* Puts the calling thread on a GPU; its destructor puts the thread back, with the CUDA error that it had. It uses the

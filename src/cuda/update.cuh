@@ -189,8 +189,8 @@ __device__ static inline stepped_pack<V> load_stepped(const gpu_view &g, const s
 template <int V, update_form FORM>
 __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                          uint32_t tile, const tile_sum<V> &sum) {
-    /* Passes that are loaded together. No load waits for another that crosses the link, so all are where the row may lie
-     * on the host; elsewhere registers are short. */
+    /* Passes that are loaded together: all, where the row may lie on the host, so that no load waits for another one to
+     * cross the link; elsewhere registers are short. */
     constexpr uint32_t TOGETHER = FORM == UPDATE_PLACE ? PASSES : 1;
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     stepped_pack<V> all[TOGETHER] = {};
