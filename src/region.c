@@ -77,17 +77,19 @@ static void make_present(const void *memory, size_t bytes) {
 
 /* Makes huge pages of a fresh part of a file that is mapped at `memory`. The system gives shared memory none by
  * default, and then a random row costs a page walk, and each process a page fault for each small page that it touches.
- * So each piece of 2 MiB gets one small page, and is then collapsed into a huge one (Linux 6.1 and later). Returns the
- * bytes that are huge. */
+ * So each piece of 2 MiB gets one small page, and is then collapsed into a huge one (Linux 6.1 and later), on the node
+ * of that page. It is not the first of each piece, because where pages are interleaved these would all be on one node.
+ * Returns the bytes that are huge. */
 static size_t make_huge(int file, memory_part part, void *memory) {
-    size_t at = 0;
+    size_t at = 0, page = (size_t)sysconf(_SC_PAGESIZE);
 #if defined(__linux__)
     enum { COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers lack */
-    while (at + HUGE_PAGE <= part.bytes && !reserve_pages(file, part.at + at, (size_t)sysconf(_SC_PAGESIZE)) &&
+    while (at + HUGE_PAGE <= part.bytes &&
+           !reserve_pages(file, part.at + at + at / HUGE_PAGE % (HUGE_PAGE / page) * page, page) &&
            !madvise((unsigned char *)memory + at, HUGE_PAGE, COLLAPSE))
         at += HUGE_PAGE;
 #else
-    (void)file, (void)part, (void)memory;
+    (void)file, (void)part, (void)memory, (void)page;
 #endif
     return at;
 }
