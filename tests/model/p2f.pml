@@ -94,7 +94,7 @@
  *   READS_IGNORED         | moves   | assertion | due computed without min R: the deadline alone
  *   LAST_READ             | ahead   | assertion | due at the last announced read, not at the next
  *   SYNC_LATE             | sync    | assertion | write-through due one step late
- *   BUSY_NOT_COUNTED      | base    | assertion | pending lowered at take: rows in flight are not counted (the paper)
+ *   BUSY_NOT_COUNTED      | ahead   | assertion | pending lowered at take: rows in flight are not counted (the paper)
  *   DONE_BEFORE_APPLY     | base    | assertion | pending lowered before the row is written
  *   SLOT_AT_TAKE          | moves   | deadlock  | done lowers the slot it took from, not the one found in the word
  *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before it is counted stays counted
