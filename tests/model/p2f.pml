@@ -115,11 +115,11 @@
  *   LOOKS_TOO_FAR         | base    | assertion | a step is legal L + 1 ahead
  *   PLANS_OVERLAP         | moves   | assertion | a piece is planned before the step before is
  *   FIRST_SEALS           | base    | assertion | the first announcer of a step seals it
- *   FIRST_PLANS           | pieces  | assertion | the planner of the first piece publishes planned
+ *   FIRST_PLANS           | pieces  | deadlock  | the planner of the first piece publishes planned
  *   PENDING_BEFORE_PLANNED | moves   | assertion | the gate tests pending before planned
  *   PENDING_BEFORE_CLOSED | base    | assertion | the gate tests pending before closed
  *   CLOSED_UNTESTED       | base    | assertion | the gate does not wait until the step before is closed
- *   HALF_COMMITTED        | base    | assertion | a step is closed when the first device has committed: half sums
+ *   HALF_COMMITTED        | rows    | assertion | a step is closed when the first device has committed: half sums
  *   CLOSED_EARLY          | moves   | assertion | closed is published before the rows are queued
  *   CLAIMED_TWICE         | pages   | assertion | a piece is claimed by a load and a store
  *   PLANNED_TWICE         | pages   | assertion | a piece of planning is claimed by a load and a store
@@ -136,7 +136,8 @@
  *   COPY_NOT_REFRESHED    | base    | assertion | lookup leaves a copy that is not valid as it is
  *   OTHERS_UNCOUNTED      | place   | assertion | a row is alone although another device has announced it
  *   READER_UNCOUNTED      | reader  | assertion | a row is alone although another device reads it
- *   PLAN_UNTESTED         | base    | assertion | the gate does not wait until the step is planned
+ *   PLAN_UNTESTED         | moves   | deadlock  | the gate does not wait until the step is planned
+ *   SEALED_SUFFICES       | moves   | assertion | the gate waits until all have announced the step, not for its plan
  *   PLACED_DIRTY          | place   | assertion | a closer queues a row that its device has written
  *   PLACED_APPLIED        | within  | assertion | a closer applies the update of a row that its device has written
  *   STAGED_SKIPPED        | mixed   | assertion | a closer leaves out a row that one device alone announced, staged
@@ -563,6 +564,7 @@ inline plan_end() {
 #endif
         listed[s % LISTS] = 1;
 #endif
+        INVARIANT(planned == s);
         planned = NEXT(s)
     :: else
     fi;
@@ -918,6 +920,8 @@ inline commit_step(s) {
 #endif
 #ifdef PLAN_UNTESTED
 #define GATE_PLANNED(s) true
+#elif defined(SEALED_SUFFICES)
+#define GATE_PLANNED(s) (SINCE(sealed, s) > 0)
 #else
 #define GATE_PLANNED(s) (SINCE(planned, s) > 0)
 #endif
