@@ -38,6 +38,7 @@ static void skipped(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
+    setenv("TEST_CUDA_PIECE", "1", 1); /* memory is registered in small pieces (ninja/tests.ninja) */
     const struct CMUnitTest tests[] = {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         CASE(test_attach_errors),
