@@ -194,8 +194,8 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
 }
 
 /* Cancels in the state machine, from `announced` on, because it may not have all batches yet; and takes back gates that
- * were published. The lock keeps a thread that has tested a gate before from publishing it after: a device would pass it
- * before the steps that are announced anew are planned. */
+ * were published. The lock keeps a thread that has tested a gate before from publishing it after: a device would pass
+ * it before the steps that are announced anew are planned. */
 static frugal_status cancel_steps(frugal *f, uint64_t step, uint64_t announced) {
     pthread_mutex_lock(&f->gates_lock);
     hold_recalls(f, step);
