@@ -15,7 +15,7 @@ def measure():
     caches = "--cache .05,.1,.5 --policy counted,lru --steps 20 "
     run("ways-planted", SIM + PLANTED + caches + "--gpus 1,2,4,8 --warm-up 300")
     run("ways-fb15k-237", SIM + FB15K + caches + "--gpus 1,2,4,8 --warm-up 600")
-    run("ways-root", SIM + PLANTED + "--cache .1 --policy counted --steps 20 --gpus 8 --warm-up 300 --shared-root "
+    run("ways-root", SIM + PLANTED + "--cache .1 --policy counted --steps 20 --gpus 8 --warm-up 300 --switch 8 "
         "--link pcie4,pcie3")
     plan = "--plan --stall 10 --gpus 1,2,8 --policy counted,lru --cache .05,.5 --steps 20 "
     run(PLAN + "ways-planted", SIM + PLANTED + plan + "--warm-up 300")
@@ -27,7 +27,7 @@ def by_way(name):
     found = {}
     for r in kept(name)["records"]:
         if "system" in r:
-            key = tuple(r[f] for f in ("gpus", "dealing", "cache", "policy", "link", "shared_root"))
+            key = tuple(r[f] for f in ("gpus", "dealing", "cache", "policy", "link", "switch"))
             found.setdefault(key, {})[r["system"]] = r
     return found
 

@@ -3,7 +3,8 @@
  *
  *     build/bench_sim                                  the paper's experiments, each beside its claim: minutes
  *     build/bench_sim --experiment 2,10                two of them
- *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
+ *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --switch 1,4
+ *     build/bench_sim --calibrate --plan               with what the library's work costs on this machine
  *     build/bench_sim --system frugal,inplace,kept --gpus 8 --keys 2560 --communities
  *                                                      rows that one GPU touches, treated in three ways
  *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, the fewest workers that are enough,
@@ -26,17 +27,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const link_names[] = {"pcie3", "pcie4", NULL};
+static const char *const link_names[] = {"pcie3", "pcie4", "pcie5", NULL};
+static const char *const announcers[] = {"loader", "pool", NULL};
 
 typedef struct options {
     sim_sweep given;         /* what the command line has; empty lists: not given */
     options_list experiment; /* their places in sim_experiments */
-    int plan, json, measure, shared_root, optimizer, flops_given, dense_us_given, dense_bytes_given;
+    int plan, json, calibrate, optimizer, flops_given, dense_us_given, dense_bytes_given;
     int staging_given, warm_up_given, steps_given, seed_given;
-    const char *report;
+    const char *report, *defaults;
     uint64_t staging, warm_up, steps, seed, most_workers;
     sim_source source;
-    double stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
+    double fit, stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
 } options;
 
 /* Defaults of sweeps and plans; experiments have their own values. */
@@ -44,7 +46,10 @@ static const sim_sweep defaults = {.system =
                                        SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_KEPT, SIM_SHARDED, SIM_NOCACHE),
                                    .gpus = SIM_LIST(2, 4, 8),
                                    .link = SIM_LIST(1),
-                                   .root = SIM_LIST(0),
+                                   .behind_switch = SIM_LIST(1),
+                                   .sockets = SIM_LIST(1),
+                                   .root_lanes = SIM_LIST(0),
+                                   .announce = SIM_LIST(0),
                                    .rows = SIM_LIST(2000000),
                                    .dim = SIM_LIST(32),
                                    .keys = SIM_LIST(26624),
@@ -106,8 +111,11 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     w.gather_cores = pick(&s->gather_cores, &at);
     w.workers = (uint32_t)pick(&s->workers, &at);
     w.lookahead = (uint32_t)pick(&s->lookahead, &at);
-    w.pcie = pick(&s->link, &at) > 0 ? 4 : 3;
-    w.shared_root = pick(&s->root, &at) > 0;
+    w.pcie = 3 + (uint32_t)pick(&s->link, &at);
+    w.behind_switch = (uint32_t)pick(&s->behind_switch, &at);
+    w.sockets = (uint32_t)pick(&s->sockets, &at);
+    w.root_lanes = (uint32_t)pick(&s->root_lanes, &at);
+    w.pool = pick(&s->announce, &at) > 0;
     w.policy = (frugal_cache_policy)pick(&s->policy, &at);
     w.cache = pick(&s->cache, &at);
     w.stale = (uint32_t)pick(&s->stale, &at);
@@ -125,9 +133,10 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
 }
 
 static uint64_t combinations(const sim_sweep *s) {
-    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link,        &s->root,
-                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys,        &s->zipf,
-                                         &s->gpus,         &s->dim,     &s->rows,      &s->secondaries, &s->stale};
+    const options_list *const lists[] = {
+        &s->gather_cores, &s->workers,  &s->lookahead, &s->link,  &s->behind_switch, &s->sockets,
+        &s->root_lanes,   &s->announce, &s->policy,    &s->cache, &s->dealing,       &s->keys,
+        &s->zipf,         &s->gpus,     &s->dim,       &s->rows,  &s->stale,         &s->secondaries};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -337,6 +346,7 @@ static void refuse_what_no_report_has(const options *o) {
                   {"--dealing", o->given.dealing.n > 0},
                   {"--secondaries", o->given.secondaries.n > 0},
                   {"--stale", o->given.stale.n > 0},
+                  {"--announce", o->given.announce.n > 0},
                   {"--lookahead", o->given.lookahead.n > 0},
                   {"--staging", o->staging_given},
                   {"--warm-up", o->warm_up_given},
@@ -363,6 +373,31 @@ static void refuse_what_samples_do_not_have(const options *o) {
     if (s->parts && !is_dealt) refuse("--parts", "are of samples; give --data or --communities");
     if (o->given.dealing.n && !is_dealt) refuse("--dealing", "is of samples; give --data or --communities");
     if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
+}
+
+/* Samples and plans have no one GPU to be fitted to. */
+static void refuse_what_cannot_be_fitted(const options *o) {
+    static const char none[] = "has no part with --fit, which is for a sweep of drawn keys: one --system or more";
+    if (o->fit <= 0) return;
+    if (o->plan) refuse("--plan", none);
+    if (o->experiment.n) refuse("--experiment", none);
+    if (o->source.data) refuse("--data", none);
+    if (o->source.planted) refuse("--communities", none);
+    for (uint32_t i = 0; i < o->given.system.n || i == 0; i++)
+        if (i == o->given.system.n || o->given.system.values[i] > SIM_KEPT)
+            refuse("--fit", "multiplies costs of Frugal's systems; give --system of frugal, sync, inplace, kept");
+}
+
+/* The constants become those with which the model gives the figure. */
+static void fit(options *o, sim_keys *keys) {
+    sim_sweep s = merge(&o->given, &defaults);
+    s.gpus = (options_list)SIM_LIST(1);
+    sim_workload w = workload_of(o, &s, 0);
+    set_dense(&w, o, &(sim_panel){.flops = 0});
+    sim_keys_draw(keys, &w);
+    double times = sim_fit((sim_system)s.system.values[0], &w, keys, o->fit * 1e6);
+    memcpy(o->constants, w.constants, sizeof o->constants);
+    printf(o->json ? "{\"fitted\": %.4f}\n" : "The host's times are multiplied by %.4f.\n", times);
 }
 
 static options command = {
@@ -393,7 +428,14 @@ static const options_entry entries[] = {
      "systems to be simulated; planned: frugal, inplace and kept, the ways of rows that one GPU touches"},
     {"gpus", OPTIONS_WHOLES, &command.given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
     {"link", OPTIONS_CHOICES, &command.given.link, 0, 0, link_names, "x16 links of the GPUs"},
-    {"shared-root", OPTIONS_FLAG, &command.shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
+    {"switch", OPTIONS_WHOLES, &command.given.behind_switch, 1, SIM_MAX_GPUS, NULL,
+     "GPUs of a socket that share one link to the host, behind a switch; 1: each has its own"},
+    {"sockets", OPTIONS_WHOLES, &command.given.sockets, 1, SIM_MAX_GPUS, NULL,
+     "of processors, over which GPUs and rows are spread evenly"},
+    {"root-lanes", OPTIONS_WHOLES, &command.given.root_lanes, 0, 1024, NULL,
+     "lanes of a socket's root complex, for its GPUs; 0: 16 for each link"},
+    {"announce", OPTIONS_CHOICES, &command.given.announce, 0, 0, announcers,
+     "by whom: each GPU's loader alone; or by any loader, and workers that have nothing else to do"},
     {"rows", OPTIONS_WHOLES, &command.given.rows, 1000, 4294967294, NULL, "rows of the table"},
     {"dim", OPTIONS_WHOLES, &command.given.dim, 1, 4096, NULL, "floats a row"},
     {"keys", OPTIONS_WHOLES, &command.given.keys, 1, MOST_KEYS, NULL, "keys a GPU and step"},
@@ -440,8 +482,13 @@ static const options_entry entries[] = {
     {"warm-up", OPTIONS_WHOLE64, &command.warm_up, 0, 100000, .given = &command.warm_up_given,
      .help = "simulated before them"},
     {"seed", OPTIONS_WHOLE64, &command.seed, 0, 1e15, .given = &command.seed_given, .help = "of the keys"},
-    {"measure", OPTIONS_FLAG, &command.measure, 0, 0, NULL,
-     "time announcing, planning, closing and flushing here first"},
+    {"calibrate", OPTIONS_FLAG, &command.calibrate, 0, 0, NULL,
+     "first time announcing, planning, closing and flushing on this machine, by one thread and by several"},
+    {"write-defaults", OPTIONS_TEXT, &command.defaults,
+     .help = "--calibrate: a file for what was found, as bench/sim/calibrated.h; nothing is simulated then"},
+    {"fit", OPTIONS_REAL, &command.fit, 0, 1e6, NULL,
+     "M keys/s that one GPU was measured with, under the first of each option's values: the host's times are "
+     "multiplied by what gives this figure; 0: by 1"},
     {"json", OPTIONS_FLAG, &command.json, 0, 0, NULL, "one object a line"},
     {0}};
 
@@ -457,11 +504,12 @@ static void parse(int argc, char **argv) {
         table[n++] = (options_entry){c->option, OPTIONS_REAL, &command.constants[i], c->least, most, NULL, c->what};
     }
     bench_parse("bench_sim", about, table, argc, argv);
-    if (command.shared_root) command.given.root = (options_list)SIM_LIST(1);
     command.source.communities.seed = command.seed;
+    if (command.defaults && !command.calibrate) refuse("--write-defaults", "is for --calibrate");
     if (command.plan) refuse_what_no_plan_has(&command);
     refuse_what_no_report_has(&command);
     refuse_what_samples_do_not_have(&command);
+    refuse_what_cannot_be_fitted(&command);
     if (command.source.parts)
         command.given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
 }
@@ -470,10 +518,11 @@ int main(int argc, char **argv) {
     static sim_keys keys;
     options *o = &command;
     parse(argc, argv);
+    if (o->calibrate) sim_calibrate(o->constants, o->defaults);
+    if (o->defaults) return bench_exit_status();
+    if (o->fit > 0) fit(o, &keys);
     sim_workload w = {.rows = 0};
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i];
-    if (o->measure) sim_measure(&w);
-    for (int i = 0; i < SIM_CONSTANTS; i++) o->constants[i] = w.constants[i];
     const options_list gather_cores = merge(&o->given, &defaults).gather_cores;
     sim_print_assumptions(&w, &gather_cores, o->json);
     program_error error;

@@ -12,8 +12,8 @@ extern "C" {
 
 /* Lists of values; every combination is run, all systems of one before the next. An empty list: not given. */
 typedef struct sim_sweep {
-    options_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores, policy,
-        dealing, secondaries, stale;
+    options_list system, gpus, link, behind_switch, sockets, root_lanes, announce, rows, dim, keys, zipf, cache,
+        lookahead, workers, gather_cores, policy, dealing, secondaries, stale;
 } sim_sweep;
 
 #define SIM_LIST(...)                                                                                                  \

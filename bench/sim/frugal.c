@@ -1,10 +1,15 @@
 /* Frugal on the simulated machine: discrete events around the library itself.
  *
  * Three kinds of actors have clocks: the loaders, which announce; the GPUs, which wait at the gate, read, compute,
- * write and commit; the flush workers, each of which calls frugal_help when it is free, and is then busy for the time
- * that the rows of that piece take. The actor with the earliest clock acts next; there is one thread. A call takes
- * effect in the library at once, but its effects count from the end of its piece: a gate opens when the last piece that
- * it waited for ends.
+ * write and commit; the helpers, each of which calls frugal_help when it is free, and is then busy for the time that
+ * the rows of that piece take. Helpers are the flush workers and, as in the library, the GPUs' trainers: these only
+ * while they wait at a gate, and only for what it waits for. The actor with the earliest clock acts next; there is one
+ * thread. A call takes effect in the library at once, but its effects count from the end of its piece: a gate opens
+ * when the last piece that it waited for ends.
+ *
+ * Announcing is done a batch at a time, either by the loader of the batch's GPU, or (--announce pool) by any loader, or
+ * worker that has nothing else to do, for several steps at once. The library is told of a step when the clock has all
+ * its batches done. If it leaves sorting to frugal_help then, that costs nothing more.
  *
  * Rows in place (SIM_INPLACE): the library's devices update rows that they alone touch, so the gate also waits for the
  * plan of its step. The kernel that writes the records writes these rows and their state instead.
@@ -15,8 +20,8 @@
  * step before, while workers close this step; the next gate waits for both. The library counts what is written back.
  *
  * One GPU in place, or that keeps updates, has no words: nothing is planned, recalled, closed or flushed, and a step is
- * closed as it is committed. Its gate is the order of its own kernels, which takes no signal. Announcing a key is not
- * made cheaper here, although no read is noted: that has no constant of its own.
+ * closed as it is committed. Its gate is the order of its own kernels, which takes no signal. Announcing is cheaper
+ * (SIM_WHOLE).
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -28,6 +33,8 @@
 /* Entries of a piece of planning, about: a plan has entries / PLAN_PIECE + 1 of them (frugal_p2f.h). Entries beyond
  * that are charged to the next piece. */
 enum { PLAN_PIECE = 8192 };
+
+enum { MOST_THREADS = SIM_MAX_WORKERS + 2 * SIM_MAX_GPUS };
 
 typedef struct clockwork {
     const sim_workload *w;
@@ -45,10 +52,15 @@ typedef struct clockwork {
     double slots[64];  /* end of the last flush of rows due there */
     double sealed[64]; /* when all had announced the step */
     uint64_t announced;
-    double announcing; /* when the loaders are done with step `announced`; INFINITY: it is not legal yet */
-    double loaded;     /* when they were done with the step before */
-    double free_at[SIM_MAX_WORKERS];
-    int idle[SIM_MAX_WORKERS];
+    uint64_t legal;                  /* the first step that must not be announced yet */
+    double legal_at[64];             /* since when a step may be announced */
+    uint64_t untaken[SIM_MAX_GPUS];  /* the first step of the GPU whose batch no thread has taken */
+    uint32_t unannounced[64];        /* batches of a step that no thread has taken */
+    double batches_done[64];         /* end of the last of those taken */
+    double announcing;               /* when all batches of step `announced` are done; INFINITY: some are not taken */
+    double free_at[MOST_THREADS];    /* of workers, then of loaders, then of trainers, which wait or are idle */
+    int idle[MOST_THREADS];          /* has nothing to do until it is woken */
+    int announces[MOST_THREADS];     /* is, or was last, busy with a batch */
     double busy;                     /* workers, seconds of the measured steps */
     uint64_t unplanned;              /* entries of plans whose time has not been charged yet */
     uint64_t planning;               /* the first step that is not planned */
@@ -73,7 +85,22 @@ static double signal_seconds(const clockwork *c) {
 
 /* >>loaders */
 
-/* The loaders are done with the next step. All announce at once, in the order of devices, because this order decides
+static void wake(clockwork *c, double now, uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; i++) {
+        if (!c->idle[i]) continue;
+        c->idle[i] = 0;
+        c->free_at[i] = fmax(c->free_at[i], now);
+    }
+}
+static uint32_t first_trainer(const clockwork *c) {
+    return c->w->workers + c->w->gpus;
+}
+static void wake_helpers(clockwork *c, double now) {
+    wake(c, now + signal_seconds(c), 0, c->w->workers);
+    if (!c->under_way) wake(c, now + signal_seconds(c), first_trainer(c), first_trainer(c) + c->w->gpus);
+}
+
+/* All batches of the next step are done. All are announced at once, in the order of devices, because this order decides
  * which copies are current. */
 static void act_announce(clockwork *c) {
     uint64_t step = c->announced, entries = 0;
@@ -92,35 +119,74 @@ static void act_announce(clockwork *c) {
     } else
         c->planning = step + 1; /* there is nothing to plan */
     c->planned[step % 64] = 0;
-    c->sealed[step % 64] = c->loaded = now;
+    c->sealed[step % 64] = now;
     c->announced++;
-    c->announcing = INFINITY;
+    int is_done = c->announced < c->legal && c->unannounced[c->announced % 64] == 0;
+    c->announcing = is_done ? fmax(now, c->batches_done[c->announced % 64]) : INFINITY;
+    wake_helpers(c, now);
 }
 
-/* Lets the loaders begin the next step, if it is legal at `now`. */
+/* Steps that have become legal at `now` may be announced. */
 static void allow_announce(clockwork *c, double now) {
-    int recalls = c->keeps && c->has_words;
-    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys) + (recalls ? seconds_of(c, SIM_RECALL, c->w->keys) : 0);
-    if (c->announced >= c->keys->steps || c->announced > c->stats.steps + c->w->lookahead || isfinite(c->announcing))
-        return;
-    c->announcing = (now > c->loaded ? now : c->loaded) + work;
-    if (c->step >= c->w->warm_up) c->r.loader_share += work; /* becomes a share at the end */
-}
-
-/* >>workers */
-
-static void wake(clockwork *c, double now) {
-    for (uint32_t i = 0; i < c->w->workers; i++) {
-        if (!c->idle[i]) continue;
-        c->idle[i] = 0;
-        if (c->free_at[i] < now + signal_seconds(c)) c->free_at[i] = now + signal_seconds(c);
+    uint64_t legal = c->stats.steps + c->w->lookahead + 1, before = c->legal;
+    for (; c->legal < legal && c->legal < c->keys->steps; c->legal++) {
+        uint64_t slot = c->legal % 64;
+        c->legal_at[slot] = now, c->unannounced[slot] = c->w->gpus, c->batches_done[slot] = 0;
     }
+    if (c->legal == before) return;
+    wake(c, now, c->w->workers, first_trainer(c));
+    if (c->w->pool) wake_helpers(c, now);
 }
 
-static double flush_seconds(const clockwork *c, uint64_t rows) {
+/* The GPU whose batch the thread takes next; the number of GPUs: it may take none. */
+static uint32_t next_batch(const clockwork *c, uint32_t thread) {
+    uint32_t gpus = c->w->gpus, gpu = thread - c->w->workers; /* of a loader */
+    if (c->w->pool) {
+        gpu = 0;
+        for (uint32_t i = 1; i < gpus; i++)
+            if (c->untaken[i] < c->untaken[gpu]) gpu = i;
+    }
+    return c->untaken[gpu] < c->legal ? gpu : gpus;
+}
+
+/* Threads that announce at a time: one a GPU; or all that have nothing else to do, as far as there are batches. */
+static double announcers(const clockwork *c, double now) {
+    uint32_t threads = c->w->gpus;
+    uint64_t batches = 0;
+    if (!c->w->pool) return threads;
+    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) batches += c->legal - c->untaken[gpu];
+    for (uint32_t i = 0; i < first_trainer(c); i++) {
+        int is_busy = c->announces[i] && c->free_at[i] > now;
+        batches += is_busy;
+        if (i < c->w->workers) threads += c->idle[i] || is_busy;
+    }
+    return (double)(batches < threads ? batches : threads);
+}
+
+/* A thread that is free takes a batch, if there is one. */
+static int take_batch(clockwork *c, uint32_t thread) {
+    uint32_t gpu = next_batch(c, thread);
+    if (gpu == c->w->gpus) return 0;
+    uint64_t step = c->untaken[gpu]++, slot = step % 64;
+    double begin = fmax(c->free_at[thread], c->legal_at[slot]);
+    double work = seconds_of(c, c->has_words ? SIM_ANNOUNCE : SIM_WHOLE, c->w->keys);
+    if (c->keeps && c->has_words) work += seconds_of(c, SIM_RECALL, c->w->keys);
+    work *= sim_loaders_slow(c->w, announcers(c, begin));
+    c->announces[thread] = 1;
+    c->free_at[thread] = begin + work;
+    c->batches_done[slot] = fmax(c->batches_done[slot], begin + work);
+    if (--c->unannounced[slot] == 0 && step == c->announced) c->announcing = c->batches_done[slot];
+    if (c->step >= c->w->warm_up) *(thread < c->w->workers ? &c->busy : &c->r.loader_share) += work;
+    return 1;
+}
+
+/* >>helpers */
+
+static double busy_helpers(const clockwork *c) {
     double busy = 0;
-    for (uint32_t i = 0; i < c->w->workers; i++) busy += !c->idle[i];
-    return sim_flush_seconds(c->w, (double)rows, busy);
+    for (uint32_t i = 0; i < first_trainer(c) + c->w->gpus; i++)
+        busy += !c->idle[i] && (i < c->w->workers || i >= first_trainer(c));
+    return busy;
 }
 
 /* Rows that the gate waits for can be flushed as they are queued, while closing goes on: the nth of them so far
@@ -137,24 +203,17 @@ static double urgent_since(clockwork *c, const frugal_stats *before) {
 static double piece_seconds(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
     uint64_t closed = after->closed_entries - before->closed_entries, flushed = after->flushed - before->flushed;
     uint64_t stale = after->stale_ids - before->stale_ids, planned = 0;
-    int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */
-    if (!is_closing && flushed == 0) planned = c->unplanned < PLAN_PIECE ? c->unplanned : PLAN_PIECE;
+    if (sim_piece_of(before, after) == SIM_PLANNING) planned = c->unplanned < PLAN_PIECE ? c->unplanned : PLAN_PIECE;
     c->unplanned -= planned;
     uint64_t passed = after->in_place - before->in_place;
-    return seconds_of(c, SIM_CLOSE, closed - passed + stale) + seconds_of(c, SIM_PASS, passed) +
-           seconds_of(c, SIM_PLAN, planned) + (c->in_place ? seconds_of(c, SIM_MARK, planned) : 0) +
-           (flushed ? flush_seconds(c, flushed) : 0);
+    double seconds = seconds_of(c, SIM_CLOSE, closed - passed + stale) + seconds_of(c, SIM_PASS, passed) +
+                     seconds_of(c, SIM_PLAN, planned) + (c->in_place ? seconds_of(c, SIM_MARK, planned) : 0);
+    return seconds * sim_helpers_slow(c->w, busy_helpers(c)) +
+           (flushed ? sim_flush_seconds(c->w, (double)flushed, busy_helpers(c)) : 0);
 }
 
-/* Did the piece between two statistics neither close nor flush? */
-static int neither_closed_nor_flushed(const frugal_stats *before, const frugal_stats *after) {
-    return after->closed_entries == before->closed_entries && after->steps == before->steps &&
-           after->flushed == before->flushed && after->stale_ids == before->stale_ids;
-}
-
-/* Was it one of planning? Then it ends at `end`. Plans are made in the order of steps. */
-static void note_plan(clockwork *c, const frugal_stats *before, const frugal_stats *after, double end) {
-    if (!neither_closed_nor_flushed(before, after)) return;
+/* A piece of planning ends at `end`. Plans are made in the order of steps. */
+static void note_plan(clockwork *c, double end) {
     if (c->planning == c->announced) bench_fail("step %llu: unknown work", (unsigned long long)c->step);
     if (c->planned[c->planning % 64] < end) c->planned[c->planning % 64] = end;
     if (--c->unplanned_pieces[c->planning % 64] == 0) c->planning++;
@@ -168,41 +227,46 @@ static uint32_t next_recalled(const clockwork *c) {
     return gpu;
 }
 
-/* Was the piece between two statistics a recall? The library does recalls in the order of devices, after closing and
+/* The piece between two statistics was a recall. The library does recalls in the order of devices, after closing and
  * before planning. The GPU does the work (recall_seconds), so the worker stays free. */
-static int note_recall(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
+static void note_recall(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
     uint32_t gpu = next_recalled(c);
     uint64_t rows = after->written_back - before->written_back;
-    if (gpu == c->w->gpus || !neither_closed_nor_flushed(before, after)) {
-        if (rows > 0)
-            bench_fail("step %llu: %llu rows of no recall", (unsigned long long)c->step, (unsigned long long)rows);
-        return 0;
-    }
+    if (gpu == c->w->gpus)
+        bench_fail("step %llu: %llu rows of no recall", (unsigned long long)c->step, (unsigned long long)rows);
     c->recalled[gpu] = rows;
     c->recalling = gpu + 1;
-    return 1;
 }
 
-static void act_worker(clockwork *c, uint32_t worker) {
+/* Does a gate wait for anything that helpers do? */
+static int gate_waits(const clockwork *c) {
+    return c->stats.steps < c->step || c->stats.queue_depth[0] > 0 || (c->in_place && c->planning <= c->step);
+}
+
+static void act_helper(clockwork *c, uint32_t helper) {
     frugal_stats before = c->stats;
-    double now = c->free_at[worker];
-    if (!frugal_help(c->f)) {
-        c->idle[worker] = 1;
+    double now = c->free_at[helper];
+    int is_worker = helper < c->w->workers;
+    if ((!is_worker && !gate_waits(c)) || !frugal_help(c->f)) {
+        c->idle[helper] = !is_worker || !c->w->pool || !take_batch(c, helper);
         return;
     }
     frugal_get_stats(c->f, &c->stats);
-    if (note_recall(c, &before, &c->stats)) return;
+    sim_piece piece = sim_piece_of(&before, &c->stats);
+    if (piece == SIM_RECALLING) note_recall(c, &before, &c->stats);
+    if (piece == SIM_RECALLING || piece == SIM_ANNOUNCING) return;
+    c->announces[helper] = 0;
     double seconds = piece_seconds(c, &before, &c->stats), end = fmax(now, urgent_since(c, &before)) + seconds;
-    c->free_at[worker] = end;
-    note_plan(c, &before, &c->stats, end);
-    if (c->step >= c->w->warm_up) c->busy += seconds;
+    c->free_at[helper] = end;
+    if (piece == SIM_PLANNING) note_plan(c, end);
+    if (is_worker && c->step >= c->w->warm_up) c->busy += seconds;
     for (uint32_t left = 0; left < 64; left++) {
         double *slot = &c->slots[(before.steps + left) % 64];
         if (c->stats.flushed_by_urgency[left] > before.flushed_by_urgency[left] && *slot < end) *slot = end;
     }
     if (c->stats.closed_entries == before.closed_entries && c->stats.steps == before.steps) return;
     if (c->closing < end) c->closing = end;
-    wake(c, now); /* rows are queued as the piece goes on */
+    wake_helpers(c, now); /* rows are queued as the piece goes on */
     if (c->stats.steps == before.steps) return;
     c->closed = c->closing;
     allow_announce(c, c->closed);
@@ -363,6 +427,7 @@ static void pass_gate(clockwork *c) {
     }
     double lookup = look_up(c, no_copy), dense = sim_dense(c->w), update = write_records(c, no_copy);
     if (c->step >= c->w->warm_up) c->r.lookup += lookup, c->r.dense += dense, c->r.update += update;
+    for (uint32_t i = first_trainer(c); i < first_trainer(c) + c->w->gpus; i++) c->idle[i] = 1;
     c->committed = open + lookup + dense + update + seen;
     if (c->step >= c->w->warm_up) c->r.update += seen;
     c->under_way = 1;
@@ -399,7 +464,7 @@ static void act_commit(clockwork *c) {
     memset(c->recalled, 0, sizeof c->recalled);
     c->recalling = 0;
     c->step++;
-    wake(c, c->committed);
+    wake_helpers(c, c->committed);
     if (!c->has_words) allow_announce(c, c->committed + signal_seconds(c));
 }
 
@@ -407,21 +472,20 @@ static void act_commit(clockwork *c) {
 
 /* The earliest actor acts; 0 when there is none. */
 static int act(clockwork *c) {
-    uint32_t worker = 0, free_workers = 0;
-    for (uint32_t i = 0; i < c->w->workers; i++) {
+    uint32_t first = 0, awake = 0;
+    for (uint32_t i = 0; i < first_trainer(c) + c->w->gpus; i++) {
         if (c->idle[i]) continue;
-        if (!free_workers++ || c->free_at[i] < c->free_at[worker]) worker = i;
+        if (!awake++ || c->free_at[i] < c->free_at[first]) first = i;
     }
-    double works = free_workers ? c->free_at[worker] : INFINITY;
+    double works = awake ? c->free_at[first] : INFINITY;
     if (c->under_way && c->committed <= works && c->committed <= c->announcing) {
         act_commit(c);
     } else if (c->announcing <= works && isfinite(c->announcing)) {
-        double now = c->announcing;
         act_announce(c);
-        allow_announce(c, fmax(now, c->closed));
-        wake(c, now);
-    } else if (free_workers) {
-        act_worker(c, worker);
+    } else if (awake && first >= c->w->workers && first < first_trainer(c)) {
+        c->idle[first] = !take_batch(c, first);
+    } else if (awake) {
+        act_helper(c, first);
     } else
         return 0;
     return 1;
@@ -429,7 +493,7 @@ static int act(clockwork *c) {
 
 static void run_clock(clockwork *c) {
     for (int i = 0; i < 64; i++) c->sealed[i] = 0;
-    for (uint32_t i = 0; i < c->w->workers; i++) c->idle[i] = 1;
+    for (uint32_t i = 0; i < MOST_THREADS; i++) c->idle[i] = 1;
     c->announcing = INFINITY;
     frugal_get_stats(c->f, &c->stats);
     allow_announce(c, 0);
@@ -474,7 +538,7 @@ static void settle(clockwork *c) {
     settle_closed(c);
     r->urgent = (double)(c->stats.flushed_by_urgency[0] - c->first.flushed_by_urgency[0]) / (double)steps;
     r->worker_share = span > 0 ? c->busy / w->workers / span : 0;
-    r->loader_share = span > 0 ? r->loader_share / span : 0;
+    r->loader_share = span > 0 ? r->loader_share / w->gpus / span : 0;
     r->workers = w->workers;
     r->behind = backlog(&c->last) - backlog(&c->first) > 0.02 * (double)(c->last.flushed - c->first.flushed);
     const frugal_desc *d = frugal_settings(c->f);

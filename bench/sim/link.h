@@ -2,8 +2,8 @@
  *
  * A step has two transfers: the rows that are read at lookup, and the records that are written at update. Reads and
  * writes do not share bandwidth. A transfer takes `latency` and then the longer of two times: that of its own bytes at
- * the link's bandwidth, and, where the GPUs share a root, that of the bytes of all GPUs at the root's. No bytes take no
- * time.
+ * the link's bandwidth, and that of the bytes of all GPUs at the rate of what they share: switches, the root complexes
+ * of sockets, the links between sockets, memory. No bytes take no time.
  */
 #ifndef FRUGAL_BENCH_SIM_LINK_H
 #define FRUGAL_BENCH_SIM_LINK_H
@@ -17,11 +17,23 @@ extern "C" {
 enum { SIM_MOST_HEADER = 65535 }; /* 64 bits are enough even for 2^26 rows of 2^16 floats in requests of one byte */
 
 typedef struct sim_link {
-    double bandwidth[2];      /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
-    double latency;           /* seconds */
-    uint32_t line, header;    /* a row crosses in requests of up to `line` bytes (0: whole), each with `header` more */
-    double root_bandwidth[2]; /* bytes a second that all GPUs share; 0: they share nothing */
+    double bandwidth[2];   /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
+    double latency;        /* seconds */
+    uint32_t line, header; /* a row crosses in requests of up to `line` bytes (0: whole), each with `header` more */
+    double shared;         /* bytes a second, each way, of all GPUs together, which are taken to have as many each;
+                                 0: they share nothing */
 } sim_link;
+
+typedef struct sim_topology {
+    uint32_t gpus;
+    uint32_t behind_switch;   /* GPUs that share one link to the host, as fast as theirs; 0, 1: each has its own */
+    uint32_t sockets;         /* of processors, over which GPUs and rows are spread evenly; 0, 1: one */
+    uint32_t root_lanes;      /* of a socket's root complex, for its GPUs, which have links of 16; 0: enough */
+    double link, socket_link; /* bytes a second each way: of 16 lanes; between two sockets */
+    double memory;            /* of the memory of all sockets; 0: not counted here */
+} sim_topology;
+/* What all GPUs together get of what they share. */
+double sim_shared_bandwidth(const sim_topology *t);
 
 /* Bytes on the wire of `rows` rows of `row_bytes` each, headers included. */
 uint64_t sim_wire_bytes(const sim_link *link, uint64_t rows, uint64_t row_bytes);

@@ -3,6 +3,7 @@
 #include "bench/keys.h"
 #include "bench/place/reads.h"
 #include "bench/program.h"
+#include "bench/sim/calibrated.h"
 #include "bench/sim/sim.h"
 
 #include <stdlib.h>
@@ -15,13 +16,16 @@ const char *const sim_system_names[SIM_SYSTEMS + 1] = {"frugal",  "sync",    "in
 #define AUTHORS                                                                                                        \
     "the authors' UVA micro-benchmark (RecStore, small_tests/perf_uva/result.csv: 128 to 2048 rows of 128 bytes)"
 #define ABOVE_0 0.001
-#define HERE    "--measure, on two cores of an AMD EPYC with 32 MiB of cache; 10M rows x 32, SGD"
+#define HERE    "--calibrate, 10M rows x 32, SGD; " CALIBRATED_BY
 
 const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"pcie3-gbs", "GB/s", "payload of PCIe 3.0 x16, each way", "EMOGI (Min et al., PVLDB 14(2), 2020): 12.3 measured",
      12.3, ABOVE_0},
     {"pcie4-gbs", "GB/s", "payload of PCIe 4.0 x16, each way",
      "NCCL's figure for such a link (log in nccl-tests issue 307)", 24.0, ABOVE_0},
+    {"pcie5-gbs", "GB/s", "payload of PCIe 5.0 x16, each way", "an H200's copy engine (docs/cuda.md)", 55.0, ABOVE_0},
+    {"sockets-gbs", "GB/s", "between two sockets, each way",
+     "Xeon Gold 6130: three links of 10.4 GT/s, two bytes wide, by Intel's data sheet", 62.4, ABOVE_0},
     {"header", "bytes", "of a request of up to 128 bytes", "EMOGI: 18", 18, 0},
     {"latency-us", "us", "of a transfer", "Neugebauer et al., SIGCOMM 2018: reads over PCIe take 0.5 to 1 us", 1, 0},
     {"zero-copy-ns", "ns", "a random host row read by a kernel, at least; more where the link takes longer",
@@ -44,14 +48,20 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"fault-batch", "faults", "in a batch, at most",
      "NVIDIA/open-gpu-kernel-modules: UVM_PERF_FAULT_BATCH_COUNT_DEFAULT", 256, 1},
     {"signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1, 0},
-    {"announce-ns", "ns", "a key: sort, deduplicate, note its read", HERE, 21, 0},
-    {"recall-ns", "ns", "in addition, where updates are kept: a key, sorted by the GPU that it is recalled from",
-     "--measure, on two cores of an Intel Xeon, which announces a key in 22.5 ns; 10M rows x 32, SGD", 2.7, 0},
-    {"plan-ns", "ns", "an entry of a plan", HERE, 4.6, 0},
-    {"mark-ns", "ns", "in addition, where rows are in place: an entry is marked if its row is alone", HERE, 2, 0},
-    {"close-ns", "ns", "an entry of a plan, closed and queued", HERE, 11, 0},
-    {"pass-ns", "ns", "an entry of a row in place, passed by when closing", HERE, 3, 0},
-    {"flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, 37, 0},
+    {"announce-ns", "ns", "a key: sorted, deduplicated, its read noted", HERE, CALIBRATED_ANNOUNCE_NS, 0},
+    {"whole-ns", "ns", "a key, where one GPU updates in place, so that there is no read to be noted", HERE,
+     CALIBRATED_WHOLE_NS, 0},
+    {"recall-ns", "ns", "in addition, where updates are kept: a key, sorted by the GPU that it is recalled from", HERE,
+     CALIBRATED_RECALL_NS, 0},
+    {"plan-ns", "ns", "an entry of a plan", HERE, CALIBRATED_PLAN_NS, 0},
+    {"mark-ns", "ns", "in addition, where rows are in place: an entry is marked if its row is alone", HERE,
+     CALIBRATED_MARK_NS, 0},
+    {"close-ns", "ns", "an entry of a plan, closed and queued", HERE, CALIBRATED_CLOSE_NS, 0},
+    {"pass-ns", "ns", "an entry of a row in place, passed by when closing", HERE, CALIBRATED_PASS_NS, 0},
+    {"flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, CALIBRATED_FLUSH_NS, 0},
+    {"loaders-slow", "%", "that each further thread adds to the time of announcing", HERE, CALIBRATED_LOADERS_SLOW, 0},
+    {"helpers-slow", "%", "more time for planning, closing and flushing what other threads had in their caches", HERE,
+     CALIBRATED_HELPERS_SLOW, 0},
 };
 
 static double gbs(const sim_workload *w, sim_constant_id id) {
@@ -99,13 +109,20 @@ uint64_t sim_cached_rows(const sim_workload *w) {
 
 sim_link sim_link_of(const sim_workload *w, int zero_copy) {
     enum { LINE = 128 }; /* the largest request of a warp */
-    double header = w->constants[SIM_HEADER],
-           full = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4) * (LINE + header) / LINE;
+    double header = w->constants[SIM_HEADER], wire = (LINE + header) / LINE,
+           full = gbs(w, (sim_constant_id)(SIM_PCIE3 + w->pcie - 3)) * wire;
+    sim_topology t = {.gpus = w->gpus,
+                      .behind_switch = w->behind_switch,
+                      .sockets = w->sockets,
+                      .root_lanes = w->root_lanes,
+                      .link = full,
+                      .socket_link = gbs(w, SIM_SOCKETS) * wire,
+                      .memory = zero_copy ? gbs(w, SIM_HOST_MEMORY) * wire : 0}; /* sim_cpu_copy counts it, too */
     sim_link link = {.bandwidth = {full, full},
                      .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
                      .line = LINE,
-                     .header = (uint32_t)header};
-    if (w->shared_root) link.root_bandwidth[0] = link.root_bandwidth[1] = full;
+                     .header = (uint32_t)header,
+                     .shared = sim_shared_bandwidth(&t)};
     double rows = (double)sim_wire_bytes(&link, 1, sim_row_bytes(w)) / ns(w, SIM_ZERO_COPY);
     if (zero_copy && rows < full) link.bandwidth[0] = rows;
     return link;
@@ -129,11 +146,19 @@ double sim_dense(const sim_workload *w) {
     return seconds + sim_collective(w) + sim_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
+double sim_loaders_slow(const sim_workload *w, double threads) {
+    return threads > 1 ? 1 + w->constants[SIM_LOADERS] / 100 * (threads - 1) : 1;
+}
+
+double sim_helpers_slow(const sim_workload *w, double threads) {
+    return threads > 1 ? 1 + w->constants[SIM_HELPERS] / 100 * (1 - 1 / threads) : 1;
+}
+
 double sim_flush_seconds(const sim_workload *w, double rows, double busy) {
     enum { MEASURED = 3 * 128 }; /* bytes whose time is included in SIM_FLUSH */
     double bytes = (double)(3 * sim_row_bytes(w) + 2 * sim_state_bytes(w));
     double more = bytes > MEASURED ? rows * (bytes - MEASURED) : 0;
-    double core = rows * ns(w, SIM_FLUSH) + more / gbs(w, SIM_CORE_MEMORY);
+    double core = rows * ns(w, SIM_FLUSH) * sim_helpers_slow(w, busy) + more / gbs(w, SIM_CORE_MEMORY);
     double host = rows * bytes * busy / gbs(w, SIM_HOST_MEMORY);
     return core > host ? core : host;
 }
@@ -173,6 +198,13 @@ static void reuse(float **memory, uint64_t *floats, uint64_t wanted) {
 void sim_free_table(void) {
     reuse(&table_memory.weights, &table_memory.weights_floats, 0);
     reuse(&table_memory.state, &table_memory.state_floats, 0);
+}
+
+sim_piece sim_piece_of(const frugal_stats *before, const frugal_stats *after) {
+    if (after->plan_seconds > before->plan_seconds) return SIM_PLANNING;
+    if (after->close_seconds > before->close_seconds) return SIM_CLOSING;
+    if (after->flushed > before->flushed || after->stale_ids > before->stale_ids) return SIM_FLUSHING;
+    return after->flush_seconds > before->flush_seconds ? SIM_RECALLING : SIM_ANNOUNCING;
 }
 
 frugal_alone sim_alone(sim_system system) {
@@ -250,7 +282,7 @@ static void list_secondaries(frugal *f, const sim_workload *w, uint32_t device) 
 /* Attaches all devices. With owners each device caches its own rows; else of samples those that gain most there, and of
  * drawn keys all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
-    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
+    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy, .threads = 1};
     uint32_t devices = frugal_settings(f)->devices;
     for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
     for (uint32_t d = 0; w->secondaries > 0 && owners == 1 && d < devices; d++) list_secondaries(f, w, d);

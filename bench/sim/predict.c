@@ -2,9 +2,9 @@
  * counted ones.
  *
  * The workers' work of a step is planning, closing and flushing. Of that, the gate waits for closing and for the rows
- * that the next step reads again; the workers share it evenly, in pieces. A step takes at least as long as all of the
- * work, because staging is limited: workers that are too few make the gate wait. Left out: that the slowest GPU has
- * more rows than the mean.
+ * that the next step reads again; the workers, and the trainers that wait, share it evenly, in pieces. A step takes at
+ * least as long as all of the work, because staging is limited: workers that are too few make the gate wait. Left out:
+ * that the slowest GPU has more rows than the mean.
  */
 #include "bench/sim/profile.h"
 #include "bench/sim/sim.h"
@@ -17,10 +17,16 @@ enum { CLOSE_PIECE = 1024, FLUSH_PIECE = FRUGAL_PQ_PAGE_IDS }; /* entries, at le
 static double seconds_of(const sim_workload *w, sim_constant_id ns_each, double n) {
     return n * w->constants[ns_each] * 1e-9;
 }
+static uint32_t helpers_of(const sim_workload *w) { /* of a gate */
+    return w->workers + w->gpus;
+}
+static double helper_seconds(const sim_workload *w, sim_constant_id ns_each, double n) {
+    return seconds_of(w, ns_each, n) * sim_helpers_slow(w, helpers_of(w));
+}
 
-/* The share of `n` entries or rows that the busiest of the workers has. */
+/* The share of `n` entries or rows that the busiest of the helpers has. */
 static double share_of(const sim_workload *w, double n, double piece) {
-    double even = n / w->workers, least = n < piece ? n : piece;
+    double even = n / helpers_of(w), least = n < piece ? n : piece;
     return n > 0 ? (even > least ? even : least) / n : 0;
 }
 
@@ -45,19 +51,23 @@ sim_result sim_predict(const sim_workload *w) {
     const sim_profile *p = w->profile;
     double reads = sim_profile_reads(p, w->policy, w->cache), signal = w->constants[SIM_SIGNAL] * 1e-6;
     sim_result r = {.unique = p->reads / w->gpus, .workers = w->workers};
-    double misses = reads / w->gpus, closing = seconds_of(w, SIM_CLOSE, p->reads);
-    double urgent = sim_flush_seconds(w, p->rows_again, w->workers);
-    double rest = seconds_of(w, SIM_PLAN, p->reads) + sim_flush_seconds(w, p->rows_in_step - p->rows_again, w->workers);
+    double misses = reads / w->gpus, closing = helper_seconds(w, SIM_CLOSE, p->reads);
+    double urgent = sim_flush_seconds(w, p->rows_again, helpers_of(w));
+    double rest =
+        helper_seconds(w, SIM_PLAN, p->reads) + sim_flush_seconds(w, p->rows_in_step - p->rows_again, helpers_of(w));
     r.misses = p->reads > 0 ? reads / p->reads : 0;
     r.lookup = look_up(w, r.unique, misses), r.dense = sim_dense(w), r.update = write_records(w, r.unique);
     r.closing = signal + closing * share_of(w, p->reads, CLOSE_PIECE);
     r.gate = r.closing + urgent * share_of(w, p->rows_again, FLUSH_PIECE) + signal;
-    r.gate = fmax(r.gate, (closing + urgent + rest) / w->workers - r.lookup - r.dense - r.update);
-    r.step = r.gate + r.lookup + r.dense + r.update;
+    double work = closing + urgent + rest, others = r.lookup + r.dense + r.update; /* when workers alone help */
+    r.gate = fmax(r.gate, (work - w->workers * others) / helpers_of(w));
+    double announcing = seconds_of(w, SIM_ANNOUNCE, w->keys) * sim_loaders_slow(w, w->gpus);
+    r.gate = fmax(r.gate, announcing - others); /* ahead, but each step's takes as long */
+    r.step = r.gate + others;
     r.read_bytes = misses * sim_row_bytes(w), r.written_bytes = r.unique * sim_row_bytes(w);
     r.flushed = p->rows_in_step, r.urgent = p->rows_again;
     r.alone = p->rows_alone, r.shared = p->rows_in_step - p->rows_alone;
-    r.worker_share = (closing + urgent + rest) / w->workers / r.step;
-    r.loader_share = seconds_of(w, SIM_ANNOUNCE, w->keys) / r.step;
+    r.worker_share = fmin(work / w->workers / r.step, 1);
+    r.loader_share = announcing / r.step;
     return r;
 }

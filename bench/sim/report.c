@@ -18,9 +18,15 @@ static const char *const assumptions[] = {
     "- Each part of a step ends when its slowest GPU has finished it. The only work of one step that overlaps with",
     "  another step is that of Frugal's loaders and workers. A kernel's GPU memory traffic overlaps with its link",
     "  traffic, but two kernels do not overlap.",
-    "- Reads and writes cross a link without slowing each other. A shared root is one x16 link for all GPUs.",
-    "- Each worker and each loader has a core of its own; they share only the host's memory bandwidth. Loaders",
-    "  deduplicate ahead for every system. Moving the keys to the GPU takes no time in any system.",
+    "- Reads and writes cross a link without slowing each other. GPUs behind a switch share one x16 link (--switch),",
+    "  those of a socket its lanes (--root-lanes), and rows are spread over the memory of all sockets (--sockets).",
+    "  GPUs that share something have equal parts of the bytes.",
+    "- Each worker and each loader has a core of its own. Several at work slow each other (--loaders-slow,",
+    "  --helpers-slow), and share the host's memory bandwidth. A GPU's trainer that waits at a gate does what the gate",
+    "  waits for, as in the library. Loaders deduplicate ahead for the other systems at no cost. Moving the keys to",
+    "  the GPU takes no time in any system.",
+    "- A batch is announced by the loader of its GPU; with --announce pool by any loader, or worker that has nothing",
+    "  else to do.",
     "- sharded: a row belongs to GPU (row mod GPUs), and only that GPU caches it. Keys, rows and gradients are",
     "  exchanged all to all through host memory at full link speed. The CPU gathers and copies what misses. Writing",
     "  back takes no time.",
@@ -45,8 +51,8 @@ static const char *const assumptions[] = {
     "- The rates of the two sides are NOT from one machine, and NOT from code of the same quality. What the CPU",
     "  gathers for sharded and nocache costs what the authors' micro-benchmark took on their Xeon: a plain loop that",
     "  first fetches its keys from the GPU (--gather-ns, --copy-us). Announcing, planning, closing and flushing cost",
-    "  what this library's prefetching code takes on an EPYC. This favours Frugal. With --gather-ns 20 a gather, its",
-    "  bytes included, is about as fast as this library's own in bench_rows.",
+    "  what this library's prefetching code took in a calibration (--calibrate: on this machine). This favours Frugal.",
+    "  With --gather-ns 20 a gather, its bytes included, is about as fast as this library's own in bench_rows.",
     "- The CPU's gathers and scatters for sharded and nocache are split evenly among the cores of each GPU, at no",
     "  cost; all cores together are no faster than the host's memory. By default there are as many of these cores as",
     "  Frugal has workers and loaders, shared by the GPUs: with 12 workers and a loader per GPU, each of 2 GPUs has 7,",
@@ -88,8 +94,8 @@ void sim_print_title(const sim_label *label, int json) {
     }
     if (e) printf("\nExp #%d: %s\n  paper: %s.\n  here:  %s.\n", e->number, e->title, e->claim, e->note);
     puts(e ? "" : "\nas asked");
-    printf("%-8s %4s %6s %5s %7s %5s %5s %3s %4s %5s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
-           "GPUs", "link", "root", "keys", "zipf", "cache", "L", "work", "cores", "step us", "Mkeys/s", "gate",
+    printf("%-8s %4s %5s %7s %7s %5s %5s %3s %4s %5s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
+           "GPUs", "link", "sw/s/ln", "keys", "zipf", "cache", "L", "work", "cores", "step us", "Mkeys/s", "gate",
            "closing", "lookup", "exchange", "dense", "update", "miss %", "read MB", "writ MB", "busy %");
 }
 
@@ -123,13 +129,13 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
     print_label(label);
     printf(
         ", \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
-        "\"shared_root\": %s, "
+        "\"switch\": %u, \"sockets\": %u, \"root_lanes\": %u, \"announce\": \"%s\", "
         "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %s, \"cache\": %g, \"lookahead\": %s, \"workers\": %u, "
         "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": %s%s%s, \"dealing\": \"%s\", ",
-        sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
-        w->dim, w->keys, zipf_text(w, "null"), w->cache, lookahead, r->workers, r->gather_cores,
-        bench_optimizers[w->optimizer], policy ? "\"" : "", policy ? policy : "null", policy ? "\"" : "",
-        w->dealing ? w->dealing : "none");
+        sim_system_names[system], w->gpus, w->pcie, w->behind_switch, w->sockets, w->root_lanes,
+        w->pool ? "pool" : "loader", (unsigned long long)w->rows, w->dim, w->keys, zipf_text(w, "null"), w->cache,
+        lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer], policy ? "\"" : "",
+        policy ? policy : "null", policy ? "\"" : "", w->dealing ? w->dealing : "none");
     if (has_secondaries(system, w)) printf("\"secondaries\": %g, \"stale\": %u, ", w->secondaries * 100, w->stale);
     if (w->profile) printf("\"closed_form\": true, ");
     if (r->workers && !w->profile)
@@ -151,7 +157,8 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
 }
 
 void sim_print_result(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r, int json) {
-    char workers[16] = "-", gather_cores[16] = "-", busy[16] = "-";
+    char workers[16] = "-", gather_cores[16] = "-", busy[16] = "-", topology[40];
+    snprintf(topology, sizeof topology, "%u/%u/%u", w->behind_switch, w->sockets, w->root_lanes);
     int prices = label->experiment && label->experiment->prices;
     double dollars = w->gpus * label->gpu_price;
     if (json) {
@@ -163,13 +170,13 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
     if (r->workers) snprintf(workers, sizeof workers, "%u", r->workers);
     if (r->gather_cores > 0) snprintf(gather_cores, sizeof gather_cores, "%.3g", r->gather_cores);
     if (r->workers) snprintf(busy, sizeof busy, "%.0f", r->worker_share * 100);
-    printf("%-8s %4u %6s %5s %7u %5s %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
-           "%7.2f %6s%s",
-           sim_system_names[system], w->gpus, w->pcie == 3 ? "pcie3" : "pcie4", w->shared_root ? "one" : "each",
-           w->keys, zipf_text(w, "-"), w->cache, w->lookahead, workers, gather_cores, r->step * 1e6,
-           sim_keys_per_second(w, r) * 1e-6, r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6,
-           r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy,
-           r->behind ? " *" : "");
+    printf(
+        "%-8s %4u pcie%u %7s %7u %5s %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
+        "%7.2f %6s%s",
+        sim_system_names[system], w->gpus, w->pcie, topology, w->keys, zipf_text(w, "-"), w->cache, w->lookahead,
+        workers, gather_cores, r->step * 1e6, sim_keys_per_second(w, r) * 1e-6, r->gate * 1e6, r->closing * 1e6,
+        r->lookup * 1e6, r->exchange * 1e6, r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6,
+        r->written_bytes * 1e-6, busy, r->behind ? " *" : "");
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
     if (w->dealing) printf("  dealt by %s", w->dealing);
     if (w->dealing && policy_of(system, w)) printf(", cache %s", policy_of(system, w));
@@ -291,9 +298,10 @@ void sim_print_plan(sim_system system, const sim_workload *w, const sim_result *
     char keys[64];
     snprintf(keys, sizeof keys, "zipf %s", zipf_text(w, "-"));
     if (w->dealing) snprintf(keys, sizeof keys, "of samples dealt by %s", w->dealing);
-    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s)", w->gpus,
-           w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys, keys,
-           w->cache * 100, bench_policies[w->policy]);
+    printf("\n%u GPUs on %u socket%s, %u a switch, PCIe %u.0 x16; %llu rows x %u floats, %u keys a GPU and step, %s, "
+           "cache %g%% (%s)",
+           w->gpus, w->sockets, w->sockets > 1 ? "s" : "", w->behind_switch, w->pcie, (unsigned long long)w->rows,
+           w->dim, w->keys, keys, w->cache * 100, bench_policies[w->policy]);
     if (w->secondaries > 0) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
     printf(", rows that one GPU touches %s", way_name(system));
     if (w->profile)

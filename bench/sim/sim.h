@@ -35,6 +35,8 @@ extern const char *const sim_system_names[SIM_SYSTEMS + 1];
 typedef enum sim_constant_id {
     SIM_PCIE3,       /* GB/s of payload a direction */
     SIM_PCIE4,       /* likewise */
+    SIM_PCIE5,       /* likewise */
+    SIM_SOCKETS,     /* GB/s between two sockets, a direction */
     SIM_HEADER,      /* bytes a request */
     SIM_LATENCY,     /* us of a transfer */
     SIM_ZERO_COPY,   /* ns a random host row that a kernel reads, at least */
@@ -49,13 +51,16 @@ typedef enum sim_constant_id {
     SIM_FAULTS,      /* us until the driver has served a batch of page faults, beside the pages' bytes */
     SIM_BATCH,       /* page faults in a batch, at most */
     SIM_SIGNAL,      /* us until another processor sees a word */
-    SIM_ANNOUNCE,    /* ns a key */
+    SIM_ANNOUNCE,    /* ns a key. From here on sim_calibrate measures all of them */
+    SIM_WHOLE,       /* likewise, where one GPU updates in place: a step without words */
     SIM_RECALL,      /* likewise, in addition where updates are kept: whose row is recalled? */
     SIM_PLAN,        /* ns per entry of a plan */
     SIM_MARK,        /* likewise, in addition where rows are updated in place: is it alone? */
     SIM_CLOSE,       /* likewise, of a row that is queued */
     SIM_PASS,        /* likewise, of a row in place */
     SIM_FLUSH,       /* ns per row, without the time of its bytes */
+    SIM_LOADERS,     /* %, by which each further thread that announces makes announcing slower */
+    SIM_HELPERS,     /* %, by which planning, closing and flushing are slower with very many threads than with one */
     SIM_CONSTANTS
 } sim_constant_id;
 
@@ -74,13 +79,14 @@ typedef struct sim_workload {
     uint32_t dim, gpus, keys; /* keys per GPU and step */
     uint32_t lookahead, staging, workers;
     double gather_cores; /* per GPU, for systems whose rows the CPU gathers; 0: see sim_gather_cores */
-    uint32_t pcie;       /* 3 or 4 */
-    int shared_root;     /* one x16 uplink for all GPUs */
-    double zipf;         /* 0: uniform */
-    double cache;        /* share of the rows, per GPU */
-    double flops;        /* of the dense part, per GPU and step */
-    double dense_us;     /* of its kernels' launches */
-    double dense_bytes;  /* of the gradients that all GPUs reduce */
+    uint32_t pcie;       /* 3, 4 or 5 */
+    uint32_t behind_switch, sockets, root_lanes; /* link.h */
+    int pool;           /* any idle thread announces; else one loader a GPU, its batches alone */
+    double zipf;        /* 0: uniform */
+    double cache;       /* share of the rows, per GPU */
+    double flops;       /* of the dense part, per GPU and step */
+    double dense_us;    /* of its kernels' launches */
+    double dense_bytes; /* of the gradients that all GPUs reduce */
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
     /* Of samples: declared stale copies (frugal_secondaries) of Frugal's systems. Each GPU lists this share of the
@@ -152,6 +158,12 @@ static inline uint32_t sim_alone_of(const sim_keys *k, uint64_t step, uint32_t g
     return k->alone[step * k->gpus + gpu];
 }
 
+/* >>pieces: what a call of frugal_help did. The library has no clock for sorting and announcing keys that were handed
+ * in, which frugal_announce may leave to others. */
+typedef enum sim_piece { SIM_ANNOUNCING, SIM_PLANNING, SIM_CLOSING, SIM_FLUSHING, SIM_RECALLING, SIM_PIECES } sim_piece;
+/* By the statistics before and after it. */
+sim_piece sim_piece_of(const frugal_stats *before, const frugal_stats *after);
+
 /* Runs one system; of a workload with a profile, predicts a step of Frugal. Ends the program if the library fails. The
  * result is incomplete after Ctrl-C (bench_interrupted). */
 sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *keys);
@@ -176,6 +188,11 @@ sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
+/* By what factor work takes longer while `threads` threads do work of its kind. Loaders contend for the words of hot
+ * rows, each with all others. Helpers find in other caches what other threads touched last: one of two, or nine of ten
+ * lines. */
+double sim_loaders_slow(const sim_workload *w, double threads);
+double sim_helpers_slow(const sim_workload *w, double threads);
 /* Flushing rows on one core, while `busy` cores do: each is read and written, with its state, and a record or more is
  * read; all cores together reach at most the host's speed. */
 double sim_flush_seconds(const sim_workload *w, double rows, double busy);
@@ -199,8 +216,12 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, frugal_alone alone, ui
 void sim_free_table(void); /* the table is kept for the next instance until then */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners);
 void sim_check(frugal_status status);
-/* Times announcing, planning, closing and flushing on this machine, and puts them into the constants. */
-void sim_measure(sim_workload *w);
+/* >>calibrating: what the library's work costs the host */
+/* Times that work on this machine, by one thread and by as many at once as it has processors, and puts it into the
+ * constants, from SIM_ANNOUNCE on. path: calibrated.h, which has their defaults, to be written; NULL: no file. */
+void sim_calibrate(double constants[SIM_CONSTANTS], const char *path);
+/* Multiplies all times of that work by one number, which it returns, so that the workload takes `keys_per_second`. */
+double sim_fit(sim_system system, sim_workload *w, const sim_keys *keys, double keys_per_second);
 
 #ifdef __cplusplus
 }
