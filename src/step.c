@@ -158,7 +158,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         status = announce_unsorted(f, d, &unsorted);
     } else {
         hand_in(f, d, begin_batch(f, d, step, n, (int)read_only), 0);
-        help_announcing(f);
+        if (wait) help_announcing(f);
     }
     tell_device(f, d);
     return status;
