@@ -3,6 +3,7 @@
  *
  *     build/bench_host                           8 devices of 26,624 keys, uniform and Zipf 0.99
  *     build/bench_host --devices 2 --zipf 0.9
+ *     build/bench_host --ahead --devices 1 --keys 1048576 --zipf 1.05
  *
  * One thread does all of it, a kind of work at a time, so that each kind has a time of its own, in processor time, and
  * nothing waits.
@@ -10,6 +11,9 @@
  * Instances take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it,
  * and in place, where only rows that several devices touched are queued; with --counting 0,1 each of them twice, once
  * counting touches, as counted caches need it (src/worth.c). Every update is flushed within its step.
+ *
+ * With --ahead: the time on the clock from handing in to the plan, of a thread that announces for all devices, alone and
+ * with --workers threads that help.
  */
 #include "frugal.h"
 #include "bench/choices.h"
@@ -31,7 +35,8 @@ static const frugal_alone ways[WAYS] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE}
 
 static uint64_t rows = 10000000, dim = 32, devices = 8, keys = 26624, steps = 60;
 static options_list zipf = {{0, 0.99}, 2}, counting = {{0}, 1};
-static int small_pages, json;
+static uint64_t workers = 1;
+static int small_pages, json, ahead;
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -41,6 +46,8 @@ static const options_entry options[] = {
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"counting", OPTIONS_WHOLES, &counting, 0, 1, NULL, "1: touches are counted"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after some more"},
+    {"ahead", OPTIONS_FLAG, &ahead, 0, 0, NULL, "the time on the clock until a step is planned"},
+    {"workers", OPTIONS_WHOLE64, &workers, 1, 64, NULL, "with --ahead: threads that help"},
     {"small-pages", OPTIONS_FLAG, &small_pages, 0, 0, NULL, "no huge pages, even if the system has them"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
@@ -170,10 +177,71 @@ static void run(double skew) {
     free(drawn);
 }
 
+/* >>ahead */
+
+typedef struct ahead_work {
+    frugal *f;
+    uint32_t workers;
+    bench_samples us;
+} ahead_work;
+
+static void open_ahead(ahead_work *w, uint32_t with_workers) {
+    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = (uint32_t)dim,
+                        .devices = (uint32_t)devices,
+                        .max_keys = (uint32_t)keys,
+                        .workers = with_workers,
+                        .alone = FRUGAL_ALONE_STAGED};
+    *w = (ahead_work){.workers = with_workers};
+    check(frugal_open(&desc, &w->f));
+    check(frugal_set_counts(w->f, &(frugal_keys){.n = 0}, NULL));
+    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, &(frugal_cpu_desc){.threads = 1}));
+}
+
+static void do_ahead(ahead_work *w, uint64_t step, const uint64_t *drawn) {
+    double since = bench_now();
+    for (uint32_t d = 0; d < devices; d++) {
+        const frugal_keys segment = {.keys = drawn + d * keys, .n = (uint32_t)keys};
+        check(frugal_announce(w->f, d, step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
+    }
+    while (phases_planned(w->f) <= step) continue;
+    double took = (bench_now() - since) * 1e6;
+    for (uint32_t d = 0; d < devices; d++) check(frugal_lookup(w->f, d, step, NULL));
+    for (uint32_t d = 0; d < devices; d++) check(frugal_update(w->f, d, step, NULL));
+    check(frugal_drain(w->f));
+    if (step >= WARM_UP) bench_add(&w->us, took);
+}
+
+static void run_ahead(double skew) {
+    ahead_work work[2];
+    uint64_t *drawn = malloc(devices * keys * sizeof *drawn);
+    if (!drawn) bench_fail("out of memory for %llu keys", (unsigned long long)(devices * keys));
+    for (uint32_t i = 0; i < 2; i++) open_ahead(&work[i], i == 0 ? 0 : (uint32_t)workers);
+    for (uint64_t s = 0; s < WARM_UP + steps && !bench_interrupted(); s++) {
+        bench_draw_keys(drawn, devices * keys, rows, skew, 7 + s);
+        for (uint32_t i = 0; i < 2; i++) do_ahead(&work[(s + i) % 2], s, drawn);
+    }
+    double alone = bench_median(&work[0].us), helped = bench_median(&work[1].us);
+    if (json)
+        printf("{\"bench\": \"ahead\", \"devices\": %llu, \"keys\": %llu, \"zipf\": %g, \"workers\": %llu, "
+               "\"alone_us\": %.1f, \"helped_us\": %.1f, \"ratio\": %.3f}\n",
+               (unsigned long long)devices, (unsigned long long)keys, skew, (unsigned long long)workers, alone, helped,
+               helped / alone);
+    else
+        printf("skew %g: planned in %.0f us by one thread, in %.0f us (%.2f) with %llu that help\n", skew, alone,
+               helped, helped / alone, (unsigned long long)workers);
+    for (uint32_t i = 0; i < 2; i++) frugal_close(work[i].f);
+    free(drawn);
+}
+
 int main(int argc, char **argv) {
     bench_parse("bench_host", "Times what the host does in a step for all devices together, on one thread.", options,
                 argc, argv);
     if (small_pages) refuse_huge_pages();
+    for (uint32_t i = 0; ahead && i < zipf.n && !bench_interrupted(); i++) run_ahead(zipf.values[i]);
+    if (ahead) return bench_exit_status();
     if (!json)
         puts(" skew alone   counting  shared  announce     close     apply   all, us (  least    most) of "
              "staged  step, us");

@@ -42,3 +42,7 @@ void phases_plan(frugal *f, double seconds[PHASES]) {
         end_phase(&since, &seconds[PHASE_PLAN]);
     }
 }
+
+uint64_t phases_planned(frugal *f) {
+    return frugal_p2f_planned(f->p2f);
+}

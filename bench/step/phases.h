@@ -20,5 +20,7 @@ frugal_status phases_announce(frugal *f, uint32_t d, uint64_t step, const uint64
                               double seconds[PHASES]);
 /* Plans what all devices have announced. */
 void phases_plan(frugal *f, double seconds[PHASES]);
+/* All steps below it are planned. */
+uint64_t phases_planned(frugal *f);
 
 #endif
