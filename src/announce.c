@@ -28,6 +28,8 @@ static void end_announcing(frugal *f) {
 
 /* Returns 0 if nothing may be done now. */
 static int begin_announcing(frugal *f) {
+    if (frugal_load_relaxed(&f->announcing) & ANNOUNCING_HELD)
+        return 0; /* relaxed: a hint; the event tells of the end */
     /* [F53] acquire: what a cancel has changed; pairs with [F54] */
     if (!(frugal_add_acquire(&f->announcing, 1) & ANNOUNCING_HELD)) return 1;
     end_announcing(f);
@@ -40,8 +42,9 @@ static int begin_announcing(frugal *f) {
 static sort_memory *take_sort_memory(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         sort_memory *m = &f->devices[d].sort;
-        uint32_t taken = frugal_load_relaxed(&m->taken);                  /* relaxed: proved by the next */
-        if (!taken && frugal_cas_acquire(&m->taken, &taken, 1)) return m; /* [F57] pairs with [F58] */
+        uint32_t taken = frugal_load_relaxed(&m->taken); /* relaxed: proved by the next */
+        while (!taken)
+            if (frugal_cas_acquire(&m->taken, &taken, 1)) return m; /* [F57] pairs with [F58] */
     }
     return NULL;
 }
@@ -55,22 +58,25 @@ typedef struct claimed_batch {
     host_batch *b;
 } claimed_batch;
 
+/* Claims the batch, if it is handed in and no thread sorts it. It may be that of a later step by now. */
+static int claim_one(frugal *f, uint32_t d, host_batch *b, claimed_batch *out) {
+    uint32_t stage = frugal_load_relaxed(&b->stage); /* relaxed: proved by the compare-and-swap */
+    while (stage == BATCH_HANDED) {
+        if (!frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING)) continue; /* [F59] pairs with [F60] */
+        frugal_add_relaxed(&f->unsorted, (uint32_t)-1);                      /* relaxed: a hint */
+        *out = (claimed_batch){d, b};
+        return 1;
+    }
+    return 0;
+}
+
 /* Claims the batch of the earliest step that no thread sorts; returns 0 if there is none. */
 static int claim_batch(frugal *f, claimed_batch *out) {
     if (!frugal_load_relaxed(&f->unsorted)) return 0; /* relaxed: a hint; the event tells of batches */
     uint64_t closed = frugal_p2f_closed(f->p2f);
     for (uint64_t t = closed; t <= closed + f->desc.lookahead; t++)
-        for (uint32_t d = 0; d < f->desc.devices; d++) {
-            host_batch *b = batch_at(f, d, t);
-            uint32_t stage = BATCH_HANDED;
-            /* relaxed, both: proved by the compare-and-swap; what it claims may be the batch of a later step by now */
-            if (frugal_load_relaxed(&f->devices[d].handed) <= t || frugal_load_relaxed(&b->stage) != BATCH_HANDED)
-                continue;
-            if (!frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING)) continue; /* [F59] pairs with [F60] */
-            frugal_add_relaxed(&f->unsorted, (uint32_t)-1);                      /* relaxed: a hint */
-            *out = (claimed_batch){d, b};
-            return 1;
-        }
+        for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: proved by the claim */
+            if (frugal_load_relaxed(&f->devices[d].handed) > t && claim_one(f, d, batch_at(f, d, t), out)) return 1;
     return 0;
 }
 
@@ -269,4 +275,5 @@ static void release_announcing(frugal *f) {
     for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
     frugal_add_release(&f->announcing, 0u - ANNOUNCING_HELD); /* [F54] pairs with [F53] */
     event_notify(f->event);                                   /* batches of steps before may wait to be sorted */
+    wake_teller(f);                                           /* and some were planned by the cancel */
 }

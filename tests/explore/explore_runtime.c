@@ -454,9 +454,9 @@ static void wait_and_be_stopped(int number) {
 }
 
 /* >>streams: what they have finished is found by polling, whoever polls, and whoever waits for the gate. Threads:
- * trainers, a loader, a worker, streams, one more; a world may do without some of them */
+ * trainers, a loader, a worker, streams, a teller, one more; a world may do without some of them */
 
-enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
+enum { LOADER = DEVICES, WORKER, STREAMS, TELLER = STREAMS + DEVICES, STOPPER };
 
 /* Worlds of few steps, whose devices are streams; only the second device may be on the host. */
 static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders, int keep) {
@@ -464,7 +464,7 @@ static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders, i
     w.kinds[0] = bits % 2 ? POLLED : WAITING;
     w.kinds[1] = bits / 2 % 4 == 0 ? HOST : bits / 2 % 4 == 1 ? POLLED : WAITING;
     w.copies = loaders ? bits / 8 % 4 > 0 : bits / 8 % 2;
-    w.late = !loaders && bits / 32 % 2;
+    w.late = !loaders && !w.copies && bits / 32 % 2;
     w.alone = keep ? FRUGAL_ALONE_KEPT : either_way(bits / 256);
     w.steps = keep ? 3 : 2; /* what is kept in the first is recalled for the second, and kept anew */
     set_up_of(variant, devices, bits / 64 % 4 > 0, loaders);
@@ -488,7 +488,8 @@ static void set_up_told(uint64_t variant) {
 /* The parts that are the same in all worlds of streams. */
 static void play_other(int number) {
     int devices = (int)w.f->desc.devices;
-    if (number == WORKER && explore_created() > 0) explore_run_created(0);
+    if (number == WORKER && w.f->desc.workers > 0) explore_run_created(0);
+    if (number == TELLER && w.copies) explore_run_created((int)w.f->desc.workers);
     if (number >= STREAMS && number - STREAMS < devices && w.kinds[number - STREAMS] != HOST)
         run_stream(number - STREAMS);
 }
@@ -691,10 +692,10 @@ static frugal_status train_both(int s) {
     frugal_status status = FRUGAL_OK;
     for (int t = s; t < w.steps && t <= s + (int)w.f->desc.lookahead; t++)
         for (uint32_t d = 0; d < 2 && status == FRUGAL_OK; d++)
-            if (frugal_p2f_announced(w.f->p2f, d) == (uint64_t)t) status = announce_somehow((int)d, t);
+            if (frugal_load_relaxed(&w.f->devices[d].handed) == (uint64_t)t) status = announce_somehow((int)d, t);
     if (status == FRUGAL_OK) status = train_somehow(0, s);
     int early = w.kinds[0] == WAITING && w.kinds[1] == HOST && explore_choose(2);
-    if (status == FRUGAL_OK && early && frugal_p2f_announced(w.f->p2f, 1) > (uint64_t)s + 1)
+    if (status == FRUGAL_OK && early && frugal_load_relaxed(&w.f->devices[1].handed) > (uint64_t)s + 1)
         status = frugal_lookup(w.f, 0, (uint64_t)s + 1, rows);
     if (status == FRUGAL_ERR_CUDA) status = FRUGAL_OK; /* refused: it is looked up again */
     return status == FRUGAL_OK ? train_somehow(1, s) : status;
