@@ -243,8 +243,9 @@ static void say_hello(struct door *door, member *m, const message *hello) {
     else if (m->welcomed)
         status = frugal_fail(FRUGAL_ERR_PROCESS, "process %u has been welcomed already", m->process);
     else if ((error = welcome_files(door->f, m, &files)) != 0)
-        status = frugal_fail(FRUGAL_ERR_FILE, "the process that opened the instance cannot make what joining needs: %s",
-                             error_text(error));
+        status =
+            frugal_fail(error == ENOMEM || error == ENOSPC ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_FILE,
+                        "the process that opened the instance cannot make what joining needs: %s", error_text(error));
     fail_answer(&answer, status);
     m->welcomed |= status == FRUGAL_OK;
     answer_with(door, m, &answer, &files);

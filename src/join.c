@@ -369,11 +369,9 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     frugal_status status = reach(c, name, seconds, &files);
     if (files.n > 0) f->region_file = files.files[0];
     if (files.n > 3) c->table_file = files.files[3];
-    if (files.n > 2) {
-        c->event_memory = status == FRUGAL_OK ? map_own(files.files[1], event_part, BOTH) : NULL;
-        c->gates_memory = status == FRUGAL_OK ? map_own(files.files[2], gates_part(), BOTH) : NULL;
-        close(files.files[1]), close(files.files[2]);
-    }
+    if (status == FRUGAL_OK) c->event_memory = map_own(files.files[1], event_part, BOTH);
+    if (status == FRUGAL_OK) c->gates_memory = map_own(files.files[2], gates_part(), BOTH);
+    for (uint32_t i = 1; i < LEAST(files.n, 3); i++) close(files.files[i]); /* also where others were cut */
     if (status != FRUGAL_OK) return status;
     f->region = map_own(f->region_file, (memory_part){0, sizeof *f->region}, PROT_READ);
     if (!f->region || !c->event_memory || !c->gates_memory)

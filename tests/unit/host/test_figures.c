@@ -72,8 +72,9 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
                          .max_rows = now->max_keys,
                          .lookahead = now->lookahead,
                          .staging = now->staging,
-                         .threads = now->workers + 2 * now->devices + 256};
-    double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * ((n > 1 ? 22 : 17) + 1.0 / 8) + 1856.0 * n_groups;
+                         .threads = now->workers + 2 * now->devices + 256,
+                         .taken = now->devices > 1};
+    double bytes = 4 * n * S * K * D + 16 * n * K + 17 * n * (L + 1) * K + 1856.0 * n_groups;
     bytes += 24 * n * now->n_tables;
     bytes += (double)(frugal_p2f_footprint(&p) - rows * 8);
     double rounding = 262144 + n * (131072 + 768 * (L + 1) + 64 * S);
