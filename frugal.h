@@ -573,7 +573,8 @@ typedef struct frugal_stats {     /* counts since open; seconds are of wall time
     double stall_seconds;         /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
     double worker_busy_seconds;   /* of the worker threads, all together, at this instance's work */
-    double plan_seconds;          /* merging plans, by any thread; the next two also */
+    double sort_seconds;          /* sorting announced batches, by any thread; the next three also */
+    double plan_seconds;          /* planning steps */
     double close_seconds;         /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;         /* taking updates from the queue and applying them; recalls */
     uint64_t closed_entries;      /* unique rows, of each device, of steps that are, or are being, closed in pieces */

@@ -27,7 +27,7 @@ static int help_sort(frugal *f, double *since) {
     if (!any) return 0;
     event_notify(f->event); /* the step may be sealed now */
     wake_teller(f);         /* ... or planned, without words */
-    tick(f, TRACE_PLAN, &f->plan_ns, since);
+    tick(f, TRACE_PLAN, &f->sort_ns, since);
     return 1;
 }
 

@@ -353,7 +353,7 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) resident_bytes, huge_bytes, pages_due;
     FRUGAL_ATOMIC(uint32_t) leaves_pages; /* 1: frugal_leave_pages. Relaxed: set by a device that attaches or closes */
     struct found_rows *verified;          /* while frugal_verify is under way; else NULL (notice.c) */
-    FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
+    FRUGAL_ATOMIC(uint64_t) busy_ns, sort_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 

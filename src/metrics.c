@@ -90,6 +90,7 @@ static void print_ended(metrics_text *out) { /* relaxed, both: one moment is as 
 }
 static void print_work(metrics_text *out) { /* relaxed, all: statistics order nothing */
     frugal *f = out->f;
+    metrics_seconds(out, "_total", "work=\"sort\"", frugal_load_relaxed(&f->sort_ns));
     metrics_seconds(out, "_total", "work=\"plan\"", frugal_load_relaxed(&f->plan_ns));
     metrics_seconds(out, "_total", "work=\"close\"", frugal_load_relaxed(&f->close_ns));
     metrics_seconds(out, "_total", "work=\"flush\"", frugal_load_relaxed(&f->flush_ns));

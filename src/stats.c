@@ -43,6 +43,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
     }
     out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
+    out->sort_seconds = (double)frugal_load_relaxed(&f->sort_ns) * 1e-9;
     out->plan_seconds = (double)frugal_load_relaxed(&f->plan_ns) * 1e-9;
     out->close_seconds = (double)frugal_load_relaxed(&f->close_ns) * 1e-9;
     out->flush_seconds = (double)frugal_load_relaxed(&f->flush_ns) * 1e-9;

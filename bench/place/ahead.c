@@ -79,12 +79,12 @@ static int look_up(const simulation *s, uint64_t d, const place_touch *touch) {
     place *p = place_for(s, d, set, touch->row);
     if (!p) return 0;
     uint64_t stay = stay_of(s, d, touch->row, touch->again);
-    int is_there = p->row == touch->row, hits = is_there && touch->first;
+    int is_there = p->row == touch->row;
     int is_admitted = s->rule != PLACE_PROTECT && is_wanted_later(s, d, touch->row, touch->again);
     if (is_there || p->row == NO_ROW || stay > p->stay || is_admitted)
         *p = (place){stay, touch->row, (uint32_t)s->step, touch->again};
     if (s->rule == PLACE_BELADY && stay == 0 && p->row == touch->row) p->row = NO_ROW; /* it brings nothing */
-    return hits;
+    return is_there;
 }
 
 /* As place_preload and the library do it: a row whose set is full is not preloaded. */

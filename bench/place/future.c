@@ -43,16 +43,11 @@ static void note(nearest *n, uint64_t step, uint64_t bit) {
     n->devices[0] |= bit;
 }
 
-static int is_first(uint64_t devices, uint64_t bit) {
-    return (devices & -devices) == bit;
-}
-
-/* A copy is current at the device's next touch if the device is alone now, no other touches the row before, and none
- * announces it for that step earlier. */
+/* A copy is current at the device's next touch if the device is alone now, and no other touches the row in a step before
+ * that. */
 static void tell(place_touch *touch, const nearest *n, uint64_t bit) {
     touch->alone = n->devices[0] == bit;
-    touch->first = (uint8_t)is_first(n->devices[0], bit);
-    touch->again = touch->alone && is_first(n->devices[1], bit) ? n->step[1] : PLACE_NEVER;
+    touch->again = touch->alone && n->devices[1] & bit ? n->step[1] : PLACE_NEVER;
 }
 
 /* From the last step to the first. */
@@ -69,7 +64,7 @@ static void look_back(place_future *f) {
     }
     for (uint64_t i = 0; i < devices * rows; i++) {
         const nearest *n = &near[i % rows];
-        f->again[i] = is_first(n->devices[0], UINT64_C(1) << i / rows) ? n->step[0] : PLACE_NEVER;
+        f->again[i] = n->devices[0] >> i / rows & 1 ? n->step[0] : PLACE_NEVER;
     }
     free(near);
 }

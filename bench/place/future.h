@@ -1,7 +1,6 @@
 /* future.h - what devices touch, step by step, and when each copy brings its next hit.
  *
- * A copy is current by the holder rule (frugal_p2f.h, section 7). In each step device 0 announces first. If another
- * device has announced a row for the same step earlier, a copy of it is no hit there.
+ * A copy is current by the holder rule (frugal_p2f.h, section 7).
  */
 #ifndef FRUGAL_BENCH_PLACE_FUTURE_H
 #define FRUGAL_BENCH_PLACE_FUTURE_H
@@ -15,8 +14,8 @@ extern "C" {
 #endif
 
 typedef struct place_touch {
-    uint32_t row, again;  /* the device's next touch of the row, if a copy is current then; or PLACE_NEVER */
-    uint8_t alone, first; /* no other device touches the row in this step; none announces it for this step earlier */
+    uint32_t row, again; /* the device's next touch of the row, if a copy is current then; or PLACE_NEVER */
+    uint8_t alone;       /* no other device touches the row in this step */
 } place_touch;
 #define PLACE_NEVER UINT32_MAX
 

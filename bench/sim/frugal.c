@@ -32,7 +32,7 @@
 
 /* Entries of a piece of planning, about: a plan has entries / PLAN_PIECE + 1 of them (frugal_p2f.h). Entries beyond
  * that are charged to the next piece. */
-enum { PLAN_PIECE = 8192 };
+enum { PLAN_PIECE = 4096 };
 
 enum { MOST_THREADS = SIM_MAX_WORKERS + 2 * SIM_MAX_GPUS };
 

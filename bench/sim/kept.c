@@ -17,28 +17,34 @@ static uint32_t *new_counts(const sim_keys *k) {
     return counts;
 }
 
-/* The holder rule of frugal_p2f.h, section 7: what the batch of `gpu` recalls from others, at their counts. A key that
- * is repeated in the batch changes nothing. touched[row]: 1 + the last step that touched it. */
-static void recall(const sim_keys *k, uint64_t step, uint32_t gpu, uint8_t *holders, uint32_t *touched,
-                   uint32_t *recalls) {
+typedef struct holding { /* of a row: who holds it before the step that touched it last, and after it */
+    uint32_t touched;    /* 1 + that step */
+    uint8_t before, after, taken;
+} holding;
+
+/* The holder rule of frugal_p2f.h, section 7: what the batch of `gpu` takes from others, which is recalled from them. A
+ * key that is repeated in the batch changes nothing. */
+static void recall(const sim_keys *k, uint64_t step, uint32_t gpu, holding *rows, uint32_t *recalls) {
     const uint64_t *keys = sim_keys_of(k, step, gpu);
     for (uint32_t i = 0; i < k->n; i++) {
-        uint8_t *holder = &holders[keys[i]];
-        int is_shared = touched[keys[i]] == step + 1 && *holder != gpu;
-        if (*holder < k->gpus && *holder != gpu) recalls[*holder]++;
-        *holder = is_shared ? NOBODY : (uint8_t)gpu;
-        touched[keys[i]] = (uint32_t)step + 1;
+        holding *row = &rows[keys[i]];
+        if (row->touched != step + 1)
+            *row = (holding){(uint32_t)step + 1, row->after, (uint8_t)gpu, 0};
+        else if (row->after != gpu)
+            row->after = NOBODY;
+        if (row->taken || row->before >= k->gpus || row->before == gpu) continue;
+        row->taken = 1;
+        recalls[row->before]++;
     }
 }
 
 static void count_recalls(sim_kept *kept, const sim_keys *k) {
-    uint8_t *holders = malloc(k->rows);
-    uint32_t *touched = calloc(k->rows, sizeof *touched);
-    if (!holders || !touched) bench_fail("no memory for %llu rows", (unsigned long long)k->rows);
-    for (uint64_t x = 0; x < k->rows; x++) holders[x] = EVERYONE;
+    holding *rows = malloc(k->rows * sizeof *rows);
+    if (!rows) bench_fail("no memory for the holders of %llu rows", (unsigned long long)k->rows);
+    for (uint64_t row = 0; row < k->rows; row++) rows[row] = (holding){.after = EVERYONE};
     for (uint64_t s = 0; s < k->steps; s++)
-        for (uint32_t gpu = 0; gpu < k->gpus; gpu++) recall(k, s, gpu, holders, touched, kept->recalls + s * k->gpus);
-    free(holders), free(touched);
+        for (uint32_t gpu = 0; gpu < k->gpus; gpu++) recall(k, s, gpu, rows, kept->recalls + s * k->gpus);
+    free(rows);
 }
 
 static void announce(frugal *f, const sim_workload *w, const sim_keys *k, uint64_t step) {

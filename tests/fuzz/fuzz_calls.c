@@ -108,7 +108,7 @@ static void announce(calls *c, uint32_t device, uint64_t step, const some_batch 
     if (device < c->desc.devices && step != c->announced[device]) errors |= set_of(FRUGAL_ERR_ORDER);
     begin_call(c);
     /* Everything committed can be closed by who waits; nothing else can. */
-    int may = all_announced(c) >= step && step <= c->all_committed + c->desc.lookahead;
+    int may = step <= c->all_committed + c->desc.lookahead;
     int now = may && step <= closed(c) + c->desc.lookahead;
     uint32_t allowed = set_of(FRUGAL_OK);
     if (!may || (!wait && !now && flushes_alone(c)))
@@ -167,10 +167,8 @@ static void lookup(calls *c, uint32_t device, uint64_t step, int in_place, int w
     int may = step <= c->all_committed && all_announced(c) > step;
     if (!may || (!wait && !c->drained && flushes_alone(c) && closed(c) < step))
         allowed = set_of(FRUGAL_AGAIN);
-    else if (!wait && !c->drained && (!flushes_alone(c) || c->desc.defer))
-        allowed |= set_of(FRUGAL_AGAIN);
-    else if (!wait && c->desc.alone != FRUGAL_ALONE_STAGED)
-        allowed |= set_of(FRUGAL_AGAIN); /* the gate waits for the plan and recalls, too; this form does not help */
+    else if (!wait)
+        allowed |= set_of(FRUGAL_AGAIN); /* the gate waits for the plan, too; this form does not help */
     if (errors)
         allowed = errors | (c->stopped ? set_of(FRUGAL_STOPPED) : 0);
     else
