@@ -230,8 +230,8 @@ static void hits_by_hand(void **state) {
     enum { ROWS = 10, STEPS = 6, LOOKAHEAD = 4, END = STEPS + LOOKAHEAD };
     uint64_t ranked[ROWS], worth[ROWS], first[END + 1];
     uint32_t again[ROWS];
-    place_touch touches[STEPS] = {{8, 1, 1, 1},           {8, 4, 1, 1},           {7, 5, 1, 1},
-                                  {9, PLACE_NEVER, 1, 1}, {8, PLACE_NEVER, 1, 1}, {7, PLACE_NEVER, 1, 1}};
+    place_touch touches[STEPS] = {{8, 1, 1},           {8, 4, 1},           {7, 5, 1},
+                                  {9, PLACE_NEVER, 1}, {8, PLACE_NEVER, 1}, {7, PLACE_NEVER, 1}};
     for (uint32_t r = 0; r < ROWS; r++) ranked[r] = r, worth[r] = ROWS - r, again[r] = PLACE_NEVER;
     for (uint32_t step = 0; step <= END; step++) first[step] = step < STEPS ? step : STEPS;
     again[7] = 2, again[8] = 0, again[9] = 3;
