@@ -347,10 +347,10 @@ typedef struct frugal_batch {
     uint32_t n_segments;         /* 0: an empty batch */
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
-/* Announces the batch of `device` at `step`; the batch cannot be changed afterwards. Keys are checked and copied. Waits,
- * helping, until the step is legal (step <= closed + L); try_announce returns AGAIN instead. Any thread that helps sorts
- * the batch and plans the step, this one, too, before it returns. One thread at a time per device (its loader). The try
- * forms do not help: without workers, call frugal_help between them.
+/* Announces the batch of `device` at `step`; the batch cannot be changed afterwards. Keys are checked and copied.
+ * Waits, helping, until the step is legal (step <= closed + L); try_announce returns AGAIN instead. Any thread that
+ * helps sorts the batch and plans the step, this one, too, before it returns. One thread at a time per device (its
+ * loader). The try forms do not help: without workers, call frugal_help between them.
  * Paper: section 3.2, the R set.
  * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (only the first announcement, if the table is in a file),
  * STUCK, STOPPED, LOST; of a device that sorts (frugal_cuda.h), its own. An error changes nothing. */

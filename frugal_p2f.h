@@ -1064,6 +1064,8 @@ static inline uint32_t frugal_priv_holder(uint64_t word) {
 /* A piece that is being planned. */
 typedef struct frugal_priv_planner {
     frugal_p2f *p;
+    frugal_priv_word *words;
+    uint32_t record_bits;
     uint64_t step, base; /* base: slots are decoded against it */
     uint8_t how[FRUGAL_MAX_DEVICES];
     uint64_t valid[FRUGAL_MAX_DEVICES], alone[FRUGAL_MAX_DEVICES]; /* a device's bits, gathered for one word of them */
@@ -1088,7 +1090,7 @@ static inline void frugal_priv_write_bits(frugal_priv_planner *own, uint32_t dev
 /* Notes what the device of an entry will find: is its copy current, and is the row its alone? Records of a device come
  * in rising order. */
 static inline void frugal_priv_note_bits(frugal_priv_planner *own, uint32_t source, uint64_t word, uint32_t alone) {
-    uint32_t device = source >> own->p->record_bits, record = source & ((UINT32_C(1) << own->p->record_bits) - 1);
+    uint32_t device = source >> own->record_bits, record = source & ((UINT32_C(1) << own->record_bits) - 1);
     if (record / 64 != own->word[device]) {
         frugal_priv_write_bits(own, device);
         own->word[device] = record / 64;
@@ -1112,7 +1114,7 @@ static inline uint32_t frugal_priv_next_holder(const frugal_priv_planner *own, c
                                                uint32_t n) {
     uint32_t next = FRUGAL_PRIV_SAME;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t device = entries[i].source >> own->p->record_bits;
+        uint32_t device = entries[i].source >> own->record_bits;
         if (own->how[device] & FRUGAL_PRIV_READ_ONLY) continue;
         next = next == FRUGAL_PRIV_SAME ? FRUGAL_PRIV_DEVICE(device) : FRUGAL_PRIV_NOBODY;
     }
@@ -1122,7 +1124,7 @@ static inline uint32_t frugal_priv_next_holder(const frugal_priv_planner *own, c
 /* Plans a row: entries[n] are those of the step. */
 static inline void frugal_priv_plan_row(frugal_priv_planner *own, const frugal_p2f_entry *entries, uint32_t n) {
     uint32_t row = entries[0].row, next = frugal_priv_next_holder(own, entries, n);
-    frugal_priv_word *word = &frugal_priv_words(own->p)[row];
+    frugal_priv_word *word = &own->words[row];
     uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
     int moved;
     do {
@@ -1135,7 +1137,7 @@ static inline void frugal_priv_plan_row(frugal_priv_planner *own, const frugal_p
     uint32_t holder = frugal_priv_holder(found);
     if (!own->taken) return;
     own->taken[own->n_taken] = row, own->from[own->n_taken] = (uint8_t)holder; /* kept if another device is there */
-    own->n_taken += holder < FRUGAL_MAX_DEVICES && (n > 1 || entries[0].source >> own->p->record_bits != holder);
+    own->n_taken += holder < FRUGAL_MAX_DEVICES && (n > 1 || entries[0].source >> own->record_bits != holder);
 }
 
 /* Sorts the taken rows of a piece by the device that they are taken from. counted[0]: where its rows begin. */
@@ -1156,6 +1158,7 @@ static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) 
     frugal_priv_planner own;
     uint32_t n = piece->n;
     own.p = p, own.step = piece->step, own.moved_here = 0, own.n_taken = 0;
+    own.words = frugal_priv_words(p), own.record_bits = p->record_bits;
     own.moved = (frugal_pq_batch){0};
     memset(own.moved_from, 0, sizeof own.moved_from);
     /* Relaxed: no less than announcers found, by [P12] and [P6]. Nor so late that a word is found whose update was due
@@ -1170,8 +1173,11 @@ static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) 
     for (uint32_t at = 0, end; at < n; at = end) {
         for (end = at; end < n && entries[end].row == entries[at].row; end++)
             if (end + FRUGAL_PRIV_AHEAD < n)
-                FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entries[end + FRUGAL_PRIV_AHEAD].row]);
-        frugal_priv_plan_row(&own, entries + at, end - at);
+                FRUGAL_PRIV_PREFETCH_WRITE(&own.words[entries[end + FRUGAL_PRIV_AHEAD].row]);
+        if (end == at + 1)
+            frugal_priv_plan_row(&own, entries + at, 1); /* most rows: no loops */
+        else
+            frugal_priv_plan_row(&own, entries + at, end - at);
     }
     for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_write_bits(&own, d);
     /* Relaxed: published by `plan_left`, then by `planned`, which every gate of the step acquires. */

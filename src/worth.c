@@ -110,6 +110,8 @@ static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32
     worth_byte *counted = f->worth;
     uint8_t *worth = b->worth;
     uint64_t bits = UINT64_MAX;
+    for (uint32_t u = from; u < end && u < from + WORTH_AHEAD; u++)
+        __builtin_prefetch((const void *)((uintptr_t)counted + rows[u]), 0, 2);
     for (uint32_t u = from; u < end; u++) {
         if (u + WORTH_AHEAD < end) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];

@@ -43,8 +43,8 @@ static void note(nearest *n, uint64_t step, uint64_t bit) {
     n->devices[0] |= bit;
 }
 
-/* A copy is current at the device's next touch if the device is alone now, and no other touches the row in a step before
- * that. */
+/* A copy is current at the device's next touch if the device is alone now, and no other touches the row in a step
+ * before that. */
 static void tell(place_touch *touch, const nearest *n, uint64_t bit) {
     touch->alone = n->devices[0] == bit;
     touch->again = touch->alone && n->devices[1] & bit ? n->step[1] : PLACE_NEVER;

@@ -12,8 +12,8 @@
  * and in place, where only rows that several devices touched are queued; with --counting 0,1 each of them twice, once
  * counting touches, as counted caches need it (src/worth.c). Every update is flushed within its step.
  *
- * With --ahead: the time on the clock from handing in to the plan, of a thread that announces for all devices, alone and
- * with --workers threads that help.
+ * With --ahead: the time on the clock from handing in to the plan, of a thread that announces for all devices, alone
+ * and with --workers threads that help.
  */
 #include "frugal.h"
 #include "bench/choices.h"
