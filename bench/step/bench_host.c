@@ -70,22 +70,26 @@ static void check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
 }
 
-static void open_host(host_work *w, int way, int counts) {
+/* Opens with the options' sizes and, of `how`, the rest; every device is on this machine's cores. */
+static frugal *open_instance(const frugal_desc *how, int counts) {
     /* Zeros would be pages that a step is the first to touch. */
     frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
-    frugal_desc desc = {.tables = &table,
-                        .n_tables = 1,
-                        .dim = (uint32_t)dim,
-                        .devices = (uint32_t)devices,
-                        .max_keys = (uint32_t)keys,
-                        .lookahead = 1,      /* so that copies that others outdate are listed; none runs ahead */
-                        .mode = FRUGAL_SYNC, /* every update is due in the step after its own */
-                        .defer = 1,          /* queued without workers, too: this thread takes them */
-                        .alone = ways[way]};
-    *w = (host_work){.way = way, .counting = counts};
-    check(frugal_open(&desc, &w->f));
-    if (counts) check(frugal_set_counts(w->f, &(frugal_keys){.n = 0}, NULL));
-    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, &(frugal_cpu_desc){.threads = 1}));
+    frugal_desc desc = *how;
+    desc.tables = &table, desc.n_tables = 1;
+    desc.dim = (uint32_t)dim, desc.devices = (uint32_t)devices, desc.max_keys = (uint32_t)keys;
+    frugal *f;
+    check(frugal_open(&desc, &f));
+    if (counts) check(frugal_set_counts(f, &(frugal_keys){.n = 0}, NULL));
+    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.threads = 1}));
+    return f;
+}
+
+static void open_host(host_work *w, int way, int counts) {
+    const frugal_desc how = {.lookahead = 1,      /* so that copies that others outdate are listed; none runs ahead */
+                             .mode = FRUGAL_SYNC, /* every update is due in the step after its own */
+                             .defer = 1,          /* queued without workers, too: this thread takes them */
+                             .alone = ways[way]};
+    *w = (host_work){.f = open_instance(&how, counts), .way = way, .counting = counts};
 }
 
 /* Does all pending work, and adds its microseconds by kind. */
@@ -186,18 +190,8 @@ typedef struct ahead_work {
 } ahead_work;
 
 static void open_ahead(ahead_work *w, uint32_t with_workers) {
-    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
-    frugal_desc desc = {.tables = &table,
-                        .n_tables = 1,
-                        .dim = (uint32_t)dim,
-                        .devices = (uint32_t)devices,
-                        .max_keys = (uint32_t)keys,
-                        .workers = with_workers,
-                        .alone = FRUGAL_ALONE_STAGED};
-    *w = (ahead_work){.workers = with_workers};
-    check(frugal_open(&desc, &w->f));
-    check(frugal_set_counts(w->f, &(frugal_keys){.n = 0}, NULL));
-    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, &(frugal_cpu_desc){.threads = 1}));
+    const frugal_desc how = {.workers = with_workers, .alone = FRUGAL_ALONE_STAGED};
+    *w = (ahead_work){.f = open_instance(&how, 1), .workers = with_workers};
 }
 
 static void do_ahead(ahead_work *w, uint64_t step, const uint64_t *drawn) {
