@@ -72,7 +72,6 @@ static int claim_one(frugal *f, uint32_t d, host_batch *b, claimed_batch *out) {
 
 /* Claims the batch of the earliest step that no thread sorts; returns 0 if there is none. */
 static int claim_batch(frugal *f, claimed_batch *out) {
-    if (!frugal_load_relaxed(&f->unsorted)) return 0; /* relaxed: a hint; the event tells of batches */
     uint64_t closed = frugal_p2f_closed(f->p2f);
     for (uint64_t t = closed; t <= closed + f->desc.lookahead; t++)
         for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: proved by the claim */

@@ -13,7 +13,7 @@ static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, do
 /* Sorts a batch that a loader has handed in, and gives the state machine what follows of its device. */
 static int help_sort(frugal *f, double *since) {
     claimed_batch claimed;
-    if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint */
+    if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint; the event tells */
     sort_memory *m = take_sort_memory(f);
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
