@@ -16,6 +16,15 @@
 enum { CREW_DEVICES = 4, CREW_KEYS = 24, CREW_ROWS = 60, CREW_DIM = 5 };
 enum { CREW_FINE = 0, CREW_WRONG = 1, CREW_ENDED = 2 }; /* how a member's process ends */
 
+/* Tells which line of a member's process failed, and why. */
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "# line %d: %s: %s\n", __LINE__, #condition, frugal_message());                            \
+            return CREW_WRONG;                                                                                         \
+        }                                                                                                              \
+    } while (0)
+
 struct crew;
 typedef struct crew_device { /* a kind of device; NULL: on host cores */
     frugal_status (*attach)(const struct crew *c, frugal *f, uint32_t d);

@@ -118,15 +118,6 @@ static void test_bits(void **state) {
 
 /* >>ahead */
 
-/* Tells which line of the other process failed, and why. */
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "# line %d: %s: %s\n", __LINE__, #condition, frugal_message());                            \
-            return CREW_WRONG;                                                                                         \
-        }                                                                                                              \
-    } while (0)
-
 /* Joins with device 1, which is on a GPU whose stream waits for gates. */
 static int join_on_gpu(const crew *c, frugal **f, reference *ref) {
     EXPECT(frugal_join(c->name, 30, f) == FRUGAL_OK);

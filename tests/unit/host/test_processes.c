@@ -96,14 +96,6 @@ static frugal *join_or_exit(const crew *c, uint32_t d) {
     return f;
 }
 
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "# line %d: %s: %s\n", __LINE__, #condition, frugal_message());                            \
-            return CREW_WRONG;                                                                                         \
-        }                                                                                                              \
-    } while (0)
-
 static frugal *open_world(const crew *c) {
     frugal *f;
     if (frugal_open(&c->desc, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
