@@ -58,10 +58,15 @@ static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *bat
     return FRUGAL_OK;
 }
 
-/* Checks all but the keys, and counts them. */
-static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
+static uint64_t keys_of(const frugal_batch *batch) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
+    return n;
+}
+
+/* Checks all but the keys, and counts them. */
+static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
+    uint64_t n = keys_of(batch);
     if (n > f->desc.max_keys)
         return frugal_fail(FRUGAL_ERR_KEYS,
                            "device %u announces %llu keys; max_keys is %u: raise it or split the batch", d,

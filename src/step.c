@@ -168,6 +168,7 @@ static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const
                                      const frugal_unsorted *there, int wait) {
     trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
     frugal_status status = announce_step(f, d, step, batch, there, wait);
+    if (span.ring && status == FRUGAL_OK) span.event.a = keys_of(batch);
     trace_leave(f, &span, status);
     return status;
 }

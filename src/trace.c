@@ -207,10 +207,7 @@ typedef struct trace_span {   /* a call of a device's trainer or loader, of drai
 /* Notes the keys and unique rows of the batch, which must be there and stay. */
 static void trace_batch(frugal *f, trace_event *e) {
     const host_batch *b = batch_at(f, e->d, e->step);
-    /* Then the number is found later. [F61] pairs with [F62] */
-    int unknown = e->kind == TRACE_ANNOUNCE &&
-                  (b->is_unsorted || frugal_load_acquire(&((host_batch *)(uintptr_t)b)->stage) != BATCH_SORTED);
-    e->a = b->n, e->b = unknown ? NO_COUNT : b->n_unique;
+    e->a = b->n, e->b = b->n_unique;
 }
 
 /* A call of a device begins, by its trainer or loader. `f`, `d` and `step` are the caller's, and may be wrong. */
@@ -243,9 +240,8 @@ static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
         uint64_t hits = frugal_load_relaxed(&device->counts->hits) - span->counted;
         uint64_t misses = frugal_load_relaxed(&device->counts->misses) - span->missed;
         e->end = ns_of(clock_now());
-        /* Where a batch is only posted, its place in the ring may still be that of an earlier step. */
-        if (e->kind == TRACE_LOOKUP || (e->kind == TRACE_ANNOUNCE && !f->joined)) trace_batch(f, e);
-        if (e->kind == TRACE_ANNOUNCE) e->c = frugal_load_relaxed(&device->announce_ns) - span->counted;
+        if (e->kind == TRACE_LOOKUP) trace_batch(f, e);
+        if (e->kind == TRACE_ANNOUNCE) e->b = frugal_load_relaxed(&device->announce_ns) - span->counted;
         if (e->kind == TRACE_LOOKUP && !device->ops.poll && hits + misses == e->b) e->c = hits;
         trace_add(f, e);
     }
@@ -441,7 +437,7 @@ static void explain_cause(const gate_cause *cause, char *text, size_t size) {
 static const struct {
     const char *name, *counts[3];
 } kinds[TRACE_KINDS] = {
-    [TRACE_ANNOUNCE] = {"announce", {"keys", "rows", "waited_ns"}},
+    [TRACE_ANNOUNCE] = {"announce", {"keys", "waited_ns", NULL}},
     [TRACE_PLAN] = {"plan", {"rows", NULL, NULL}},
     [TRACE_GATE] = {"gate", {NULL, NULL, NULL}},
     [TRACE_LOOKUP] = {"lookup", {"keys", "rows", "hits"}},

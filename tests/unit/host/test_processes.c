@@ -616,8 +616,7 @@ static int count_texts(const char *in, const char *what) {
     return n;
 }
 
-/* What a process that has joined does is in a trace of its own. An announcement is only posted: its rows are not known
- * yet. */
+/* What a process that has joined does is in a trace of its own. */
 static int trace_training(const crew *c) {
     static char text[1 << 16];
     char path[] = "/tmp/frugal_traced_XXXXXX";
@@ -634,7 +633,7 @@ static int trace_training(const crew *c) {
     EXPECT(count_texts(text, "\"name\":\"announce\"") == (int)c->steps);
     EXPECT(count_texts(text, "\"name\":\"lookup\"") == (int)c->steps);
     EXPECT(count_texts(text, "\"name\":\"update\"") == (int)c->steps);
-    EXPECT(count_texts(text, "\"keys\":") == 2 * (int)c->steps);
+    EXPECT(count_texts(text, "\"keys\":") == 3 * (int)c->steps);
     EXPECT(frugal_close(f) == FRUGAL_OK);
     return CREW_FINE;
 }

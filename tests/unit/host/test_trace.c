@@ -172,7 +172,7 @@ static void test_calls_of_a_step(void **state) {
         const event *announce = find("announce", s, 0), *lookup = find("lookup", s, 0), *update = find("update", s, 0);
         assert_true(announce->to <= lookup->from && lookup->to <= update->from);
         assert_true(announce->keys == RIG_KEYS && lookup->keys == RIG_KEYS && update->keys == RIG_KEYS);
-        assert_true(announce->rows == lookup->rows && lookup->rows == update->rows);
+        assert_true(announce->rows < 0 && lookup->rows == update->rows); /* rows are found later */
         assert_true(update->to <= find("close", s, -1)->from);
     }
     assert_true(count("plan", NULL) >= STEPS && count("drain", "caller 0") == 1);
@@ -446,7 +446,8 @@ static void *write_on(void *argument) {
         for (int i = 0; i < t.n; i++) {
             const event *e = &t.events[i];
             int call = !strcmp(e->name, "announce") || !strcmp(e->name, "lookup") || !strcmp(e->name, "update");
-            if (call && (e->keys != RIG_KEYS || e->rows < 1 || e->rows > RIG_KEYS || e->step < 0 || e->device > 1))
+            int rows_fit = !strcmp(e->name, "announce") ? e->rows < 0 : e->rows >= 1 && e->rows <= RIG_KEYS;
+            if (call && (e->keys != RIG_KEYS || !rows_fit || e->step < 0 || e->device > 1))
                 fail_msg("half an event: %s, step %ld, %ld keys, %ld rows", e->name, e->step, e->keys, e->rows);
             if (!strcmp(e->name, "flush") && (e->rows < 1 || e->rows > 62)) fail_msg("half a flush");
         }
