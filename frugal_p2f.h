@@ -359,14 +359,11 @@ FRUGAL_P2F_API int frugal_p2f_has_words(const frugal_p2f *p);
 FRUGAL_P2F_API frugal_status frugal_p2f_use_words(frugal_p2f *p);
 
 /* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied. One
- * thread at a time for each device. Without words `rows` may be NULL: they are not known here, and n is their number at
- * most, until frugal_p2f_count_rows.
+ * thread at a time for each device. Without words `rows` may be NULL.
  * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT (without words also: not in place), DEVICE,
  * KEYS, KEY (not below `rows`), ROWS (not rising), ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch);
-/* Without words: the device's batch of `step`, which is not committed, has so many rows. For frugal_p2f_progress. */
-FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n);
 /* Do one piece of planning, or of closing. Return 0: nothing to do; 1: one is done; 2: it was the last of its step.
  * Any thread may call them. */
 FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p);
@@ -891,10 +888,6 @@ static void frugal_priv_announce_whole(frugal_p2f *p, uint64_t t, const frugal_p
     frugal_store_release(&frugal_priv_devices(p)[0].announced, t + 1); /* [P10] pairs with [P11] */
     frugal_store_release(&p->sealed.value, t + 1);                     /* [P5] pairs with [P6] */
     frugal_store_release(&p->planned.value, t + 1);                    /* [P16] pairs with [P15] */
-}
-
-FRUGAL_P2F_API void frugal_p2f_count_rows(frugal_p2f *p, uint64_t step, uint32_t n) {
-    frugal_priv_step_of(p, step)->total = n; /* plain: the caller orders it with the commit */
 }
 
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,

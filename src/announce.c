@@ -85,8 +85,10 @@ static int claim_batch(frugal *f, claimed_batch *out) {
 static void give_batch(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step);
-    const frugal_p2f_batch rows = {
-        .rows = b->rows, .n = b->n_unique, .read_only = b->read_only, .in_place = device->in_place};
+    const frugal_p2f_batch rows = {.rows = b->here == NONE_HERE ? NULL : b->rows,
+                                   .n = b->n_unique,
+                                   .read_only = b->read_only,
+                                   .in_place = device->in_place};
     announce_clocks(f, step);
     hand_ahead(f, d, step); /* before its lookup may come, which asks for what is left */
     if (b->counted && !frugal_p2f_has_words(f->p2f)) count_whole(f, d, b);
@@ -180,7 +182,7 @@ static int tell_device(frugal *f, uint32_t d) {
     pthread_mutex_lock(&device->telling);
     uint64_t told = frugal_load_relaxed(&device->told); /* relaxed, both: under the lock; as has_finished says */
     for (; told < frugal_p2f_planned(f->p2f); told++, any = 1) {
-        int knows = told >= frugal_load_relaxed(&device->end) || batch_at(f, d, told)->is_unsorted;
+        int knows = told >= frugal_load_relaxed(&device->end) || batch_at(f, d, told)->here == NONE_HERE;
         if (!knows) {
             frugal_step view = step_view(f, d, told);
             device->ops.announced(device->state, &view);
@@ -257,13 +259,17 @@ static int announcing_is_held(frugal *f) {
 /* Steps from `step` on were cancelled: batches of these are dropped. */
 static void drop_batches(frugal *f, uint64_t step) {
     uint32_t unsorted = 0;
+    if (frugal_load_relaxed(&f->bad) >= step) frugal_store_relaxed(&f->bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: no announcement is under way */
         host_device *device = &f->devices[d];
+        uint32_t away = 0;
         for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < frugal_load_relaxed(&device->handed); t++) {
-            if (frugal_load_relaxed(&batch_at(f, d, t)->stage) != BATCH_HANDED) continue;
-            unsorted += t < step;
+            uint32_t stage = frugal_load_relaxed(&batch_at(f, d, t)->stage);
+            unsorted += t < step && stage == BATCH_HANDED;
+            away += t < step && stage == BATCH_AWAY;
             if (t >= step) frugal_store_relaxed(&batch_at(f, d, t)->stage, BATCH_SORTED);
         }
+        frugal_store_relaxed(&device->away, away);
         if (frugal_load_relaxed(&device->handed) > step) frugal_store_relaxed(&device->handed, step);
         if (frugal_load_relaxed(&device->told) > step) frugal_store_relaxed(&device->told, step);
     }

@@ -93,7 +93,9 @@ static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_op
         frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: no other thread knows that it was */
         return status;
     }
-    if (ops->counts && ops->counts(state) && (status = hand_counts(f, d)) != FRUGAL_OK) {
+    int sorts = ops->sorts ? ops->sorts(state) : 0;
+    f->devices[d].sorts = sorts > 0;
+    if (sorts == 2 && (status = hand_counts(f, d)) != FRUGAL_OK) {
         frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: as above */
         return status;
     }
@@ -113,7 +115,8 @@ frugal_status frugal_begin_counting(frugal *f) {
 }
 
 int frugal_may_sort(const frugal *f) {
-    return is_usable(f) && !f->joined && f->desc.devices == 1 && !frugal_p2f_has_words(f->p2f);
+    if (!is_usable(f) || f->joined) return 0;
+    return frugal_p2f_has_words(f->p2f) ? 1 : 2;
 }
 
 const uint64_t *frugal_gates(const frugal *f) {

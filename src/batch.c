@@ -255,7 +255,7 @@ static void list_batch(frugal *f, uint32_t d, host_batch *b, const uint64_t *sor
     }
     b->n_unique = unique;
     b->start[unique] = b->n;
-    b->has_record_of = b->is_unsorted = 0;
+    b->has_record_of = 0, b->here = ALL_HERE;
 }
 
 /* The thread that sorts the batch may call it, which lookup waits for, and the trainer later. */

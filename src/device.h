@@ -194,6 +194,7 @@ typedef struct frugal_unsorted {
     const uint32_t *rows;
     const frugal_batch *batch;
     void *stream;
+    uint32_t *found; /* where its unique rows are wanted, in FRUGAL_MEMORY_BATCHES; NULL: they are not */
 } frugal_unsorted;
 
 /* >>operations */
@@ -265,19 +266,20 @@ typedef struct frugal_device_ops {
     /* The sum of squares of the gradients that `update` would be given, as frugal_sum_row_squares computes it. Between
      * lookup and update. NULL: frugal_sum_squares is refused. */
     frugal_status (*squares)(void *device, const frugal_step *step, const float *grads, double *squares);
-    /* The five below are for a device with `poll` that is alone in its instance, updates in place, and finds the unique
-     * rows of its batches itself (frugal_may_sort); other devices have NULL. Then frugal_step.records has no arrays,
-     * and `announced` is not called. The loader's thread calls `sort` once the batch is legal. An error changes
-     * nothing. */
+    /* The five below are for a device with `poll` that finds the unique rows of its batches itself; other devices have
+     * NULL. `sorts`, which the attaching thread calls: 1: it does; 2: it also counts touches (counting.h), of all its
+     * batches, instead of the host; 0: neither. It may do so much as frugal_may_sort says. */
+    int (*sorts)(void *device);
+    /* Begins to find them, for the loader's thread, once the batch is legal. Of the arrays of frugal_step.records only
+     * `rows` is there then, or none, if frugal_unsorted.found is NULL; in that case `announced` is not called. An error
+     * changes nothing. */
     frugal_status (*sort)(void *device, const frugal_unsorted *batch);
-    /* Waits until it has found them, and sets *n_unique. The trainer calls it, once the step before was given, in each
-     * lookup. Errors: KEY. */
+    /* Once it has found them: sets *n_unique, and acquires the rows, if they are wanted. AGAIN: it has not. It reads
+     * memory and waits for nothing. Any thread, also again. Errors: KEY. */
     frugal_status (*sorted)(void *device, uint64_t step, uint32_t *n_unique);
-    /* Writes rows, order and start into the arrays of `to`, which have room for max_keys. Between lookup and update. */
+    /* Writes order, start, and unless it is NULL, rows into the arrays of `to`, which have room for max_keys. Between
+     * lookup and update. */
     frugal_status (*fetch)(void *device, const frugal_step *step, const frugal_records *to);
-    /* 1: it also counts touches (counting.h), of all its batches, instead of the host. The attaching thread calls it.
-     * */
-    int (*counts)(void *device);
     /* Copies the counts, a byte for each row, from the device (`store` 0) or to it. One thread at a time; while
      * announcements go on, it may copy those of any step. */
     frugal_status (*move_counts)(void *device, uint8_t *counts, int store);
@@ -320,10 +322,10 @@ FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uin
 /* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
  * thread. Errors: ARGUMENT, MEMORY. */
 FRUGAL_API frugal_status frugal_begin_counting(frugal *f);
-/* May the one device of the instance sort and count itself, if it updates in place? */
+/* What may `sorts` of a device that is to be attached return: 0, in a process that has joined; 2, if it is the one
+ * device and updates in place; else 1. */
 FRUGAL_API int frugal_may_sort(const frugal *f);
-/* Would the attached device sort its next batch itself? Not where the host needs the rows: for declared stale copies,
- * increments, a table in a file, or because it counts touches. */
+/* May the attached device be given batches by frugal_announce_there? */
 FRUGAL_API int frugal_sorts(frugal *f, uint32_t device);
 /* Announces a batch whose keys lie where the device reaches them; it is one that sorts. `stream`: of frugal_unsorted.
  * Errors: as frugal_announce, but KEY. */

@@ -33,7 +33,7 @@ static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
     pthread_mutex_lock(&device->giving);  /* the thread that has given the last one of its own has ended that */
     b->n = b->n_unique = b->start[0] = 0;
     b->read_only = 1, b->step = step;
-    b->counted = b->is_unsorted = 0;
+    b->counted = 0, b->here = ALL_HERE;
     device->reads_only[step % FRUGAL_P2F_SLOTS] = 0; /* nor does it take rows */
     frugal_store_relaxed(&b->stage, BATCH_SORTED);   /* relaxed, both: nobody sorts it */
     give_batch(f, d, step);

@@ -52,15 +52,17 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-/* How far a batch has come (announce.c). */
-enum { BATCH_HANDED, BATCH_SORTING, BATCH_SORTED };
+/* How far a batch has come (announce.c). AWAY: its device sorts it. BAD: it has found a key that is too large. */
+enum { BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD, BATCH_SORTED };
+/* Which of a batch's arrays are in host memory: all, if the host has sorted it; `rows` alone; none. */
+enum { ALL_HERE, ROWS_HERE, NONE_HERE };
 
 typedef struct host_batch { /* an announced batch: handed in by the loader, sorted by any thread, read by the trainer */
     FRUGAL_ATOMIC(uint32_t) stage; /* of the above; once it is sorted, all below is constant, but see record_of */
     uint32_t n, n_unique;
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */
-    int is_unsorted;     /* the device finds its rows: the arrays are not written, `n_unique` is, by its lookup */
+    int here;            /* of the above */
     uint32_t *rows;      /* [n_unique], rising */
     uint32_t *record_of; /* [n]; until the batch is sorted: its rows by position */
     uint32_t *order;     /* [n] */
@@ -154,6 +156,8 @@ typedef struct host_device {
     struct team *team; /* threads that help its loader and its trainer (team.c); NULL: none */
     /* Held by the thread that gives the state machine the device's batches, in order (announce.c). */
     pthread_mutex_t giving;
+    int sorts;                      /* 1: ops.sort is called for its batches */
+    FRUGAL_ATOMIC(uint32_t) away;   /* batches that it sorts */
     FRUGAL_ATOMIC(uint64_t) handed; /* steps announced by the caller: their batches are handed in; set by the loader */
     uint8_t reads_only[FRUGAL_P2F_SLOTS]; /* 1: the step is announced read-only; valid for steps that are handed in */
     pthread_mutex_t telling;              /* held by the thread that calls ops.announced */
@@ -300,6 +304,7 @@ struct frugal {
     /* Threads that sort or give batches, and a bit above them: none may begin, because steps are cancelled. */
     FRUGAL_ATOMIC(uint32_t) announcing;
     FRUGAL_ATOMIC(uint32_t) unsorted; /* batches handed in that no thread sorts yet */
+    FRUGAL_ATOMIC(uint64_t) bad;      /* the first step of which a batch is BAD; UINT64_MAX: none. Under poll_lock */
     frugal_jobs jobs;
     FRUGAL_ATOMIC(uint32_t) has_teller; /* 1: the next is there, and constant */
     struct teller *teller;              /* the thread that tells devices of their batches */

@@ -70,6 +70,7 @@ static frugal_status open_device_list(frugal *f) {
         return fail_memory("the gates' word", page_unit());
     if (!f->joined) frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
+    frugal_store_relaxed(&f->bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         pthread_mutex_init(&device->keep_lock, NULL);

@@ -123,6 +123,7 @@ static int is_outstanding(const frugal *f) {
     if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
+        if (frugal_load_relaxed(&device->away)) return 1; /* relaxed: a hint; its event tells */
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
         if (frugal_load_relaxed(&device->recalling)) return 1; /* relaxed: a thread that polls acquires */
     }
@@ -309,21 +310,69 @@ static int poll_recall(frugal *f, uint32_t d, int *last) {
     return any;
 }
 
-/* Commits the steps that the device has done. Returns 1 if there was any; *last becomes 1 if a step can be closed now,
+/* A batch has a key that is too large. The step cannot begin: calls that would wait for it fail. */
+static void refuse_step(frugal *f, host_batch *b) {
+    frugal_store_relaxed(&b->stage, BATCH_BAD); /* relaxed, both: published by `bad`, which is under poll_lock */
+    if (b->step < frugal_load_relaxed(&f->bad)) frugal_store_release(&f->bad, b->step); /* [F65] pairs with [F66] */
+}
+
+/* Has the device sorted more of its batches? Then the state machine is given them. Returns 1 if there was any. The
+ * caller holds poll_lock. */
+static int find_batches(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    int any = 0;
+    if (!begin_announcing(f)) return 0;
+    for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < frugal_load_acquire(&device->handed);
+         t++) { /* [F59] pairs with [F60] */
+        host_batch *b = batch_at(f, d, t);
+        if (frugal_load_relaxed(&b->stage) != BATCH_AWAY) continue; /* relaxed: `handed` is acquired */
+        frugal_status status = device->ops.sorted(device->state, t, &b->n_unique);
+        if (status == FRUGAL_AGAIN) break; /* it sorts them one after the other */
+        any = 1;
+        frugal_add_relaxed(&device->away, (uint32_t)-1); /* relaxed: a hint */
+        if (status == FRUGAL_OK)
+            end_batch(b);
+        else
+            refuse_step(f, b);
+    }
+    if (any) give_batches(f, d);
+    if (any) announce_finished(f);
+    end_announcing(f);
+    if (!any) return 0;
+    event_notify(f->event); /* the step may be sealed now, or is refused */
+    wake_teller(f);
+    return 1;
+}
+
+/* Must the step wait for a cancel, because of a key? */
+static int is_refused(frugal *f, uint64_t step) {
+    return step >= frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
+}
+
+/* Says which key. */
+static frugal_status fail_refused(frugal *f) {
+    uint64_t step = frugal_load_relaxed(&f->bad); /* relaxed, both: is_refused has acquired it */
+    uint32_t d = 0, n;
+    while (frugal_load_relaxed(&batch_at(f, d, step)->stage) != BATCH_BAD) d++;
+    return f->devices[d].ops.sorted(f->devices[d].state, step, &n);
+}
+
+/* Commits the steps that the device has done, and takes the batches that it has sorted. Returns 1 if there was any; *last becomes 1 if a step can be closed now,
  * or a gate may open. `is_ending`: training ends anyway, because of this device or of another one; if this one is lost,
  * too, that is found out later. The caller holds poll_lock. */
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     host_device *device = &f->devices[d];
     uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
-    uint64_t updated = frugal_load_acquire(&device->updated);   /* [F6] pairs with [F5] */
-    int recalls = frugal_load_relaxed(&device->recalling) != 0; /* relaxed: poll_recall acquires */
-    int any = 0;
-    if ((updated <= committed && !recalls) || !device->ops.poll) return 0;
+    uint64_t updated = frugal_load_acquire(&device->updated);    /* [F6] pairs with [F5] */
+    int recalls = frugal_load_relaxed(&device->recalling) != 0;  /* relaxed: poll_recall acquires */
+    int any = 0, away = frugal_load_relaxed(&device->away) != 0; /* relaxed: a hint */
+    if ((updated <= committed && !recalls && !away) || !device->ops.poll) return 0;
     if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
     if (frugal_load_relaxed(&f->lost)) return 0;
+    if (away && !is_ending) any |= find_batches(f, d);
     /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not committed.
      * A device that does its steps in order passes no such gates, and what it was given is committed. */
-    if (frugal_load_acquire(&f->stopped) && !is_in_order(f, d)) return 0; /* [F7] pairs with [F4] */
+    if (frugal_load_acquire(&f->stopped) && !is_in_order(f, d)) return any; /* [F7] pairs with [F4] */
     /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
     done = LEAST(done, updated);
     if (recalls) any |= poll_recall(f, d, last);

@@ -42,11 +42,12 @@ static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n,
     return b;
 }
 
-/* It is written: its rows by position; or, if `sorted`, all. */
-static void hand_in(frugal *f, uint32_t d, host_batch *b, int sorted) {
-    frugal_store_release(&b->stage, sorted ? BATCH_SORTED : BATCH_HANDED); /* [F60] pairs with [F59], as the next */
+/* It is written: its rows by position; or, at a later stage, what that has. */
+static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
+    if (stage == BATCH_HANDED) frugal_add_relaxed(&f->unsorted, 1); /* relaxed, both: a hint; the event tells of it */
+    if (stage == BATCH_AWAY) frugal_add_relaxed(&f->devices[d].away, 1);
+    frugal_store_release(&b->stage, stage); /* [F60] pairs with [F59], as the next */
     frugal_store_release(&f->devices[d].handed, b->step + 1);
-    if (!sorted) frugal_add_relaxed(&f->unsorted, 1); /* relaxed: a hint */
     event_notify(f->event);
 }
 
@@ -72,7 +73,7 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
         host_batch *b = begin_batch(f, d, step, n, read_only);
         list_batch(f, d, b, m->pairs);
         frugal_record_of(f, d, step); /* the device's process cannot write there, and may want it */
-        hand_in(f, d, b, 1);
+        hand_in(f, d, b, BATCH_SORTED);
     }
     give_back_sort_memory(m);
     if (status != FRUGAL_OK) return status;
@@ -82,32 +83,27 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
     return FRUGAL_OK;
 }
 
-/* Does the device sort its next batch itself? Not where the host needs the rows. */
-static int sorts_itself(frugal *f, uint32_t d) {
-    const host_device *device = &f->devices[d];
-    int needed = f->joined || f->clocks || f->changed || f->file || (is_counting(f) && !f->counter);
-    return device->ops.sort && !needed && !frugal_p2f_has_words(f->p2f);
+/* Not where other processes take part: they would wait for a step with a bad key, and are told of no such thing. */
+int frugal_sorts(frugal *f, uint32_t d) {
+    return is_usable(f) && d < f->desc.devices && is_attached(f, d) && f->devices[d].sorts && !f->door;
 }
 
-int frugal_sorts(frugal *f, uint32_t d) {
-    return is_usable(f) && d < f->desc.devices && is_attached(f, d) && sorts_itself(f, d);
+/* Does the host need the rows of batches? */
+static int needs_rows(frugal *f) {
+    return frugal_p2f_has_words(f->p2f) || f->clocks || f->changed || f->file || (is_counting(f) && !f->counter);
 }
 
 /* Announces a legal step whose rows the device finds. */
-static frugal_status announce_unsorted(frugal *f, uint32_t d, const frugal_unsorted *batch) {
+static frugal_status announce_unsorted(frugal *f, uint32_t d, frugal_unsorted *batch) {
     host_device *device = &f->devices[d];
+    int needed = needs_rows(f);
+    batch->found = needed ? batch_at(f, d, batch->step)->rows : NULL;
     frugal_status status = device->ops.sort(device->state, batch);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
     host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
-    b->n_unique = 0;
-    b->is_unsorted = 1, b->has_record_of = b->counted = 0;
-    frugal_store_relaxed(&b->stage, BATCH_SORTED); /* relaxed, both: this is the one device, and nobody sorts it */
-    frugal_store_relaxed(&device->handed, batch->step + 1);
-    const frugal_p2f_batch rows = {.n = batch->n, .read_only = batch->read_only, .in_place = 1};
-    status = frugal_p2f_announce(f->p2f, d, batch->step, &rows);
-    FRUGAL_ASSERT(status == FRUGAL_OK);
-    event_notify(f->event);
-    return status;
+    b->n_unique = 0, b->has_record_of = 0, b->here = needed ? ROWS_HERE : NONE_HERE;
+    hand_in(f, d, b, BATCH_AWAY);
+    return FRUGAL_OK;
 }
 
 /* Copies, sorts and plans until other threads do all that is left. */
@@ -153,11 +149,12 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         if ((status = wait_to_announce(f, &legal)) != FRUGAL_OK) return status;
         if (!there && (status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status; /* changed meanwhile */
     }
-    if (there || sorts_itself(f, d)) {
-        frugal_unsorted unsorted = {step, n, (int)read_only, there ? NULL : rows, batch, there ? there->stream : NULL};
+    if (device->sorts) {
+        frugal_unsorted unsorted = {step, n, (int)read_only, there ? NULL : rows, batch, there ? there->stream : NULL,
+                                    NULL};
         status = announce_unsorted(f, d, &unsorted);
     } else {
-        hand_in(f, d, begin_batch(f, d, step, n, (int)read_only), 0);
+        hand_in(f, d, begin_batch(f, d, step, n, (int)read_only), BATCH_HANDED);
         if (wait) help_announcing(f);
     }
     tell_device(f, d);
@@ -203,16 +200,6 @@ typedef struct row_array {   /* where a lookup writes */
     const frugal_bags *bags; /* NULL: by position */
 } row_array;
 
-/* Waits until the device has found the rows of the batch; only now their number is known. */
-static frugal_status find_unsorted(frugal *f, uint32_t d, host_batch *b) {
-    host_device *device = &f->devices[d];
-    frugal_status status = device->ops.sorted(device->state, b->step, &b->n_unique);
-    if (status == FRUGAL_ERR_KEY) return status;
-    if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
-    frugal_p2f_count_rows(f->p2f, b->step, b->n_unique);
-    return status;
-}
-
 /* The caller has checked that the device is attached. */
 static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status;
@@ -224,12 +211,12 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
+    if (is_refused(f, step)) return fail_refused(f);
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     if (f->file) ask_for_batch(f, d, step);
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
-    if (b->is_unsorted && (status = find_unsorted(f, d, b)) != FRUGAL_OK) return status;
-    if (to.bags && !b->is_unsorted) frugal_record_of(f, d, step);
+    if (to.bags && b->here == ALL_HERE) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to.bags;
@@ -311,8 +298,9 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     if (is_in_order(f, d)) status = f->joined ? wait_done(f, d, step, "get_records") : wait_until(f, &free_block);
     if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
-    if (b->is_unsorted) {
+    if (b->here != ALL_HERE) {
         frugal_step view = step_view(f, d, step);
+        if (b->here == ROWS_HERE) view.records.rows = NULL; /* others are reading them */
         status = f->devices[d].ops.fetch(f->devices[d].state, &view, &view.records);
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "get_records");
     }

@@ -163,7 +163,11 @@ static frugal_status open_device(gpu_device *c) {
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
     /* Batches that cannot be pinned are copied, too, but not in the background. */
-    pin_ring(c, &c->batches, FRUGAL_MEMORY_BATCHES);
+    if (pin_ring(c, &c->batches, FRUGAL_MEMORY_BATCHES) == cudaSuccess) {
+        error = seen_by_gpu(&c->batches, c->batches.memory.start, &seen);
+        c->batches_seen = (uint32_t *)seen;
+        if (error != cudaSuccess) return check_cuda(c, error, "pinning the batches");
+    }
     if ((status = open_table(c)) != FRUGAL_OK) return status;
     if ((status = open_gates(c)) != FRUGAL_OK) return status;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;

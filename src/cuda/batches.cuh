@@ -21,29 +21,8 @@ static void write_kept(batch_ahead *a, const frugal_step *step) {
     }
 }
 
-/* Does the cache choose rows by their worth? */
-static int is_counted(const gpu_device *c) {
-    return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
-}
-
-static uint64_t whole_words(uint64_t bytes) {
-    return (bytes + 7) / 8 * 8;
-}
-
-/* Writes the valid bits, what a counted cache needs, and the chunks of rows with more than 32 positions, to the memory
- * from which they are sent. */
-static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
-    const frugal_records *r = &step->records;
-    int counted = is_counted(c);
-    a->worth_at = (r->n_unique + 63) / 64 * sizeof(uint64_t);
-    a->n_lost = counted && r->n > 0 ? step->n_lost : 0; /* without keys nothing is sent */
-    a->lost_at = a->worth_at + (counted ? whole_words(r->n_unique) : 0);
-    a->chunks_at = a->lost_at + whole_words(a->n_lost * sizeof(uint32_t));
-    memcpy(a->tail_sent, step->valid, a->worth_at);
-    write_kept(a, step);
-    if (counted && step->worth) memcpy(a->tail_sent + a->worth_at, step->worth, r->n_unique);
-    if (counted && !step->worth) memset(a->tail_sent + a->worth_at, 0, r->n_unique);
-    if (a->n_lost) memcpy(a->tail_sent + a->lost_at, step->lost, a->n_lost * sizeof(uint32_t));
+/* Lists the chunks of rows with more than 32 positions. */
+static void write_chunks(batch_ahead *a, const frugal_records *r) {
     row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + a->chunks_at);
     a->n_chunks = 0;
     for (uint32_t u = 0; u < r->n_unique; u++) {
@@ -53,6 +32,23 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
             chunks[a->n_chunks++].first = first;
         }
     }
+}
+
+/* Writes the tail, where it is sent from. What a GPU that sorts has found, and counted, it has there already. */
+static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
+    const frugal_records *r = &step->records;
+    int counted = is_counted(c) && !c->counts.words;
+    uint64_t valid_bytes = (r->n_unique + 63) / 64 * sizeof(uint64_t);
+    a->n_lost = counted && r->n > 0 ? step->n_lost : 0; /* without keys nothing is sent */
+    if (!sorts(c)) place_tail(c, a, r->n_unique, a->n_lost);
+    memcpy(a->tail_sent, step->valid, valid_bytes);
+    write_kept(a, step);
+    if (counted && step->worth) memcpy(a->tail_sent + a->worth_at, step->worth, r->n_unique);
+    if (counted && !step->worth) memset(a->tail_sent + a->worth_at, 0, r->n_unique);
+    if (a->n_lost) memcpy(a->tail_sent + a->lost_at, step->lost, a->n_lost * sizeof(uint32_t));
+    a->tail_bytes = counted ? a->lost_at + a->n_lost * sizeof(uint32_t) : valid_bytes;
+    if (sorts(c)) return;
+    write_chunks(a, r);
     a->tail_bytes = a->chunks_at + a->n_chunks * sizeof(row_chunk);
 }
 
@@ -60,9 +56,10 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
 static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *step, int whole, cudaStream_t stream) {
     const frugal_records *r = &step->records;
     size_t row = (r->n + 1) * sizeof(uint32_t), pitch = c->pitch * sizeof(uint32_t);
-    if (r->n == 0) return cudaSuccess;
-    cudaError_t error =
-        cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
+    cudaError_t error = cudaSuccess;
+    if (r->n == 0) return error;
+    if (!sorts(c))
+        error = cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(a->tail, a->tail_sent, a->tail_bytes, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess && a->has_kept)
@@ -79,15 +76,11 @@ static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
     on_gpu on(c);
-    a->failed = 1, a->is_sorted = 0;
+    a->failed = a->is_told = 1;
     if (is_out_of_reach(on.result)) return; /* `tail_sent` may be gone; lookup says so */
-    a->whole = pools_bags(c);
-    if (a->whole) frugal_record_of(c->f, c->device, step->step);
+    if (!sorts(c) && (a->whole = pools_bags(c))) frugal_record_of(c->f, c->device, step->step);
     write_tail(c, a, step);
     cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
-    if (error == cudaSuccess && c->counts.words)
-        error = enqueue_count(c, a->arrays, step->records.n_unique, NULL, step->step, 1, step->read_only,
-                              a->tail + a->worth_at, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = error != cudaSuccess;
     begin_work(c, c->ahead_stream);

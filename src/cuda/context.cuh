@@ -17,7 +17,6 @@ struct driver_calls {
     CUresult (*push)(CUcontext);
     CUresult (*pop)(CUcontext *);
     CUresult (*query)(CUstream);
-    CUresult (*query_event)(CUevent);
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
 };
 
@@ -75,8 +74,7 @@ static frugal_status open_context(gpu_context *c, const char *call, const char *
     d->push = (CUresult(*)(CUcontext))find_driver_call("cuCtxPushCurrent");
     d->pop = (CUresult(*)(CUcontext *))find_driver_call("cuCtxPopCurrent");
     d->query = (CUresult(*)(CUstream))find_driver_call("cuStreamQuery");
-    d->query_event = (CUresult(*)(CUevent))find_driver_call("cuEventQuery");
-    if (!d->retain || !d->current || !d->push || !d->pop || !d->query || !d->query_event)
+    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
         return frugal_fail(FRUGAL_ERR_CUDA, "%s: the driver lacks calls that Toolkit 12 has: update the driver", call);
     CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
     if (result == CUDA_SUCCESS) return FRUGAL_OK;

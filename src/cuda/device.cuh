@@ -37,18 +37,18 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     unsigned char *tail, *tail_sent;
     uint64_t worth_at, lost_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
-    uint32_t n_chunks, n_lost;
-    int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
+    uint32_t n_chunks, n_lost; /* n_chunks: if the host has listed them */
+    int failed, whole;         /* failed: must be sent again; whole: record_of is sent, too */
     /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
     uint32_t *kept, *kept_sent;
     int has_kept;
-    /* Of a batch that the GPU sorts (sort.cuh); in host memory, NULL where it sorts none: keys_sent[max_keys],
-     * segments_sent[MOST_SEGMENTS + 1], and what it has found. */
-    int is_sorted;
+    int is_told; /* the host has told of valid bits, and what else it knows; else all copies are current */
+    /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: keys_sent[max_keys], segments_sent[MOST_SEGMENTS + 1],
+     * what it has found, and where the GPU sees that. */
     uint64_t counted; /* step + 1 whose touches are counted, although announcing it failed after that; 0: none */
     uint32_t *keys_sent;
     key_segment *segments_sent;
-    found_batch *found;
+    found_batch *found, *found_seen;
 };
 
 constexpr uint32_t MOST_SEGMENTS = 1023; /* of a batch whose keys lie on the GPU, and which it sorts */
@@ -100,6 +100,7 @@ struct gpu_device : gpu_context {
     pinned_memory blocks, batches;
     int node;                        /* of the machine, that the GPU is at; -1: not known */
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
+    uint32_t *batches_seen;          /* ... the announced batches; NULL: they are not pinned */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
     /* In host memory; the view has its address on the GPU. Not memory of CUDA's, because threads that poll read it even
      * if the context has ended. */

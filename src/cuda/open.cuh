@@ -184,9 +184,13 @@ static cudaError_t open_sort_sent(gpu_device *c) {
     uint64_t keys = whole_words(frugal_settings(c->f)->max_keys * sizeof(uint32_t));
     uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), each = keys + segments + sizeof(found_batch);
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
-    cudaError_t error = cudaHostAlloc((void **)&c->sort_sent_memory, n * each, cudaHostAllocPortable);
+    void *seen = NULL;
+    cudaError_t error =
+        cudaHostAlloc((void **)&c->sort_sent_memory, n * each, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, c->sort_sent_memory, 0);
     for (uint32_t i = 0; i < n && error == cudaSuccess; i++) {
         unsigned char *at = c->sort_sent_memory + i * each;
+        c->aheads[i].found_seen = (found_batch *)(void *)((unsigned char *)seen + i * each);
         c->aheads[i].found = (found_batch *)(void *)at, at += sizeof(found_batch);
         c->aheads[i].segments_sent = (key_segment *)(void *)at, at += segments;
         c->aheads[i].keys_sent = (uint32_t *)(void *)at;
@@ -226,7 +230,8 @@ static frugal_status open_sort(gpu_device *c) {
     uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), counts_bytes = (rows + 3) / 4 * 4;
     uint64_t before = 4 * array + segments + 256 + sizeof frugal_chances; /* before CUB's; 256: of what is found */
     void *memory = NULL, *ones = NULL, *counts = NULL;
-    if (!c->alone_seen || !frugal_may_sort(c->f)) return FRUGAL_OK;
+    int may = c->batches_seen ? frugal_may_sort(c->f) : 0;
+    if (!may) return FRUGAL_OK;
     for (s->bits = 1; s->bits < 32 && (rows - 1) >> s->bits; s->bits++) continue;
     frugal_status status = check_cuda(c, find_sort_bytes(c, &s->bytes), "asking what sorting takes");
     if (status == FRUGAL_OK) status = allocate_on_gpu(c, before + s->bytes, "sorting", &memory);
@@ -240,7 +245,7 @@ static frugal_status open_sort(gpu_device *c) {
     s->found = (found_batch *)(void *)(c->sort_memory + 4 * array + segments);
     s->memory = c->sort_memory + before;
     c->counts.chances = (uint32_t *)(void *)(c->sort_memory + before - sizeof frugal_chances);
-    if (is_counted(c) && allocate_on_gpu(c, counts_bytes, "counts", &counts) == FRUGAL_OK)
+    if (may == 2 && c->alone_seen && is_counted(c) && allocate_on_gpu(c, counts_bytes, "counts", &counts) == FRUGAL_OK)
         c->counts.words = (uint32_t *)counts;
     cudaError_t error = set_on_gpu(c, ones, 0xff, (keys + 63) / 64 * 8);
     if (error == cudaSuccess)

@@ -182,11 +182,12 @@ static void device_close(void *device) {
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {
-        device_lookup, device_update,           device_preload,    device_verify, device_empty,      device_refresh,
-        device_close,  device_updates_in_place, device_keep,       device_poll,   device_announced,  device_cancelled,
-        device_waits,  device_recount,          device_write_back, device_recall, device_recalled,   device_squares,
-        device_sort,   device_sorted,           device_fetch,      device_counts, device_move_counts};
+    static const frugal_device_ops ops = {device_lookup,   device_update,  device_preload,    device_verify,
+                                          device_empty,    device_refresh, device_close,      device_updates_in_place,
+                                          device_keep,     device_poll,    device_announced,  device_cancelled,
+                                          device_waits,    device_recount, device_write_back, device_recall,
+                                          device_recalled, device_squares, device_sorts,      device_sort,
+                                          device_sorted,   device_fetch,   device_move_counts};
     return &ops;
 }
 

@@ -1,11 +1,13 @@
 /* sort.cuh - a batch whose unique rows the GPU finds: it sorts the keys, lists rows and positions, cuts rows with many
- * positions into chunks, and counts touches. On the stream of copies ahead, which has a low priority.
+ * positions into chunks, and, for the one device of an instance, may count touches. On the stream of copies ahead, which
+ * has a low priority.
  *
- * For the one device of an instance that updates in place, because the host does not need the rows then. The sort is
- * stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). The number of rows comes to
- * the host with the batch's event, which the lookup of the step waits for: it was recorded L steps ahead, and what the
- * caller's stream is given next has the right size then. So no step is enqueued behind a sort that is not done, streams
- * may share a queue of the GPU, and a bad key is an error of the lookup, which has changed nothing.
+ * The sort is stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). A kernel writes
+ * the number of rows into host memory, and the rows, if the host needs them, as it does where several devices share
+ * rows. A thread that helps finds them by reading a word (src/poll.c). The batch was announced L steps
+ * ahead, so the lookup of the step hardly waits for it, and no step is enqueued behind a sort that is not done: streams
+ * may share a queue of the GPU, launches have the right size, and a bad key is an error of the lookup, which has
+ * changed nothing.
  *
  * Contents: >>kernels >>sorting >>operations
  */
@@ -107,6 +109,22 @@ __global__ void frugal_chunks_kernel(const uint32_t *index, const uint32_t *star
     }
 }
 
+/* Tells the host what was found; the rows, too, if `rows_to` is not NULL. */
+__global__ void frugal_found_kernel(const uint32_t *rows, found_batch *found, uint32_t *rows_to, found_batch *to,
+                                    uint64_t step) {
+    uint32_t n = rows_to && found->bad == NO_POSITION ? found->n_unique : 0;
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) rows_to[i] = rows[i];
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence_system();
+    gpu_atomic<uint32_t> blocks(found->blocks);
+    if (blocks.fetch_add(1, cuda::memory_order_acq_rel) + 2 != gridDim.x) return; /* [C11] itself */
+    to->bad = found->bad, to->key = found->key;
+    to->n_unique = found->n_unique, to->n_chunks = found->n_chunks;
+    __threadfence_system();
+    system_atomic<uint64_t>(to->sorted).store(step + 1, cuda::memory_order_release); /* [C9] pairs with [C10] */
+}
+
 /* Counts a touch of a row by the one device, all of whose copies are current (src/worth.c). Returns what a copy is
  * worth then. The bytes of four rows are a word; relaxed, because nothing is read through it. */
 __device__ static inline uint32_t count_touch(const touch_counts &c, uint32_t row, uint64_t step, int read_only) {
@@ -150,6 +168,28 @@ static cudaError_t enqueue_count(const gpu_device *c, const uint32_t *rows, uint
     if (n == 0) return cudaSuccess;
     return FRUGAL_LAUNCH(frugal_count_kernel, sort_grid(c, n), BLOCK_THREADS, stream, rows, n, found, step, counts_them,
                          read_only, c->counts, (uint32_t *)(void *)worth);
+}
+
+/* Does the cache choose rows by their worth? */
+static int is_counted(const gpu_device *c) {
+    return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
+}
+
+static uint64_t whole_words(uint64_t bytes) {
+    return (bytes + 7) / 8 * 8;
+}
+
+/* Where in the tail of a batch what is, if it has at most n rows and n_lost lost ones. */
+static void place_tail(const gpu_device *c, batch_ahead *a, uint64_t n, uint64_t n_lost) {
+    int counted = is_counted(c);
+    a->worth_at = (n + 63) / 64 * sizeof(uint64_t);
+    a->lost_at = a->worth_at + (counted ? whole_words(n) : 0);
+    a->chunks_at = a->lost_at + (counted ? whole_words(n_lost * sizeof(uint32_t)) : 0);
+}
+
+/* Does it sort all its batches, or none? */
+static int sorts(const gpu_device *c) {
+    return c->sort.memory != NULL;
 }
 
 static batch_ahead *ahead_of(gpu_device *c, uint64_t step) {
@@ -253,7 +293,7 @@ static cudaError_t enqueue_sort_apart(gpu_device *c, batch_ahead *a, uint32_t n)
 static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
     const sort_scratch *s = &c->sort;
     uint32_t n = batch->n;
-    cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream);
+    cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream); /* `blocks`: -1 */
     if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
     if (error == cudaSuccess) error = enqueue_sort_apart(c, a, n);
     if (error == cudaSuccess && c->counts.words) {
@@ -262,7 +302,10 @@ static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_uns
         if (error == cudaSuccess) a->counted = batch->step + 1;
     }
     if (error != cudaSuccess) return error;
-    return cudaMemcpyAsync(a->found, s->found, sizeof *a->found, cudaMemcpyDeviceToHost, c->ahead_stream);
+    uint32_t *rows = NULL;
+    if (batch->found) rows = c->batches_seen + (batch->found - (const uint32_t *)c->batches.memory.start);
+    return FRUGAL_LAUNCH_SORT(c, n, frugal_found_kernel, (const uint32_t *)a->arrays, s->found, rows, a->found_seen,
+                              batch->step);
 }
 
 /* >>operations */
@@ -274,9 +317,9 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status != FRUGAL_OK) return status;
-    *a->found = {NO_POSITION, 0, 0, 0};
-    a->worth_at = 0, a->chunks_at = c->counts.words ? (batch->n + 7) / 8 * 8 : 0; /* no valid bits: all copies are */
-    a->n_lost = a->n_chunks = 0, a->has_kept = 0, a->whole = a->is_sorted = 1;
+    *a->found = {NO_POSITION, 0, 0, 0, 0, batch->n > 0 ? 0 : batch->step + 1};
+    place_tail(c, a, batch->n, frugal_settings(c->f)->max_keys);
+    a->n_lost = 0, a->has_kept = a->is_told = 0, a->whole = 1;
     cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;
@@ -293,8 +336,8 @@ static frugal_status fail_key(const gpu_device *c, uint64_t step, const found_ba
     while (a->segments_sent[i + 1].begin <= position) i++;
     const key_segment *s = &a->segments_sent[i];
     return frugal_fail(FRUGAL_ERR_KEY,
-                       "lookup of device %u at step %llu: key %lld at %u of segment %u: table %u has %llu rows, keys "
-                       "start at 0; frugal_cancel takes the step back, to be announced anew",
+                       "device %u at step %llu: key %lld at %u of segment %u: table %u has %llu rows, keys start at 0; "
+                       "frugal_cancel takes the step back, to be announced anew",
                        c->device, (unsigned long long)step, (long long)found->key, position - s->begin, i, s->table,
                        (unsigned long long)s->rows);
 }
@@ -302,12 +345,9 @@ static frugal_status fail_key(const gpu_device *c, uint64_t step, const found_ba
 static frugal_status device_sorted(void *device, uint64_t step, uint32_t *n_unique) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = ahead_of(c, step);
-    on_gpu on(c);
-    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
-    if (status == FRUGAL_OK) status = check_cuda(c, (cudaError_t)wait_for(c, a->copied), "sorting a batch");
-    if (status != FRUGAL_OK) return status;
+    if (__atomic_load_n(&a->found->sorted, __ATOMIC_ACQUIRE) != step + 1) return FRUGAL_AGAIN; /* [C10] with [C9] */
     if (a->found->bad != NO_POSITION) return fail_key(c, step, a->found, a);
-    *n_unique = a->found->n_unique, a->n_chunks = a->found->n_chunks;
+    *n_unique = a->found->n_unique;
     return FRUGAL_OK;
 }
 
@@ -318,7 +358,8 @@ static frugal_status device_fetch(void *device, const frugal_step *step, const f
     uint32_t n = to->n_unique;
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status != FRUGAL_OK || to->n == 0) return status;
-    cudaError_t error = copy_to_host(c, (uint32_t *)(uintptr_t)to->rows, a->arrays, n * sizeof(uint32_t));
+    cudaError_t error = cudaSuccess;
+    if (to->rows) error = copy_to_host(c, (uint32_t *)(uintptr_t)to->rows, a->arrays, n * sizeof(uint32_t));
     if (error == cudaSuccess)
         error = copy_to_host(c, (uint32_t *)(uintptr_t)to->start, a->arrays + c->pitch, (n + 1) * sizeof(uint32_t));
     if (error == cudaSuccess)
@@ -326,8 +367,9 @@ static frugal_status device_fetch(void *device, const frugal_step *step, const f
     return check_cuda(c, error, "fetching a batch");
 }
 
-static int device_counts(void *device) {
-    return ((gpu_device *)device)->counts.words != NULL;
+static int device_sorts(void *device) {
+    const gpu_device *c = (gpu_device *)device;
+    return c->counts.words ? 2 : sorts(c);
 }
 
 static frugal_status device_move_counts(void *device, uint8_t *counts, int store) {

@@ -32,6 +32,8 @@ struct key_segment {
 struct found_batch {
     uint64_t bad, key; /* the first position whose key is too large, and the key; NO_POSITION: none */
     uint32_t n_unique, n_chunks;
+    uint32_t blocks; /* on the GPU: of frugal_found_kernel that have ended, less 1 [C11] */
+    uint64_t sorted; /* in host memory: step + 1, when the rest is written, and its rows [C9] */
 };
 constexpr uint64_t NO_POSITION = UINT64_MAX;
 

@@ -114,21 +114,6 @@ static void close_watch(gpu_device *c) {
  * of polls, of which a step has thousands, because asking the driver takes locks that the trainer's launches need. */
 constexpr double SILENCE_SECONDS = 0.02;
 
-/* Waits for an event of the device's own, without rests at first, but not for one of a GPU that hangs. */
-static CUresult wait_for(gpu_device *c, cudaEvent_t event) {
-    constexpr double RESTLESS = 1e-3;
-    CUresult result;
-    double began = watch_now(), asked = began;
-    while ((result = c->driver.query_event((CUevent)event)) == CUDA_ERROR_NOT_READY) {
-        double now = watch_now();
-        struct timespec rest = {0, 20000};
-        if (now - began > RESTLESS) nanosleep(&rest, NULL);
-        if (now - asked > SILENCE_SECONDS) ask_watch(c), asked = now;
-        if (__atomic_load_n(&c->hangs, __ATOMIC_RELAXED)) return GPU_HANGS;
-    }
-    return result;
-}
-
 } /* namespace frugal_cuda */
 
 #endif /* FRUGAL_CUDA_WATCH_CUH */

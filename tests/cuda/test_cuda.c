@@ -58,6 +58,7 @@ int main(int argc, char **argv) {
         CASE(test_caches),
         CASE(test_read_only),
         ON_HOST(test_who_sorts),
+        ON_HOST(test_batches_out_of_reach),
         CASE(test_bad_keys),
         CASE(test_announce_there),
         CASE(test_unreadable_keys),

@@ -486,7 +486,7 @@ static void test_contexts(void **state) {
     assert_int_equal(0, (int)cuda_on_host_alive());
 }
 
-enum { DRIVER_CALLS = 7 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
+enum { DRIVER_CALLS = 6 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
 
 static void test_gate_kernel(void **state) {
     (void)state;

@@ -655,6 +655,9 @@ static void counter_close(void *device) {
 static int counter_in_place(void *device) {
     return device != NULL;
 }
+static int counter_sorts(void *device) {
+    return device ? 2 : 0;
+}
 static frugal_status counter_move(void *device, uint8_t *counts, int store) {
     memcpy(store ? device : counts, store ? counts : device, ROWS);
     return FRUGAL_OK;
@@ -663,7 +666,7 @@ static const frugal_device_ops counter_ops = {.lookup = counter_lookup,
                                               .update = counter_update,
                                               .close = counter_close,
                                               .updates_in_place = counter_in_place,
-                                              .counts = counter_in_place,
+                                              .sorts = counter_sorts,
                                               .move_counts = counter_move};
 
 enum { ASKED = 20000 };
