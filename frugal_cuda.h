@@ -8,12 +8,13 @@
  * examples/quickstart.cu is the smallest trainer.
  *
  * ONE DEVICE that updates in place (the default) has no gates but the order of its stream: it may be given steps as far
- * ahead as they are announced, and what it was given is committed, also after frugal_stop. It sorts its batches itself,
- * and counts touches in its own memory; lookup, also frugal_try_lookup, waits until its batch is sorted, and only
- * frugal_get_records waits for the steps before. The host sorts where it needs the rows: with frugal_secondaries,
- * increments, or a table in a file, if touches were counted without a counted cache, or if the GPU has no memory for
- * the counts. Calls that read or write counts, and saves, copy a byte a row from the GPU. If that is lost, such calls
- * return LOST, and a save has the counts that were copied last, as has a process that has joined.
+ * ahead as they are announced, and what it was given is committed, also after frugal_stop. Only frugal_get_records
+ * waits for the steps before. With a counted cache it counts touches in its own memory, if that has room: calls that
+ * read or write counts, and saves, copy a byte a row from the GPU. If that is lost, such calls return LOST, and a save
+ * has the counts that were copied last, as has a process that has joined.
+ *
+ * SORTING of a batch, L steps ahead, is the GPU's; its distinct rows come to the host, if that needs them. The host
+ * sorts if the GPU does not reach the memory of the batches, and in a process that has joined.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
@@ -113,10 +114,11 @@ typedef struct frugal_cuda_info {
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
 /* As frugal_announce, of keys in the GPU's memory, written by what `stream` was given (NULL: the legacy default
- * stream). They may be overwritten by what it is given next. Where the GPU sorts (ONE DEVICE, above), nothing comes to
- * the host: then lookup and frugal_cuda_replay of the step return KEY if a key is too large, and have changed nothing,
- * until frugal_cancel takes the step back. Elsewhere, and if there are more than 1023 segments, the keys are copied to
- * the host, and the call waits for the stream. Errors: as frugal_announce; ARGUMENT (keys in other memory, or not
+ * stream). They may be overwritten by what it is given next. Where the GPU sorts, the call waits for nothing: if a key
+ * is too large, lookup and frugal_cuda_replay of the step return KEY, of all devices, and have changed nothing, until
+ * frugal_cancel takes the step back. So do announcements that would have to wait for the step. Elsewhere, with other
+ * processes, and if there are more than 1023 segments, the keys are copied to the host, and the call waits for the
+ * stream. Errors: as frugal_announce; ARGUMENT (keys in other memory, or not
  * aligned), ORDER (the stream is being captured, or see CAPTURES), CUDA, DEVICE (not attached by frugal_cuda_attach).
  */
 FRUGAL_API frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,

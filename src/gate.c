@@ -127,7 +127,7 @@ static void count_wait(host_device *device, uint64_t step, uint64_t ns, const ga
  * statistics. */
 static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
-    gate_watch watch = {.what = {watched_ready, gate_explain, d, step, "lookup", 1}, .ready = committed_ready};
+    gate_watch watch = {.what = {watched_ready, gate_explain, d, step, "lookup", 1, 1}, .ready = committed_ready};
     const gate_cause open = {CAUSE_NONE, NO_DEVICE, step, 0};
     tally(&device->gate_waits, 1);
     double since = clock_now(), met, end;
@@ -237,8 +237,13 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     if (f->joined) return pass_posted_gate(f, d, step, wait);
     int in_order = is_in_order(f, d);
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
-    condition batch = {
-        waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
+    condition batch = {waits_itself ? given_ready : batch_ready,
+                       waits_itself ? given_explain : batch_explain,
+                       d,
+                       step,
+                       "lookup",
+                       1,
+                       1};
     if (!waits_itself && !in_order && !frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;

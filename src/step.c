@@ -126,7 +126,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0, read_only = batch->read_only != 0;
-    condition legal = {announce_ready, announce_explain, d, step, "announce", 1};
+    condition legal = {announce_ready, announce_explain, d, step, "announce", 1, 1};
     if ((status = check_batch(f, d, batch, &n)) != FRUGAL_OK) return status;
     if (f->joined) {
         uint32_t *rows = (uint32_t *)device->sort.other;
@@ -294,7 +294,7 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
-    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
+    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1, 0};
     if (is_in_order(f, d)) status = f->joined ? wait_done(f, d, step, "get_records") : wait_until(f, &free_block);
     if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);

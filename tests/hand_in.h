@@ -8,7 +8,7 @@ static inline void rig_hand_in(rig *r, uint32_t device) {
     host_batch *to = begin_batch(r->f, device, r->announced[device]++, b.n, 0);
     for (uint32_t i = 0; i < b.n; i++)
         to->record_of[i] = (uint32_t)((i < b.split ? 0 : r->desc.tables[0].rows) + b.keys[i]);
-    hand_in(r->f, device, to, 0);
+    hand_in(r->f, device, to, BATCH_HANDED);
 }
 
 #endif

@@ -133,8 +133,7 @@ static const options_entry options[] = {
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL,
      "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
     {"keys-in", OPTIONS_CHOICES, &keys_in, 0, 0, places,
-     "steps, dynamicemb: memory in which keys lie when they are announced; from the GPU's they are copied to the "
-     "host's where the host sorts them: with several devices, or not in place"},
+     "steps, dynamicemb: memory in which keys lie when they are announced"},
     {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers,
      "optimizer of the rows; a list only for dynamicemb"},
     {"workers", OPTIONS_WHOLES, &workers, 0, 1024, NULL,

@@ -2,8 +2,7 @@
  * (p2f), written through (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of
  * them runs in three ways: rows that one device alone touches are updated by workers, or by the GPU in place (the
  * default) or in its cached copies. With --keys-in host,gpu keys lie in host memory, and in the GPU's; sorted_by says
- * who finds the rows of a batch: if it is the host, keys in the GPU's memory are copied to it by the announcement. Also
- * the same steps by calls and by replays of a graph.
+ * who finds the rows of a batch. Also the same steps by calls and by replays of a graph.
  *
  * A round has as many announcements as steps, and ends when all its updates are in host memory: so its speed is that of
  * a long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the

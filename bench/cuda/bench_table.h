@@ -195,9 +195,10 @@ static void update(frugal *f, uint32_t device, uint64_t step, const float *grads
 }
 
 /* Does all pending work, so that a timed call has nothing else to do or to wait for: closes and flushes what was
- * committed, plans and copies what was announced. */
+ * committed, plans and copies what was announced, once the GPU has sorted it. */
 static void make_quiet(frugal *f) {
     check(frugal_drain(f));
+    ladder_synchronize();
     while (frugal_help(f)) continue;
     ladder_synchronize();
 }

@@ -26,7 +26,7 @@ frugal_status phases_announce(frugal *f, uint32_t d, uint64_t step, const uint64
     end_phase(&since, &seconds[PHASE_SORT]);
     list_batch(f, d, b, sorted);
     end_phase(&since, &seconds[PHASE_LIST]);
-    hand_in(f, d, b, 1);
+    hand_in(f, d, b, BATCH_SORTED);
     give_batches(f, d);
     end_phase(&since, &seconds[PHASE_GIVE]);
     return status;
