@@ -36,7 +36,7 @@ static const frugal_alone ways[WAYS] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE}
 static uint64_t rows = 10000000, dim = 32, devices = 8, keys = 26624, steps = 60;
 static options_list zipf = {{0, 0.99}, 2}, counting = {{0}, 1};
 static uint64_t workers = 1;
-static int small_pages, json, ahead;
+static int small_pages, json, ahead, by_rank;
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -44,6 +44,8 @@ static const options_entry options[] = {
     {"devices", OPTIONS_WHOLE64, &devices, 1, FRUGAL_MAX_DEVICES, NULL, "whose batches a step has"},
     {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 24, NULL, "looked up by a device in a step"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"by-rank", OPTIONS_FLAG, &by_rank, 0, 0, NULL,
+     "the most frequent rows are neighbours; else spread over the table"},
     {"counting", OPTIONS_WHOLES, &counting, 0, 1, NULL, "1: touches are counted"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after some more"},
     {"ahead", OPTIONS_FLAG, &ahead, 0, 0, NULL, "the time on the clock until a step is planned"},
@@ -68,6 +70,14 @@ static void refuse_huge_pages(void) {
 
 static void check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+/* Those of a step. */
+static void draw_keys(uint64_t *drawn, double skew, uint64_t step) {
+    if (by_rank)
+        bench_draw_ranks(drawn, devices * keys, rows, skew, 7 + step);
+    else
+        bench_draw_keys(drawn, devices * keys, rows, skew, 7 + step);
 }
 
 /* Opens with the options' sizes and, of `how`, the rest; every device is on this machine's cores. */
@@ -171,7 +181,7 @@ static void run(double skew) {
     for (uint64_t s = 0; s < WARM_UP + steps && !bench_interrupted(); s++) {
         bench_progress("skew %g: step %llu of %llu", skew, (unsigned long long)s + 1,
                        (unsigned long long)(WARM_UP + steps));
-        bench_draw_keys(drawn, devices * keys, rows, skew, 7 + s);
+        draw_keys(drawn, skew, s);
         for (uint32_t i = 0; i < n; i++) do_step(&work[(s + i) % n], s, drawn);
     }
     bench_progress("%s", "");
@@ -214,7 +224,7 @@ static void run_ahead(double skew) {
     if (!drawn) bench_fail("out of memory for %llu keys", (unsigned long long)(devices * keys));
     for (uint32_t i = 0; i < 2; i++) open_ahead(&work[i], i == 0 ? 0 : (uint32_t)workers);
     for (uint64_t s = 0; s < WARM_UP + steps && !bench_interrupted(); s++) {
-        bench_draw_keys(drawn, devices * keys, rows, skew, 7 + s);
+        draw_keys(drawn, skew, s);
         for (uint32_t i = 0; i < 2; i++) do_ahead(&work[(s + i) % 2], s, drawn);
     }
     double alone = bench_median(&work[0].us), helped = bench_median(&work[1].us);
