@@ -121,10 +121,15 @@ static void sort_pass(const uint64_t *from, uint64_t *to, uint32_t n, uint32_t a
     for (uint32_t i = 0; i < n; i++) to[next[from[i] >> (32 + at) & mask]++] = from[i];
 }
 
+/* Bits of a digit of n keys, at most: there are not many more digits than keys. */
+static inline uint32_t digit_bits(uint32_t n) {
+    return n < 4096 ? 8 : 12;
+}
+
 /* Sorts n pairs by the lowest `bits` bits of their rows, least significant digit first; `other` is as long. Returns the
  * array with the result. */
 static uint64_t *sort_pairs(uint64_t *pairs, uint64_t *other, uint32_t n, uint32_t bits) {
-    uint32_t widest = n < 4096 ? 8 : 12, passes = (bits + widest - 1) / widest;
+    uint32_t widest = digit_bits(n), passes = (bits + widest - 1) / widest;
     for (uint32_t pass = 0; pass < passes; pass++) {
         uint32_t at = bits * pass / passes, end = bits * (pass + 1) / passes;
         sort_pass(pairs, other, n, at, end - at);
@@ -134,63 +139,79 @@ static uint64_t *sort_pairs(uint64_t *pairs, uint64_t *other, uint32_t n, uint32
     return pairs;
 }
 
-/* A large batch: pairs go into buckets by the highest bits of their rows, and each bucket, which fits into a
- * processor's cache, is sorted by the others. */
+/* A large batch: the same passes, each in pieces, which are all counted, then all moved. Pieces are ranges of
+ * positions, so they are alike however the rows are distributed. Pieces of rows would not be, where some are popular.
+ */
 typedef struct sort_job {
-    const uint32_t *rows; /* [n], by position */
-    sort_memory *m;
-    uint32_t n, pieces, top, low; /* top, low: bits; the number of buckets is 1 << top */
-    uint32_t begin[SORT_DIGITS];  /* of each bucket; the next bucket's is its end */
+    const uint32_t *rows; /* [n], by position: what the first pass reads */
+    sort_memory *m;       /* the first pass writes `pairs`, the second reads them and writes `other`, and so on */
+    uint32_t n, pieces, passes, bits;
 } sort_job;
 
-static void sort_count(const sort_job *job, uint32_t piece) {
-    uint32_t *count = job->m->digits[piece], end = piece_begin(job->n, piece + 1, job->pieces);
-    memset(count, 0, sizeof *count << job->top);
-    for (uint32_t i = piece_begin(job->n, piece, job->pieces); i < end; i++) count[job->rows[i] >> job->low]++;
+/* What a pass does with a piece. */
+typedef struct sort_part {
+    const uint64_t *from;          /* by the passes before */
+    uint32_t at, digits;           /* the first bit of the pass's digit of a row; how many digits there are */
+    uint32_t begin, end, *counted; /* of the piece; counted[digits]: how often it has each digit */
+} sort_part;
+
+static sort_part find_part(const sort_job *job, uint32_t pass, uint32_t piece) {
+    uint32_t at = job->bits * pass / job->passes, width = job->bits * (pass + 1) / job->passes - at;
+    return (sort_part){.from = pass % 2 ? job->m->pairs : job->m->other,
+                       .at = at,
+                       .digits = 1u << width,
+                       .begin = piece_begin(job->n, piece, job->pieces),
+                       .end = piece_begin(job->n, piece + 1, job->pieces),
+                       .counted = job->m->digits[piece]};
 }
 
-static void sort_scatter(sort_job *job, uint32_t piece) {
-    uint32_t next[SORT_DIGITS], sum = 0, end = piece_begin(job->n, piece + 1, job->pieces);
-    for (uint32_t digit = 0; digit < 1u << job->top; digit++) {
-        if (piece == 0) job->begin[digit] = sum; /* for all */
-        for (uint32_t p = 0; p < job->pieces; p++) {
-            if (p == piece) next[digit] = sum;
-            sum += job->m->digits[p][digit];
-        }
-    }
-    for (uint32_t i = piece_begin(job->n, piece, job->pieces); i < end; i++)
-        job->m->pairs[next[job->rows[i] >> job->low]++] = (uint64_t)job->rows[i] << 32 | i;
+static void sort_count(const sort_job *job, uint32_t pass, uint32_t piece) {
+    const sort_part part = find_part(job, pass, piece);
+    uint32_t *counted = part.counted, mask = part.digits - 1;
+    memset(counted, 0, sizeof *counted * part.digits);
+    if (pass == 0)
+        for (uint32_t i = part.begin; i < part.end; i++) counted[job->rows[i] >> part.at & mask]++;
+    else
+        for (uint32_t i = part.begin; i < part.end; i++) counted[part.from[i] >> (32 + part.at) & mask]++;
 }
 
-static void sort_buckets(sort_job *job, uint32_t piece) {
-    uint32_t buckets = 1u << job->top, last = piece_begin(buckets, piece + 1, job->pieces);
-    for (uint32_t bucket = piece_begin(buckets, piece, job->pieces); bucket < last; bucket++) {
-        uint32_t begin = job->begin[bucket], n = (bucket + 1 < buckets ? job->begin[bucket + 1] : job->n) - begin;
-        uint64_t *pairs = job->m->pairs + begin;
-        const uint64_t *sorted = sort_pairs(pairs, job->m->other + begin, n, job->low);
-        if (sorted != pairs && n) memcpy(pairs, sorted, n * sizeof *pairs);
+static void sort_move(const sort_job *job, uint32_t pass, uint32_t piece) {
+    const sort_part part = find_part(job, pass, piece);
+    uint32_t next[SORT_DIGITS], all[SORT_DIGITS], mask = part.digits - 1, sum = 0;
+    uint64_t *to = pass % 2 ? job->m->other : job->m->pairs;
+    memset(next, 0, sizeof *next * part.digits);
+    memset(all, 0, sizeof *all * part.digits);
+    for (uint32_t p = 0; p < job->pieces; p++) {
+        const uint32_t *counted = job->m->digits[p];
+        for (uint32_t digit = 0; p < piece && digit < part.digits; digit++) next[digit] += counted[digit];
+        for (uint32_t digit = 0; digit < part.digits; digit++) all[digit] += counted[digit];
     }
+    for (uint32_t digit = 0; digit < part.digits; digit++) next[digit] += sum, sum += all[digit];
+    if (pass == 0)
+        for (uint32_t i = part.begin; i < part.end; i++)
+            to[next[job->rows[i] >> part.at & mask]++] = (uint64_t)job->rows[i] << 32 | i;
+    else
+        for (uint32_t i = part.begin; i < part.end; i++)
+            to[next[part.from[i] >> (32 + part.at) & mask]++] = part.from[i];
 }
 
 static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
-    sort_job *job = argument;
-    if (phase == 0) sort_count(job, piece);
-    if (phase == 1) sort_scatter(job, piece);
-    if (phase == 2) sort_buckets(job, piece);
+    const sort_job *job = argument;
+    if (phase % 2 == 0) sort_count(job, phase / 2, piece);
+    if (phase % 2 == 1) sort_move(job, phase / 2, piece);
 }
 
 /* Sorts rows[n], which are by position; they may lie in `other`. Returns sorted[n], row << 32 | position. */
 static const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
-    if (n < SORT_LARGE || f->sort_bits == 0) {
+    uint32_t bits = f->sort_bits, widest = digit_bits(n);
+    if (n < SORT_LARGE || bits == 0) {
         for (uint32_t i = 0; i < n; i++) m->pairs[i] = (uint64_t)rows[i] << 32 | i;
-        return sort_pairs(m->pairs, m->other, n, f->sort_bits);
+        return sort_pairs(m->pairs, m->other, n, bits);
     }
-    sort_job job = {.rows = rows, .m = m, .n = n, .top = 1};
-    while (job.top < 11 && job.top < f->sort_bits && n >> job.top > 2048) job.top++;
-    job.low = f->sort_bits - job.top;
+    sort_job job = {.rows = rows, .m = m, .n = n, .passes = (bits + widest - 1) / widest, .bits = bits};
     job.pieces = LEAST(frugal_pieces(f, d, (uint64_t)n * 4 * sizeof(uint64_t)), SORT_PIECES);
-    frugal_run_pieces(f, d, 3, job.pieces, sort_piece, &job);
-    return m->pairs;
+    frugal_run_pieces(f, d, 2 * job.passes, job.pieces, sort_piece, &job);
+    return job.passes % 2 ? m->pairs : m->other;
 }
 
 /* >>listing - the unique rows of a sorted batch, and which positions belong to each */

@@ -80,6 +80,65 @@ static void test_limit(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 
+/* >>sorting */
+
+enum { SORTED = 4000 };
+
+/* Row i of n, by a kind of batch that is uneven: one row; one that most keys name; the lowest few; falling; the last
+ * rows of the table; any rows. */
+static uint64_t uneven_row(uint32_t kind, uint32_t i, uint32_t n, uint64_t rows) {
+    uint64_t any = test_mix2(kind, i) % rows;
+    const uint64_t of_kind[] = {rows / 2, i % 7 ? rows / 3 : any, any % 5, (n - i) * rows / (n + 1), rows - 1 - any % 3,
+                                any};
+    return of_kind[kind];
+}
+
+/* The batch of a device has each row once, rising, with its positions, rising, which are all. */
+static void check_records(frugal *f, uint64_t step, const uint64_t *keys, uint32_t n) {
+    static uint8_t seen[SORTED];
+    frugal_records r;
+    memset(seen, 0, sizeof seen);
+    assert_int_equal(FRUGAL_OK, frugal_get_records(f, 0, step, &r));
+    assert_int_equal(n, r.n);
+    assert_int_equal(0, r.start[0]);
+    assert_int_equal(n, r.start[r.n_unique]);
+    for (uint32_t u = 0; u < r.n_unique; u++) {
+        assert_true(u == 0 || r.rows[u] > r.rows[u - 1]);
+        assert_true(r.start[u] < r.start[u + 1]);
+        for (uint32_t i = r.start[u]; i < r.start[u + 1]; i++) {
+            assert_true(i == r.start[u] || r.order[i] > r.order[i - 1]);
+            assert_true(r.order[i] < n && !seen[r.order[i]]++);
+            assert_int_equal(keys[r.order[i]], r.rows[u]);
+            assert_int_equal(u, r.record_of[r.order[i]]);
+        }
+    }
+}
+
+/* By one thread, and in pieces; of tables whose rows are sorted in one pass to three. */
+static void test_uneven_batches(void **state) {
+    (void)state;
+    static uint64_t keys[SORTED];
+    static float rows[SORTED];
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        for (uint64_t n_rows = 1; n_rows <= 300000; n_rows = n_rows * 40 + 100) {
+            frugal_table some = {.rows = n_rows};
+            frugal_desc d = {.tables = &some, .n_tables = 1, .dim = 1, .devices = 1, .max_keys = SORTED};
+            frugal *f = open_or_fail(&d);
+            assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.threads = threads}));
+            for (uint32_t s = 0; s < 18; s++) {
+                uint32_t n = s % 3 == 0 ? SORTED : s % 3 == 1 ? 1000 : 63 + s;
+                for (uint32_t i = 0; i < n; i++) keys[i] = uneven_row(s / 3, i, n, n_rows);
+                const frugal_keys segment = {.keys = keys, .n = n};
+                assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, s, &(frugal_batch){&segment, 1, 0}));
+                assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, s, rows));
+                check_records(f, s, keys, n);
+                assert_int_equal(FRUGAL_OK, frugal_update(f, 0, s, NULL));
+            }
+            assert_int_equal(FRUGAL_OK, frugal_close(f));
+        }
+    }
+}
+
 /* >>bits */
 
 enum { STEPS = 12, MOST = 3000 };
@@ -176,10 +235,8 @@ static void test_bad_key(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_piece_once),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_bad_key),
+        cmocka_unit_test(test_each_piece_once), cmocka_unit_test(test_limit),   cmocka_unit_test(test_uneven_batches),
+        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_bad_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
