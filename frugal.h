@@ -364,8 +364,8 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * if the loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update.
  * One thread at a time per device (its trainer), which need not be its loader. Acquires everything committed before
  * `step`. Paper: sections 3.2, 3.3.
- * Errors: ARGUMENT, ORDER (not this device's next step), FINISHED (frugal_finish), DEVICE, STUCK, STOPPED, LOST; a
- * device's own. */
+ * Errors: ARGUMENT, ORDER (not this device's next step), FINISHED (frugal_finish), DEVICE, STUCK, STOPPED, LOST; KEY,
+ * of a batch that a GPU sorts (frugal_cuda.h); a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 /* As frugal_lookup, into part of a larger array: the row of position p at rows + p * stride. The other floats stay.
@@ -523,13 +523,14 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
 /* >>counts - how often a copy of each row would have served a hit
  *
  * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, that a save with
- * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each
- * announcement then counts the rows of which a cached copy of the device will be current. So a row that several devices
+ * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each step that
+ * is planned then counts the rows of which a cached copy of the device will be current. So a row that several devices
  * change in turn counts little, however often it is touched. One count per row serves all devices. It takes one byte
  * and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3 are
  * kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
- * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
- * order of announcements gives the same counts, if no two of them overlap. Cancelled steps stay counted.
+ * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same steps
+ * give the same counts. The calls below, frugal_save and frugal_cancel first wait, and help, until all steps that all
+ * devices have announced are counted; cancelled ones stay counted.
  *
  * Known before training, from a scan of the data or of a part of it, from an earlier run, or from a graph's degrees:
  * set the counts, and preload what ranks first. A sample is enough: with 25 sampled keys per cached row, a static cache

@@ -91,6 +91,9 @@
  *  |      |                                 |                 |                | are recalled for it are written    |
  *  | [C7] | blocks that write back counted  | device, acq_rel | itself         | as [C6], of other blocks           |
  *  | [C8] | `cleanings` read                | acquire         | [C6]           | as [C6]                            |
+ *  | [C9] | a batch is sorted               | system, release | [C10]          | rows that are not there yet        |
+ *  | [C10]| is it sorted?                   | acquire         | [C9]           | as [C9]                            |
+ *  | [C11]| blocks of that kernel counted   | device, acq_rel | itself         | as [C9], of other blocks           |
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *

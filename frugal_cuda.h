@@ -114,13 +114,12 @@ typedef struct frugal_cuda_info {
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
 /* As frugal_announce, of keys in the GPU's memory, written by what `stream` was given (NULL: the legacy default
- * stream). They may be overwritten by what it is given next. Where the GPU sorts, the call waits for nothing: if a key
- * is too large, lookup and frugal_cuda_replay of the step return KEY, of all devices, and have changed nothing, until
- * frugal_cancel takes the step back. So do announcements that would have to wait for the step. Elsewhere, with other
- * processes, and if there are more than 1023 segments, the keys are copied to the host, and the call waits for the
- * stream. Errors: as frugal_announce; ARGUMENT (keys in other memory, or not
- * aligned), ORDER (the stream is being captured, or see CAPTURES), CUDA, DEVICE (not attached by frugal_cuda_attach).
- */
+ * stream). They may be overwritten by what it is given next. Where the GPU sorts, the call does not wait for the
+ * stream: if a key is too large, lookup and frugal_cuda_replay of the step return KEY, of all devices, and have
+ * changed nothing, until frugal_cancel takes the step back. So do announcements that would have to wait for the step.
+ * Elsewhere, with other processes, and if there are more than 1023 segments, the keys are copied to the host, and the
+ * call waits for the stream. Errors: as frugal_announce; ARGUMENT (keys in other memory, or not aligned), ORDER (the
+ * stream is being captured, or see CAPTURES), CUDA, DEVICE (not attached by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
                                               void *stream);
 

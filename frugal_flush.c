@@ -152,7 +152,7 @@
  *  |[F51] | is the phase before done?   | acquire | [F52]      | what its pieces wrote is not there yet   |
  *  |[F52] | a piece is done             | release | [F51]      | as [F51]                                 |
  *  |[F53] | may announcing begin?       | acquire | [F54]      | what a cancel has dropped is sorted      |
- *  |[F54] | a cancel has ended          | release | [F53]      | as [F53]                                 |
+ *  |[F54] | a cancel, or save, has ended| release | [F53]      | as [F53]                                 |
  *  |[F55] | a thread sorts no more      | release | [F56]      | a cancel misses what it has given        |
  *  |[F56] | do all sort no more?        | acquire | [F55]      | as [F55]                                 |
  *  |[F57] | memory for sorting taken    | acquire | [F58]      | it is written while another sorts there  |
@@ -163,6 +163,8 @@
  *  |[F62] | a batch is sorted           | release | [F61]      | as [F61]                                 |
  *  |[F63] | is there a teller?          | acquire | [F64]      | it is not there yet                      |
  *  |[F64] | the teller is there         | release | [F63]      | as [F63]                                 |
+ *  |[F65] | a step is refused           | release | [F66]      | the batch with the bad key is not found  |
+ *  |[F66] | is the step refused?        | acquire | [F65]      | as [F65]                                 |
  */
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"

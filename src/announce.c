@@ -17,23 +17,36 @@
  */
 #include "host.h"
 
-/* >>begin - while steps are cancelled, no thread may be at it */
+/* >>begin - while steps are cancelled, or counts are changed or saved, no thread may be at it */
 
-#define ANNOUNCING_HELD (UINT32_C(1) << 31)
+/* `announcing` counts threads that sort, give or plan; above them those that wait until there is none; above these those
+ * that hold it: then no thread may begin. */
+#define ANNOUNCING_WAIT (UINT64_C(1) << 20)
+#define ANNOUNCING_HOLD (UINT64_C(1) << 40)
 
 static void end_announcing(frugal *f) {
-    if (frugal_add_release(&f->announcing, (uint32_t)-1) == ANNOUNCING_HELD + 1) /* [F55] pairs with [F56] */
-        event_notify(f->event);                                                  /* a cancel waits for this thread */
+    uint64_t before = frugal_add_release(&f->announcing, (uint64_t)-1); /* [F55] pairs with [F56] */
+    if (before > ANNOUNCING_WAIT && before % ANNOUNCING_WAIT == 1) event_notify(f->event);
 }
 
 /* Returns 0 if nothing may be done now. */
 static int begin_announcing(frugal *f) {
-    if (frugal_load_relaxed(&f->announcing) & ANNOUNCING_HELD)
-        return 0; /* relaxed: a hint; the event tells of the end */
-    /* [F53] acquire: what a cancel has changed; pairs with [F54] */
-    if (!(frugal_add_acquire(&f->announcing, 1) & ANNOUNCING_HELD)) return 1;
+    if (frugal_load_relaxed(&f->announcing) >= ANNOUNCING_HOLD) return 0; /* relaxed: a hint; the event tells its end */
+    /* [F53] acquire: what was changed meanwhile; pairs with [F54] */
+    if (frugal_add_acquire(&f->announcing, 1) < ANNOUNCING_HOLD) return 1;
     end_announcing(f);
     return 0;
+}
+
+/* Does no thread sort, give or plan? To be waited for only between wait_announcing and its end. */
+static int announcing_is_over(frugal *f) {
+    return frugal_load_acquire(&f->announcing) % ANNOUNCING_WAIT == 0; /* [F56] pairs with [F55] */
+}
+static void wait_announcing(frugal *f) {
+    frugal_add_relaxed(&f->announcing, ANNOUNCING_WAIT); /* relaxed, both: announcing_is_over acquires */
+}
+static void end_wait_announcing(frugal *f) {
+    frugal_add_relaxed(&f->announcing, 0 - ANNOUNCING_WAIT);
 }
 
 /* >>sort */
@@ -123,6 +136,11 @@ static void count_planned(frugal *f, const frugal_p2f_piece *piece) {
         uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, piece, d, &first) : 0;
         if (n > 0) count_rows(f, b, frugal_priv_valid(f->p2f, d, piece->step), first, first + n);
     }
+}
+
+/* Is a step sealed and not planned? */
+static int has_plans(frugal *f) {
+    return frugal_p2f_planned(f->p2f) < frugal_load_relaxed(&f->p2f->sealed.value); /* relaxed: a hint */
 }
 
 /* Returns what frugal_p2f_plan does. */
@@ -244,16 +262,26 @@ static void close_teller(frugal *f) {
     frugal_free(f, t, sizeof *t);
 }
 
-/* >>hold - while steps are cancelled */
+/* >>hold */
 
-/* From here on no thread begins; those that have begun are waited for by announcing_is_held. Devices are not told. */
+/* From here on no thread begins; those that have begun are waited for by announcing_is_over. */
 static void hold_announcing(frugal *f) {
-    frugal_add_relaxed(&f->announcing, ANNOUNCING_HELD); /* relaxed: announcing_is_held acquires */
-    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].telling);
+    frugal_add_relaxed(&f->announcing, ANNOUNCING_HOLD); /* relaxed: as in wait_announcing */
 }
 
-static int announcing_is_held(frugal *f) {
-    return frugal_load_acquire(&f->announcing) == ANNOUNCING_HELD; /* [F56] pairs with [F55] */
+static void release_announcing(frugal *f) {
+    frugal_add_release(&f->announcing, 0 - ANNOUNCING_HOLD); /* [F54] pairs with [F53] */
+    event_notify(f->event);                                  /* batches may wait to be sorted, steps to be planned */
+    wake_teller(f);                                          /* and some were planned by a cancel */
+}
+
+/* Is all done that can be done with what is handed in: are batches sorted, the steps that all devices have announced
+ * planned, and their touches counted? */
+static int is_settled(frugal *f) {
+    if (frugal_load_relaxed(&f->unsorted)) return 0; /* relaxed, both: who lowers it does so before it ends [F55] */
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (frugal_load_relaxed(&f->devices[d].away)) return 0;
+    return announcing_is_over(f) && !has_plans(f);
 }
 
 /* Steps from `step` on were cancelled: batches of these are dropped. */
@@ -274,11 +302,4 @@ static void drop_batches(frugal *f, uint64_t step) {
         if (frugal_load_relaxed(&device->told) > step) frugal_store_relaxed(&device->told, step);
     }
     frugal_store_relaxed(&f->unsorted, unsorted);
-}
-
-static void release_announcing(frugal *f) {
-    for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
-    frugal_add_release(&f->announcing, 0u - ANNOUNCING_HELD); /* [F54] pairs with [F53] */
-    event_notify(f->event);                                   /* batches of steps before may wait to be sorted */
-    wake_teller(f);                                           /* and some were planned by the cancel */
 }

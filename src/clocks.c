@@ -13,12 +13,11 @@
  * fetches the copy anew. The device's own gradients go to the host row, as all gradients do, and to its copy.
  *
  * WHY THE BITS DEPEND ON DATA, SETTINGS, LISTS AND BOUNDS ALONE
- *   (a) The row's clock at t is final when a device announces t, because all devices have announced t - 1 by then
- *       (frugal_p2f_legal). Contributions in t itself must not count, and other devices may have announced t already.
- *       So announcing only lists them (`pending`). The device that announces t last adds all lists to the rows' clocks,
- *       after the others have read the clocks, and before any can announce t + 1: it has not announced t itself yet.
- *       So a decision does not depend on who announces first, and the clocks need no atomic operations. (The holder
- *       rule, which decides by what is announced already, only loses hits by that. A stale copy would lose bits.)
+ *   (a) The thread that gives the state machine the last batch of t (announce.c) reads the clocks for all devices, and
+ *       then adds the contributions in t, which must not count at t. A device's batches are given in order, each after
+ *       the clocks of the one before are done, under the device's lock. So when all devices have given t, the clocks
+ *       are those of all steps below t, and no other thread is at them. So a decision does not depend on who announces
+ *       first, and the clocks need no atomic operations.
  *   (b) A decision depends on the device's own earlier decisions and on the rows' clocks. Both are functions of the
  *       batches up to t, not of the lookahead, the workers, or the cache.
  *   (c) What a copy contains at t follows from the decisions: the host row as of the gate of the step of the fetch,
@@ -33,7 +32,7 @@
  *
  * BOUND 0 IS THE HOLDER RULE. A copy that lacks nothing has the bits of the host row: since its fetch only its device
  * has contributed, and each of these steps was the same on both. So with bound 0 all bits are exact. (Hits may differ:
- * at a step at which several devices contribute, every copy that lacks nothing is read, whoever announces first; and a
+ * at a step at which several devices contribute, every copy that lacks nothing is read, not only the holder's; and a
  * copy that was fetched by a read-only batch of a device that is not the holder is read.)
  *
  * WHAT ELSE THE CLOCKS BOUND. HET-GMP also bounds the difference between the clocks of two rows i, j of one sample,
@@ -62,14 +61,14 @@ typedef struct device_clocks {
     uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's place on the device */
     uint32_t *bounds;          /* bounds[n]; UINT32_MAX: none */
     uint32_t *indices;         /* indices[n]: of the row in clocks.of_row */
-    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. The loader's, as all below */
+    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. As all below: see (a) */
     frugal_secondary *touched; /* ring [L + 1][most]: the batch's listed rows */
     uint64_t *before;          /* ring [L + 1][most]: of their copies, before the batch was announced */
     uint32_t *n_touched;       /* ring [L + 1] */
     uint32_t *n_stale;         /* ring [L + 1]: copies read that lack contributions */
     uint32_t *pending;         /* pending[n_pending]: rows to which the last announced batch contributes, by index */
     uint32_t n_pending;
-    uint8_t pad[64]; /* another loader's begin in another line */
+    uint8_t pad[64]; /* another device's begin in another line */
 } device_clocks;
 
 struct clocks {
@@ -229,13 +228,13 @@ static void drop_secondaries(frugal *f) {
         memset(f->clocks->devices[d].of_copy, 0xff, f->clocks->devices[d].n * sizeof(uint64_t));
 }
 
-/* Does the device list the row? *lacks: the contributions that its copy lacks, or NO_CLOCK; of use while nothing is
- * announced. */
+/* Does the device list the row? *lacks: the contributions that its copy lacks, or NO_CLOCK; while nothing is announced.
+ * NULL: they are not asked for. */
 static int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
     if (!f->clocks) return 0;
     const device_clocks *own = &f->clocks->devices[d];
     uint32_t place = clock_place(own, row);
-    if (place == own->n) return 0;
+    if (place == own->n || !lacks) return place < own->n;
     uint64_t clock = own->of_copy[place];
     *lacks = clock == NO_CLOCK ? NO_CLOCK : f->clocks->of_row[own->indices[place]] - clock;
     return 1;

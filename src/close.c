@@ -31,14 +31,18 @@ frugal_status frugal_close(frugal *f) {
     else
         status = close_door(f);
     end_doorman(f);
-    if (f->workers && f->desc.shared_workers)
-        give_back_seat(f);
+    frugal_workers *own = f->desc.shared_workers ? NULL : f->workers;
+    if (own)
+        join_workers(own);
     else if (f->workers)
-        end_workers(&f->desc, f->workers);
-    close_teller(f);
+        give_back_seat(f);
     tell_undrained(f);
     tell_idle_steps(f);
-    force_gates(f); /* so that devices finish their work */
+    /* So that devices finish their work. Not before workers have ended, which would commit it; but before the teller
+     * has, which may be in a call of the driver that waits until no stream waits for a gate. */
+    force_gates(f);
+    close_teller(f);
+    if (own) free_workers(&f->desc, own); /* its event is the instance's */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (is_attached(f, d)) device->ops.close(device->state);

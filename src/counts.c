@@ -6,9 +6,11 @@ static host_device *counting_device(frugal *f) {
     return f->counter ? &f->devices[f->counter - 1] : NULL;
 }
 
-/* Before counts are read: copies them from the device that counts. Until end_counts no other thread does so, nor reads
- * them; also if the host counts, because a device may begin to count meanwhile. */
+/* Before counts are read one by one: what is announced is counted, and counts are copied from the device that counts.
+ * Until counts_lock is released no other thread does so, nor reads them; also if the host counts, because a device may
+ * begin to count meanwhile. */
 static frugal_status begin_counts(frugal *f) {
+    settle_counts(f);
     pthread_mutex_lock(&f->counts_lock);
     host_device *device = counting_device(f);
     if (!device) return FRUGAL_OK;
@@ -18,11 +20,19 @@ static frugal_status begin_counts(frugal *f) {
     return after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
 
+/* Before all counts are looked at, or any is changed: the same, and until give_back_counts nothing is counted. */
+static frugal_status take_counts(frugal *f) {
+    frugal_status status = begin_counts(f);
+    if (status == FRUGAL_OK) hold_announcing_now(f);
+    return status;
+}
+
 /* `changed`: they were, and are copied back. */
-static frugal_status end_counts(frugal *f, int changed) {
+static frugal_status give_back_counts(frugal *f, int changed) {
     host_device *device = changed ? counting_device(f) : NULL;
     frugal_status status = FRUGAL_OK;
     if (device) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+    release_announcing(f);
     pthread_mutex_unlock(&f->counts_lock);
     return status == FRUGAL_OK ? status : after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
@@ -62,7 +72,8 @@ frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *co
     if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) counts[i] = all[frugal_worth(f, (uint32_t)row_of(f, keys, i))];
-    return end_counts(f, 0);
+    pthread_mutex_unlock(&f->counts_lock);
+    return FRUGAL_OK;
 }
 
 frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts) {
@@ -73,11 +84,11 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
     if ((status = check_between_steps(f, "set_counts")) != FRUGAL_OK) return status;
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
-    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
+    if ((status = take_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
-    for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
+    for (uint32_t i = 0; i < keys->n; i++) /* relaxed: nothing is counted meanwhile */
         frugal_store_relaxed(&f->worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
-    status = end_counts(f, 1);
+    status = give_back_counts(f, 1);
     return status == FRUGAL_OK ? tell_counts(f, "set_counts") : status;
 }
 
@@ -88,15 +99,15 @@ frugal_status frugal_age_counts(frugal *f) {
     if (status != FRUGAL_OK) return status;
     if ((status = check_between_steps(f, "age_counts")) != FRUGAL_OK) return status;
     if (!is_counting(f)) return status;
-    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
+    if ((status = take_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);
-    for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: no announcement is under way */
+    for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: nothing is counted meanwhile */
         uint8_t found = frugal_load_relaxed(&f->worth[row]);
         uint32_t half = halves[found >> LEVEL_AT];
         if (found >> LEVEL_AT) frugal_store_relaxed(&f->worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
     }
-    status = end_counts(f, 1);
+    status = give_back_counts(f, 1);
     return status == FRUGAL_OK ? tell_counts(f, "age_counts") : status;
 }
 
@@ -111,7 +122,7 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
     if (n > rows || (n && !keys))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "rank_keys: %u keys%s; table %u has %llu", n,
                            keys ? "" : " and no array", table, (unsigned long long)rows);
-    if ((status = begin_counts(f)) != FRUGAL_OK) return status;
+    if ((status = take_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint64_t key = 0; key < rows; key++) at[frugal_worth(f, first + (uint32_t)key)]++;
     for (uint64_t worth = WORTH_MOST + 1, before = 0; worth-- > 0;) {
@@ -126,5 +137,5 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
         keys[place] = key;
         if (counts) counts[place] = all[worth];
     }
-    return end_counts(f, 0);
+    return give_back_counts(f, 0);
 }

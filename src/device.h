@@ -129,7 +129,7 @@ typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records; /* record_of: NULL if nobody has asked for it yet, and the lookup is not by bag */
     const uint64_t *valid;  /* a bit for each unique row: a cached copy, if there is one, is current */
-    /* A number below 128 for each unique row, as of the announcement: a copy with a larger one will have more hits, by
+    /* A number below 128 for each unique row, as of the plan: a copy with a larger one will have more hits, by
      * what was counted (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
     /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
@@ -328,7 +328,7 @@ FRUGAL_API int frugal_may_sort(const frugal *f);
 /* May the attached device be given batches by frugal_announce_there? */
 FRUGAL_API int frugal_sorts(frugal *f, uint32_t device);
 /* Announces a batch whose keys lie where the device reaches them; it is one that sorts. `stream`: of frugal_unsorted.
- * Errors: as frugal_announce, but KEY. */
+ * Errors: as frugal_announce; KEY only of an earlier batch. */
 FRUGAL_API frugal_status frugal_announce_there(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
                                                void *stream);
 /* What a copy of the row is worth now; 0 also if nothing is counted, without an open instance, or such a row in it. */

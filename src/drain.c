@@ -180,10 +180,42 @@ frugal_status frugal_drain(frugal *f) {
     return status;
 }
 
-/* No other thread sorts, gives batches, or works on a piece of a plan. This stays so, because none may begin. */
+static int settled_ready(frugal *f, const condition *what) {
+    (void)what;
+    return is_settled(f);
+}
+
+static void settled_explain(frugal *f, const condition *what, char *text, size_t size) {
+    (void)f, (void)what;
+    snprintf(text, size, "batches that are announced are not sorted, or their steps not planned");
+}
+
+/* Waits until what is announced is counted, as far as it can be: not what a lost device was sorting, nor steps behind a
+ * key that is too large, or that not all devices have announced. */
+static void settle_counts(frugal *f) {
+    condition settled = {settled_ready, settled_explain, 0, frugal_p2f_closed(f->p2f), "counts", 1, 0};
+    if (!is_counting(f) || f->joined) return;
+    wait_announcing(f);
+    wait_until(f, &settled);
+    end_wait_announcing(f);
+}
+
+/* Until release_announcing nothing is sorted, planned and counted; waits for those at it, but not in a process that has
+ * joined, where nobody is. */
+static void hold_announcing_now(frugal *f) {
+    hold_announcing(f);
+    while (!f->joined) {
+        uint32_t seen = event_prepare(f->event);
+        if (announcing_is_over(f)) return;
+        event_sleep(f->event, seen, FOREVER);
+    }
+}
+
+/* No other thread sorts, gives batches, or works on a piece of a plan. This stays so, because none may begin. So this
+ * one plans, and counts, what is sealed. */
 static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
-    if (!announcing_is_held(f)) return 0;
+    if (!announcing_is_over(f)) return 0;
     while (plan_piece(f)) continue;
     return frugal_p2f_is_planned(f->p2f);
 }
@@ -241,8 +273,11 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
     hold_posts(f);
+    settle_counts(f); /* whatever the time, the same touches are counted */
     hold_announcing(f);
+    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].telling);
     status = cancel_held(f, step);
+    for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
     release_announcing(f);
     release_posts(f);
     if (status != FRUGAL_OK) return status;

@@ -66,6 +66,17 @@ static gate_cause find_cause(frugal *f, uint64_t step) {
     return (gate_cause){CAUSE_FLUSH, NO_DEVICE, step, rows > 0 ? (uint64_t)rows : 0};
 }
 
+/* All have announced the step; what keeps it from being planned? Relaxed, here and below: it is only text. */
+static void explain_plan(frugal *f, uint64_t step, char *text, size_t size) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t next = frugal_p2f_announced(f->p2f, d);
+        if (next > step || frugal_load_relaxed(&batch_at(f, d, next)->stage) != BATCH_AWAY) continue;
+        snprintf(text, size, "device %u has not sorted its batch of step %llu", d, (unsigned long long)next);
+        return;
+    }
+    snprintf(text, size, "step %llu is being planned by a thread that has not finished", (unsigned long long)step);
+}
+
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     gate_cause cause = find_cause(f, what->step);
     if (cause.kind == CAUSE_COMMIT) explain_update(f, cause.d, cause.step - 1, text, size);
@@ -73,8 +84,8 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (cause.kind == CAUSE_COMMIT || cause.kind == CAUSE_ANNOUNCE) return;
     explain_cause(&cause, text, size);
     size_t used = strlen(text);
-    if (cause.kind == CAUSE_CLOSE || cause.kind == CAUSE_PLAN)
-        snprintf(text + used, size - used, " by a thread that has not finished");
+    if (cause.kind == CAUSE_PLAN) explain_plan(f, cause.step, text, size);
+    if (cause.kind == CAUSE_CLOSE) snprintf(text + used, size - used, " by a thread that has not finished");
     if (cause.kind == CAUSE_FLUSH) explain_rows(f, what, text, size);
 }
 
@@ -183,9 +194,12 @@ static int given_ready(frugal *f, const condition *what) {
     return f->desc.alone != FRUGAL_ALONE_KEPT || device_to_recall(f, process, what->step) == f->desc.devices;
 }
 
-/* Says what batch_ready waits for. Relaxed, here and below: it is only text. */
+/* Says what batch_ready waits for. */
 static void batch_explain(frugal *f, const condition *what, char *text, size_t size) {
-    explain_announce(f, what->d, what->d, what->step, text, size);
+    if (frugal_load_relaxed(&f->devices[what->d].handed) <= what->step)
+        explain_announce(f, what->d, what->d, what->step, text, size);
+    else
+        explain_plan(f, what->step, text, size);
 }
 
 /* What given_ready waits for: announcements first. */
@@ -217,6 +231,8 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
     else if (cause.kind == CAUSE_RECALL)
         snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", cause.d,
                  (unsigned long long)cause.step);
+    else if (cause.kind == CAUSE_PLAN)
+        explain_plan(f, cause.step, text, size);
     else
         explain_announce(f, what->d, cause.d, cause.step, text, size);
 }

@@ -18,6 +18,8 @@ static int help_sort(frugal *f, double *since) {
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
     if (m) give_back_sort_memory(m);
+    /* A batch came too late for this claim, and its thread may have found no memory meanwhile. Relaxed: a hint */
+    if (m && !any && frugal_load_relaxed(&f->unsorted)) event_notify(f->event);
     if (any) {
         end_batch(claimed.b);
         give_batches(f, claimed.d);
@@ -35,7 +37,9 @@ static int help_sort(frugal *f, double *since) {
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans, and reading ahead, come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
+    if (!has_plans(f) || !begin_announcing(f)) return 0;
     int planned = plan_piece(f);
+    end_announcing(f);
     if (planned == 2) event_notify(f->event); /* a gate may have waited for the plan */
     if (planned == 2) wake_teller(f);
     if (planned) tick(f, TRACE_PLAN, &f->plan_ns, since);

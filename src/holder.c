@@ -8,9 +8,10 @@
 #include "host.h"
 
 int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
-    uint64_t lacks;
+    uint64_t lacks = NO_CLOCK;
     if (!f || !f->opened || d >= f->desc.devices || row >= f->store.rows) return 0;
-    if (is_secondary(f, d, row, &lacks)) return lacks == 0 && is_idle(f);
+    int idle = is_idle(f); /* else a thread may be changing the clocks */
+    if (is_secondary(f, d, row, idle ? &lacks : NULL)) return lacks == 0;
     return frugal_p2f_is_current(f->p2f, d, row);
 }
 

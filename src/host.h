@@ -52,8 +52,9 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-/* How far a batch has come (announce.c). AWAY: its device sorts it. BAD: it has found a key that is too large. */
-enum { BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD, BATCH_SORTED };
+/* How far a batch has come (announce.c). AWAY: its device sorts it. BAD: it has found a key that is too large. Memory
+ * that was never used is of none that is to be sorted. */
+enum { BATCH_SORTED, BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD };
 /* Which of a batch's arrays are in host memory: all, if the host has sorted it; `rows` alone; none. */
 enum { ALL_HERE, ROWS_HERE, NONE_HERE };
 
@@ -300,11 +301,12 @@ struct frugal {
                          under counts_lock before its first announcement, and read under it, or by its loader */
     pthread_mutex_t counts_lock; /* held while counts are copied, and read */
     host_device *devices;
-    clocks *clocks; /* of declared stale copies; NULL: none */
-    /* Threads that sort or give batches, and a bit above them: none may begin, because steps are cancelled. */
-    FRUGAL_ATOMIC(uint32_t) announcing;
-    FRUGAL_ATOMIC(uint32_t) unsorted; /* batches handed in that no thread sorts yet */
-    FRUGAL_ATOMIC(uint64_t) bad;      /* the first step of which a batch is BAD; UINT64_MAX: none. Under poll_lock */
+    clocks *clocks;                     /* of declared stale copies; NULL: none */
+    FRUGAL_ATOMIC(uint64_t) announcing; /* threads that sort or give batches, or plan; and who waits (announce.c) */
+    FRUGAL_ATOMIC(uint32_t) unsorted;   /* batches handed in that no thread sorts yet */
+    FRUGAL_ATOMIC(uint64_t)
+    bad; /* the first step of which a batch is BAD; UINT64_MAX: none. Under poll_lock, or by
+                                  a cancel */
     frugal_jobs jobs;
     FRUGAL_ATOMIC(uint32_t) has_teller; /* 1: the next is there, and constant */
     struct teller *teller;              /* the thread that tells devices of their batches */

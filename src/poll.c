@@ -322,8 +322,8 @@ static int find_batches(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     int any = 0;
     if (!begin_announcing(f)) return 0;
-    for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < frugal_load_acquire(&device->handed);
-         t++) { /* [F59] pairs with [F60] */
+    uint64_t handed = frugal_load_acquire(&device->handed); /* [F59] pairs with [F60] */
+    for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < handed; t++) {
         host_batch *b = batch_at(f, d, t);
         if (frugal_load_relaxed(&b->stage) != BATCH_AWAY) continue; /* relaxed: `handed` is acquired */
         frugal_status status = device->ops.sorted(device->state, t, &b->n_unique);
@@ -351,9 +351,9 @@ static int is_refused(frugal *f, uint64_t step) {
 
 /* Says which key. */
 static frugal_status fail_refused(frugal *f) {
-    uint64_t step = frugal_load_relaxed(&f->bad); /* relaxed, both: is_refused has acquired it */
+    uint64_t step = frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
     uint32_t d = 0, n;
-    while (frugal_load_relaxed(&batch_at(f, d, step)->stage) != BATCH_BAD) d++;
+    while (d + 1 < f->desc.devices && frugal_load_relaxed(&batch_at(f, d, step)->stage) != BATCH_BAD) d++;
     return f->devices[d].ops.sorted(f->devices[d].state, step, &n);
 }
 

@@ -397,12 +397,14 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0]);
     if (status != FRUGAL_OK) return status;
     save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
-    for (uint32_t i = 0; i < head->parts; i++) /* of a device that is lost, those that were copied last */
-        if (begin_counts(instances[i]) == FRUGAL_OK) end_counts(instances[i], 0);
+    for (uint32_t i = 0; i < head->parts; i++) /* counts that nobody changes; of a lost device, those copied last */
+        if (take_counts(instances[i]) != FRUGAL_OK)
+            pthread_mutex_lock(&instances[i]->counts_lock), hold_announcing_now(instances[i]);
     pthread_mutex_init(&job.lock, NULL);
     double began = clock_now();
     status = write_save(&job, &name, desc);
     pthread_mutex_destroy(&job.lock);
+    for (uint32_t i = 0; i < head->parts; i++) give_back_counts(instances[i], 0);
     /* A base that failed may or may not have replaced the save that an increment would continue; only another base is
      * safe. An increment replaces nothing that its instances need; the next one continues the same save. */
     for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)

@@ -76,6 +76,7 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
         hand_in(f, d, b, BATCH_SORTED);
     }
     give_back_sort_memory(m);
+    if (status != FRUGAL_OK) event_notify(f->event); /* a thread may have found no memory meanwhile */
     if (status != FRUGAL_OK) return status;
     give_batches(f, d);
     announce_finished(f);
@@ -97,6 +98,7 @@ static int needs_rows(frugal *f) {
 static frugal_status announce_unsorted(frugal *f, uint32_t d, frugal_unsorted *batch) {
     host_device *device = &f->devices[d];
     int needed = needs_rows(f);
+    begin_ahead(f, d, batch->step); /* as begin_batch: the device writes there */
     batch->found = needed ? batch_at(f, d, batch->step)->rows : NULL;
     frugal_status status = device->ops.sort(device->state, batch);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
@@ -143,6 +145,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
     if (!wait && !is_ready) {
         if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
+        if (is_refused(f, step)) return fail_refused(f);
         return FRUGAL_AGAIN;
     }
     if (!is_ready) {

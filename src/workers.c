@@ -212,11 +212,13 @@ static void close_worker_event(frugal_workers *w) {
     close(w->event_file);
 }
 
-/* Ends the threads and frees all memory. `memory`: the settings, whose allocator is used. */
-static void end_workers(const frugal_desc *memory, frugal_workers *w) {
+static void join_workers(frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
     event_notify(w->event);
     for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
+}
+/* After that. `memory`: the settings, whose allocator is used. */
+static void free_workers(const frugal_desc *memory, frugal_workers *w) {
     pthread_mutex_destroy(&w->lock);
     close_worker_event(w);
     release_memory(memory, w->threads, w->n * sizeof *w->threads);
@@ -245,7 +247,8 @@ static frugal_status start_workers(const frugal_desc *memory, uint32_t n, int sh
     *out = NULL;
     frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers", w->started, n,
                 strerror(error));
-    end_workers(memory, w);
+    join_workers(w);
+    free_workers(memory, w);
     return FRUGAL_ERR_WORKER;
 }
 
@@ -266,7 +269,8 @@ frugal_status frugal_workers_close(frugal_workers *w) {
     if (instances > 0)
         return frugal_fail(FRUGAL_ERR_BUSY, "frugal_workers_close: %u instance%s still open; frugal_close %s first",
                            instances, instances > 1 ? "s are" : " is", instances > 1 ? "them" : "it");
-    end_workers(&(frugal_desc){0}, w);
+    join_workers(w);
+    free_workers(&(frugal_desc){0}, w);
     return FRUGAL_OK;
 }
 

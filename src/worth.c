@@ -1,6 +1,6 @@
-/* worth.c - what a copy of each row is worth: a byte for each row, counted as batches are announced.
+/* worth.c - what a copy of each row is worth: a byte for each row, counted as steps are planned.
  *
- * A hit needs a current copy. So a touch counts if announcing found that a copy of the device, if it has one, will be
+ * A hit needs a current copy. So a touch counts if planning found that a copy of the device, if it has one, will be
  * current (the bit of frugal_step.valid): touches of rows that other devices outdate all the time count nothing,
  * however hot the rows are. A cache with FRUGAL_CACHE_COUNTED keeps the rows with the highest counts.
  *

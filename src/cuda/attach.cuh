@@ -45,6 +45,7 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_list_kernel, processors, NULL),
                             load_kernel(frugal_chunk_heads_kernel, processors, NULL),
                             load_kernel(frugal_chunks_kernel, processors, NULL),
+                            load_kernel(frugal_found_kernel, processors, NULL),
                             load_kernel(frugal_count_kernel, processors, NULL),
                             load_kernel(frugal_read_back_kernel, processors, NULL)};
     for (cudaError_t error : errors) {

@@ -1,4 +1,4 @@
-/* batches.cuh - announced batches, which the loader sends to the GPU ahead of their step, on a stream of our own. */
+/* batches.cuh - announced batches, which are sent to the GPU ahead of their step, on a stream of our own. */
 #ifndef FRUGAL_CUDA_BATCHES_CUH
 #define FRUGAL_CUDA_BATCHES_CUH
 
@@ -71,7 +71,7 @@ static int pools_bags(const gpu_device *c) {
     return __atomic_load_n(&c->pools, __ATOMIC_RELAXED); /* a hint: what is not sent ahead is sent later */
 }
 
-/* Called by the loader. If this fails, lookup tries again, because lookup can return a status. */
+/* Called by the loader, or the teller. If this fails, lookup tries again, because lookup can return a status. */
 static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];

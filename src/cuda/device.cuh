@@ -30,7 +30,7 @@ struct shared_pins {             /* what all devices of an instance share; the l
     cudaError_t refused_error;
 };
 
-struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
+struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's from `device_announced` on */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
     /* Valid bits, and for a counted cache the worth of rows and lost rows, then chunks; each begins at a multiple of 8
      * bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
@@ -69,7 +69,7 @@ struct gpu_watch { /* the thread of watch.cuh; relaxed, all: see there */
     sem_t asked;
     int runs, busy, ends; /* busy: a question is asked, and not answered */
     int answer;           /* the last one, a CUresult, of the thread or of one whose call has failed */
-    cudaStream_t stream;  /* on which a word is copied, from the GPU's memory to the host's */
+    cudaStream_t stream;  /* on which a word is copied, from the GPU's memory to the host's; nothing waits on it */
     uint32_t *word, *copied;
     double limit; /* seconds that the copy may take; below 0: any time */
 };
@@ -102,9 +102,7 @@ struct gpu_device : gpu_context {
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     uint32_t *batches_seen;          /* ... the announced batches; NULL: they are not pinned */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
-    /* In host memory; the view has its address on the GPU. Not memory of CUDA's, because threads that poll read it even
-     * if the context has ended. */
-    control_words *control;
+    control_words *control;          /* in host memory (open_words); the view has its address on the GPU */
     pinned_memory control_memory;
     frugal_hyper *hypers_sent; /* behind `control`; the view has its address, too */
     float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
@@ -122,8 +120,9 @@ struct gpu_device : gpu_context {
     uint64_t kept_seen, dirtied_seen, cleaned_seen; /* the polling thread's: what it has counted */
     batch_ahead aheads[FRUGAL_P2F_SLOTS];           /* [L + 1], by announced step */
     sort_scratch sort;
-    unsigned char *sort_memory, *sort_sent_memory; /* of `sort`; of all `aheads`, in host memory */
-    uint64_t *ones;                                /* bits [max_keys], all set: valid bits of a sorted batch */
+    unsigned char *sort_memory;     /* of `sort` */
+    pinned_memory sort_sent_memory; /* of all `aheads`, in host memory (open_words) */
+    uint64_t *ones;                 /* bits [max_keys], all set: valid bits of a sorted batch */
     touch_counts counts;
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
@@ -134,7 +133,7 @@ struct gpu_device : gpu_context {
     float *gathered;                          /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
     uint64_t bytes;                           /* of the GPU's memory */
     int full;                                 /* 1: the cache must still be emptied */
-    int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read by loaders */
+    int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read in device_announced */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;

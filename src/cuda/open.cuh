@@ -122,19 +122,19 @@ static frugal_status open_batches(gpu_device *c) {
     return check_cuda(c, error, "a stream and events for copies ahead");
 }
 
-/* Allocates the words that GPU and host exchange, zeroed, in whole pages, because pages are pinned. */
-static frugal_status open_control(gpu_device *c, uint64_t bytes) {
+/* Allocates memory that GPU and host exchange words by, zeroed, in whole pages, because pages are pinned. Not memory of
+ * CUDA's, because threads that poll read it even if the context has ended. device_close frees it. */
+static frugal_status open_words(gpu_device *c, pinned_memory *words, uint64_t bytes, void **seen) {
     constexpr uint64_t PAGE = 65536; /* of systems with large ones, too */
     uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-    void *memory = frugal_allocate(c->f, whole, PAGE), *seen = NULL;
-    if (!memory)
+    frugal_memory memory = {frugal_allocate(c->f, whole, PAGE), whole, 0};
+    if (!memory.start)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available", c->device,
                            (unsigned long long)whole);
-    c->control = (control_words *)memory;
-    frugal_move_memory(c->f, {memory, whole, 0}, c->node);
-    cudaError_t error = pin_memory(c, &c->control_memory, {memory, whole, 0});
-    if (error == cudaSuccess) error = seen_by_gpu(&c->control_memory, memory, &seen);
-    c->view.control = (control_words *)seen;
+    words->memory = memory;
+    frugal_move_memory(c->f, memory, c->node);
+    cudaError_t error = pin_memory(c, words, memory);
+    if (error == cudaSuccess) error = seen_by_gpu(words, memory.start, seen);
     return check_cuda(c, error, "pinning the words that GPU and host exchange");
 }
 
@@ -167,7 +167,10 @@ static frugal_status open_scratch(gpu_device *c) {
     if (error == cudaSuccess) error = set_on_gpu(c, small, 0, groups_at + groups + hypers);
     if (error == cudaSuccess && n_groups > 0) error = copy_to_gpu(c, table_groups, c->store->groups, groups);
     if (error != cudaSuccess) return check_cuda(c, error, "counters");
-    if ((status = open_control(c, control_bytes)) != FRUGAL_OK) return status;
+    void *control = NULL;
+    status = open_words(c, &c->control_memory, control_bytes, &control);
+    c->control = (control_words *)c->control_memory.memory.start, g->control = (control_words *)control;
+    if (status != FRUGAL_OK) return status;
     if (c->alone_seen) c->test_row = (float *)(void *)((unsigned char *)c->control + row_at);
     if (n_groups > 0) {
         g->groups = (const frugal_table_group *)table_groups;
@@ -180,22 +183,20 @@ static frugal_status open_scratch(gpu_device *c) {
 }
 
 /* The memory from which batches are sent to be sorted, and to which what was found comes. */
-static cudaError_t open_sort_sent(gpu_device *c) {
+static frugal_status open_sort_sent(gpu_device *c) {
     uint64_t keys = whole_words(frugal_settings(c->f)->max_keys * sizeof(uint32_t));
     uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), each = keys + segments + sizeof(found_batch);
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
     void *seen = NULL;
-    cudaError_t error =
-        cudaHostAlloc((void **)&c->sort_sent_memory, n * each, cudaHostAllocPortable | cudaHostAllocMapped);
-    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, c->sort_sent_memory, 0);
-    for (uint32_t i = 0; i < n && error == cudaSuccess; i++) {
-        unsigned char *at = c->sort_sent_memory + i * each;
+    frugal_status status = open_words(c, &c->sort_sent_memory, n * each, &seen);
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) {
+        unsigned char *at = (unsigned char *)c->sort_sent_memory.memory.start + i * each;
         c->aheads[i].found_seen = (found_batch *)(void *)((unsigned char *)seen + i * each);
         c->aheads[i].found = (found_batch *)(void *)at, at += sizeof(found_batch);
         c->aheads[i].segments_sent = (key_segment *)(void *)at, at += segments;
         c->aheads[i].keys_sent = (uint32_t *)(void *)at;
     }
-    return error;
+    return status;
 }
 
 /* Bytes of CUB's memory to sort and to sum as many keys as a batch has at most. */
@@ -247,11 +248,11 @@ static frugal_status open_sort(gpu_device *c) {
     c->counts.chances = (uint32_t *)(void *)(c->sort_memory + before - sizeof frugal_chances);
     if (may == 2 && c->alone_seen && is_counted(c) && allocate_on_gpu(c, counts_bytes, "counts", &counts) == FRUGAL_OK)
         c->counts.words = (uint32_t *)counts;
+    if ((status = open_sort_sent(c)) != FRUGAL_OK) return status;
     cudaError_t error = set_on_gpu(c, ones, 0xff, (keys + 63) / 64 * 8);
     if (error == cudaSuccess)
         error = copy_to_gpu(c, (void *)(uintptr_t)c->counts.chances, frugal_chances, sizeof frugal_chances);
     if (error == cudaSuccess && counts) error = set_on_gpu(c, counts, 0, counts_bytes);
-    if (error == cudaSuccess) error = open_sort_sent(c);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming);
     if (error == cudaSuccess) error = begin_sort(c);

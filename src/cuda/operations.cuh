@@ -140,13 +140,13 @@ static void close_on_gpu(gpu_device *c) {
     if (c->watch.stream) cudaStreamDestroy(c->watch.stream);
     if (c->given_event) cudaEventDestroy(c->given_event);
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
-    if (c->sort_sent_memory) cudaFreeHost(c->sort_sent_memory);
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
     if (c->squares) cudaFreeHost(c->squares);
     if (c->watch.copied) cudaFreeHost(c->watch.copied);
     unpin_memory(c, &c->control_memory);
+    unpin_memory(c, &c->sort_sent_memory);
     unpin_memory(c, &c->blocks);
     unpin_memory(c, &c->batches);
 }
@@ -177,6 +177,7 @@ static void device_close(void *device) {
         if (c->hangs) frugal_leave_pages(c->f); /* they are still registered */
     }
     frugal_free(c->f, c->control, c->control_memory.memory.bytes);
+    frugal_free(c->f, c->sort_sent_memory.memory.start, c->sort_sent_memory.memory.bytes);
     frugal_free(c->f, c->kept_rows, c->n_kept * sizeof *c->kept_rows);
     frugal_free(c->f, c, sizeof *c);
 }

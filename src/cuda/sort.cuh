@@ -351,20 +351,26 @@ static frugal_status device_sorted(void *device, uint64_t step, uint32_t *n_uniq
     return FRUGAL_OK;
 }
 
+/* On a stream on which nothing waits: later batches may be waiting for their keys on that of the sorts. */
 static frugal_status device_fetch(void *device, const frugal_step *step, const frugal_records *to) {
     gpu_device *c = (gpu_device *)device;
     const batch_ahead *a = ahead_of(c, step->step);
     on_gpu on(c);
-    uint32_t n = to->n_unique;
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status != FRUGAL_OK || to->n == 0) return status;
+    const struct {
+        const uint32_t *to, *from;
+        uint32_t n;
+    } arrays[] = {{to->rows, a->arrays, to->n_unique},
+                  {to->start, a->arrays + c->pitch, to->n_unique + 1},
+                  {to->order, a->arrays + 2 * c->pitch, to->n}};
     cudaError_t error = cudaSuccess;
-    if (to->rows) error = copy_to_host(c, (uint32_t *)(uintptr_t)to->rows, a->arrays, n * sizeof(uint32_t));
-    if (error == cudaSuccess)
-        error = copy_to_host(c, (uint32_t *)(uintptr_t)to->start, a->arrays + c->pitch, (n + 1) * sizeof(uint32_t));
-    if (error == cudaSuccess)
-        error = copy_to_host(c, (uint32_t *)(uintptr_t)to->order, a->arrays + 2 * c->pitch, to->n * sizeof(uint32_t));
-    return check_cuda(c, error, "fetching a batch");
+    for (const auto &array : arrays)
+        if (array.to && error == cudaSuccess)
+            error = cudaMemcpyAsync((void *)(uintptr_t)array.to, array.from, array.n * sizeof(uint32_t),
+                                    cudaMemcpyDeviceToHost, c->watch.stream);
+    cudaError_t waited = cudaStreamSynchronize(c->watch.stream); /* also after a failure: it writes the batch */
+    return check_cuda(c, error == cudaSuccess ? waited : error, "fetching a batch");
 }
 
 static int device_sorts(void *device) {

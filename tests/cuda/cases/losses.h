@@ -294,4 +294,25 @@ static void test_reset(void **state) {
     }
 }
 
+/* The same while a GPU sorts: threads that poll read what it was to tell. */
+static void test_reset_while_sorting(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        world w = world_of(1 + i % 2);
+        w.desc.alone = i & 2 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE, w.desc.workers = i / 4;
+        w.desc.stuck_seconds = 5;
+        for (uint32_t d = 0; d < w.desc.devices; d++) w.places[d].ordinal = 0;
+        open_world(&w);
+        run(&w, 3);
+        cancel_all(&w);
+        cuda_on_host_delay(NULL, 3000);
+        for (uint32_t d = 0; d < w.desc.devices; d++) try_announce(&w, d);
+        gpu_reset(0);
+        cuda_on_host_delay(NULL, 0);
+        frugal_status status = frugal_lookup(w.f, 0, w.step, rows_at(&w, 0));
+        if (status != FRUGAL_ERR_CUDA && status != FRUGAL_ERR_LOST) fail_msg("case %d: %d", i, (int)status);
+        close_world(&w);
+    }
+}
+
 #endif /* CASES_LOSSES_H */

@@ -92,6 +92,7 @@ static void check_bad_key(uint32_t devices, frugal_alone alone, uint32_t n) {
             for (; s <= step + w.desc.lookahead; s++) assert_works(frugal_cuda_announce(w.f, last, s, &good, stream));
             assert_fails(FRUGAL_ERR_KEY, frugal_lookup(w.f, d, step, rows), text, "frugal_cancel");
             assert_fails(FRUGAL_ERR_KEY, frugal_cuda_announce(w.f, last, s, &good, stream), text, "frugal_cancel");
+            assert_fails(FRUGAL_ERR_KEY, frugal_try_announce(w.f, last, s, &empty), text, "frugal_cancel");
             assert_fails(FRUGAL_ERR_KEY, frugal_try_lookup(w.f, d, step, rows), text, "frugal_cancel");
             assert_fails(FRUGAL_ERR_ORDER, frugal_update(w.f, d, step, NULL), "look up", "");
             assert_works(frugal_drain(w.f));
@@ -107,6 +108,118 @@ static void test_bad_keys(void **state) {
         for (uint32_t devices = 1; devices <= 3; devices++)
             for (int alone = 0; alone < 4; alone++) check_bad_key(devices, (frugal_alone)alone, n);
 }
+
+#ifdef TEST_CUDA_ON_HOST
+/* Who waits for a batch that its GPU is sorting is told so. */
+static void test_explains_sorting(void **state) {
+    (void)state;
+    for (uint32_t devices = 1; devices <= 2; devices++)
+        for (int on_stream = 0; on_stream < 2; on_stream++) {
+            world w = on_stream ? gated(devices) : world_of(devices);
+            w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.stuck_seconds = 0.2, w.desc.workers = 1;
+            open_world(&w);
+            run(&w, 3);
+            check(&w);
+            cancel_all(&w);
+            cuda_on_host_delay(gpu_key_stream(w.gpus[0]), 600000);
+            uint64_t key = 1;
+            for (uint32_t d = 0; d < devices; d++) {
+                frugal_keys keys = {.keys = gpu_keys(w.gpus[d], &key, sizeof key), .n = 1};
+                void *stream = gpu_key_stream(w.gpus[d]);
+                assert_works(frugal_cuda_announce(w.f, d, w.step, &(frugal_batch){&keys, 1, 0}, stream));
+            }
+            char text[80];
+            snprintf(text, sizeof text, "device 0 has not sorted its batch of step %d", (int)w.step);
+            assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(w.f, devices - 1, w.step, NULL), text, "");
+            cuda_on_host_delay(gpu_key_stream(w.gpus[0]), 0);
+            finish(&w, 0);
+        }
+}
+
+static void *stop_late(void *argument) {
+    world *w = argument;
+    for (int i = 0; i < 3000 && !__atomic_load_n(&w->salt, __ATOMIC_RELAXED); i++) usleep(1000);
+    if (!__atomic_load_n(&w->salt, __ATOMIC_RELAXED)) frugal_stop(w->f);
+    return NULL;
+}
+
+/* Records are fetched although a later batch waits for its keys, behind a stream that waits at a gate. */
+static void test_records_behind_keys(void **state) {
+    (void)state;
+    world w = gated(2), end = {.salt = 0};
+    w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
+    open_world(&w);
+    run(&w, 3);
+    cancel_all(&w);
+    frugal_records r;
+    uint64_t key = 1;
+    frugal_keys keys = {.keys = &key, .n = 1};
+    const frugal_batch one = {&keys, 1, 0};
+    for (uint64_t s = w.step; s < w.step + 2; s++)
+        for (uint32_t d = 0; d < 2; d++) assert_works(frugal_announce(w.f, d, s, &one));
+    assert_works(frugal_lookup(w.f, 0, w.step, gpu_rows(w.gpus[0])));
+    assert_works(frugal_update(w.f, 0, w.step, NULL));
+    assert_works(frugal_lookup(w.f, 0, w.step + 1, gpu_rows(w.gpus[0]))); /* device 1 has not updated the step before */
+    keys.keys = gpu_keys(w.gpus[0], &key, sizeof key);
+    gpu_wait_for(w.gpus[0], gpu_key_stream(w.gpus[0]));
+    assert_works(frugal_cuda_announce(w.f, 0, w.step + 2, &one, gpu_stream(w.gpus[0])));
+    pthread_t thread;
+    end.f = w.f;
+    pthread_create(&thread, NULL, stop_late, &end);
+    frugal_status status = frugal_get_records(w.f, 0, w.step + 1, &r);
+    __atomic_store_n(&end.salt, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    assert_int_equal(FRUGAL_OK, status);
+    assert_true(r.n == 1 && r.rows[0] == 1 && r.start[1] == 1 && r.order[0] == 0);
+    frugal_stop(w.f);
+    close_world(&w);
+}
+
+/* Closed while batches are told to GPUs. */
+static void test_close_while_told(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        world w = world_of(2);
+        w.places[1].ordinal = NOBODY, w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.workers = 2, w.desc.lookahead = 10;
+        open_world(&w);
+        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 0));
+        usleep(5000); /* sorted, and found */
+        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 1));
+        close_world(&w);
+    }
+}
+
+static void *free_all(void *unused) {
+    gpu *g = gpu_open(0, 64, 8, 0);
+    (void)unused;
+    gpu_close(g); /* waits for the whole GPU */
+    return NULL;
+}
+
+/* A stream waits at a gate that nobody will open, another thread for the whole GPU, and a batch is to be told. */
+static void test_close_at_a_gate(void **state) {
+    (void)state;
+    world w = gated(2);
+    w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
+    open_world(&w);
+    run(&w, 3);
+    cancel_all(&w);
+    const frugal_batch empty = {NULL, 0, 0};
+    for (uint64_t s = w.step; s < w.step + 3; s++)
+        for (uint32_t d = 0; d < 2; d++)
+            if (d == 0 || s < w.step + 2) assert_works(frugal_announce(w.f, d, s, &empty));
+    assert_works(frugal_lookup(w.f, 0, w.step, NULL));
+    assert_works(frugal_update(w.f, 0, w.step, NULL));
+    assert_works(frugal_lookup(w.f, 0, w.step + 1, NULL));
+    pthread_t thread;
+    pthread_create(&thread, NULL, free_all, NULL);
+    usleep(50000);
+    assert_works(frugal_announce(w.f, 1, w.step + 2, &empty)); /* seals it, so device 0 is told */
+    usleep(20000);
+    close_world(&w);
+    pthread_join(thread, NULL);
+}
+#endif
 
 /* What announcing there refuses, before anything is enqueued. */
 static void test_announce_there(void **state) {

@@ -53,7 +53,7 @@ static void end_streams_of(device *d) {
 /* The lock is held. What was registered may have been given back since. */
 static void forget_host_memory() {
     for (auto &r : world().host) {
-        join_again(r.first, r.second, false);
+        join_again(r.first, r.second, is_still_there(r.first, r.second));
         if (r.second.allocated) free(reinterpret_cast<void *>(r.first));
     }
     world().host.clear();

@@ -78,6 +78,29 @@ void make_private(void *start, size_t bytes, const void *again) {
     memcpy(start, again, bytes);
 }
 
+/* The file that is mapped at an address, by its number; 0: none, or not from its beginning for so many bytes. */
+unsigned long file_at(uintptr_t start, size_t bytes) {
+    char line[512];
+    unsigned long found = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        unsigned long from, end, offset, inode;
+        if (sscanf(line, "%lx-%lx %*s %lx %*s %lu", &from, &end, &offset, &inode) == 4 && from == start &&
+            end - from == bytes && offset == 0)
+            found = inode;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+/* Is the memory still there that was registered? It may have been given back to the heap, where its pages stay, or to
+ * the system, which may have given others there. */
+bool is_still_there(uintptr_t start, const range &r) {
+    if (!r.seen || !r.was_private) return false; /* nothing is to be done there */
+    unsigned long file = file_at(start, r.bytes);
+    return file && file == file_at(r.seen, r.bytes);
+}
+
 /* The lock is held, as of the next two. Whole pages alone: others have a part of theirs in common with something else,
  * which may be written now. Memory that is read-only stays where it is as well. */
 void set_apart(uintptr_t start, range *r) {
@@ -91,7 +114,8 @@ void set_apart(uintptr_t start, range *r) {
     mark_pages(host, r->bytes, PINNED_ON_HOST);
 }
 
-/* `is_there`: nobody has given the memory back, although it was registered. */
+/* `is_there`: as is_still_there says. If the pages of a file stayed in the heap, memory that lies there later would have
+ * some of them. */
 void join_again(uintptr_t start, const range &r, bool is_there) {
     if (!r.seen) return;
     void *host = reinterpret_cast<void *>(start), *again = reinterpret_cast<void *>(r.seen);

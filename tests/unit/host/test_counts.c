@@ -639,6 +639,60 @@ static void test_blocks_of_counts(void **state) {
     frugal_close(f);
 }
 
+/* >>counted behind the call */
+
+enum { MANY = 20000, MANY_ROWS = 100000 };
+
+/* An instance of two workers, which has announced a step of `devices`; `wait`: that is counted before this returns. */
+static frugal *open_announced(uint32_t devices, int wait) {
+    static frugal_table table = {.rows = MANY_ROWS};
+    static uint64_t keys[MANY];
+    frugal_desc d = one_desc(devices);
+    d.tables = &table, d.dim = 1, d.max_keys = MANY, d.workers = 2;
+    frugal *f = open_or_fail(&d);
+    begin_counting(f);
+    for (uint32_t device = 0; device < devices; device++) {
+        assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, device, &(frugal_cpu_desc){.threads = 1}));
+        for (uint32_t i = 0; i < MANY; i++) keys[i] = (device + (uint64_t)i * 4) % MANY_ROWS;
+        frugal_keys segment = {.keys = keys, .n = MANY};
+        assert_int_equal(FRUGAL_OK, frugal_try_announce(f, device, 0, &(frugal_batch){&segment, 1, 0}));
+    }
+    for (uint32_t device = 0; wait && device < devices; device++) /* its gate waits for the plan */
+        assert_int_equal(FRUGAL_OK, frugal_lookup(f, device, 0, NULL));
+    return f;
+}
+
+/* What calls find, change and save does not hang on when workers count what was announced before. */
+static void test_counted_behind_the_call(void **state) {
+    (void)state;
+    static uint64_t all[MANY_ROWS], counts[2][MANY_ROWS], ranked[MANY_ROWS];
+    const char *file = saved_path("behind");
+    for (uint32_t i = 0; i < MANY_ROWS; i++) all[i] = i;
+    frugal_keys keys = {.keys = all, .n = MANY_ROWS};
+    for (uint32_t devices = 1; devices <= 2; devices++)
+        for (int round = 0; round < 12; round++) {
+            frugal *f = open_announced(devices, round == 0);
+            if (round % 4 == 1) { /* each key once, whatever the others do */
+                memset(counts[1], 0, sizeof counts[1]);
+                assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 0, MANY_ROWS, ranked, NULL));
+                for (uint32_t i = 0; i < MANY_ROWS; i++) assert_int_equal(0, counts[1][ranked[i]]++);
+            }
+            if (round % 4 == 2) assert_int_equal(FRUGAL_OK, save_one(f, file, 0, 1));
+            if (round % 4 == 3) assert_int_equal(FRUGAL_OK, frugal_cancel(f, 0));
+            assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &keys, counts[round > 0]));
+            assert_memory_equal(counts[0], counts[round > 0], sizeof counts[0]);
+            frugal_close(f);
+            if (round % 4 != 2) continue;
+            frugal_table table = {.rows = MANY_ROWS};
+            frugal_desc d = one_desc(1);
+            d.tables = &table, d.dim = 1, d.saved = &file, d.n_saved = 1;
+            f = open_or_fail(&d);
+            assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &keys, counts[1]));
+            assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+            frugal_close(f);
+        }
+}
+
 /* >>a device that counts itself */
 
 static frugal_status counter_lookup(void *device, const frugal_step *step, float *rows) {
@@ -730,6 +784,7 @@ int main(void) {
         cmocka_unit_test(test_bits),
         SAVED_TEST(test_saved_counts),
         SAVED_TEST(test_blocks_of_counts),
+        SAVED_TEST(test_counted_behind_the_call),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

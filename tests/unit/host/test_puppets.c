@@ -403,8 +403,102 @@ static void test_one_that_stages(void **state) {
     frugal_close(f);
 }
 
+/* >>one that sorts its batches: keys 5 and 5, of which it has sorted those of steps below `sorted` */
+
+static struct {
+    uint64_t sorted, bad; /* bad: of that step a key is too large */
+    uint32_t *found;
+} sorter;
+
+static int sorter_sorts(void *device) {
+    return device != NULL;
+}
+static frugal_status sorter_sort(void *device, const frugal_unsorted *batch) {
+    (void)device;
+    assert_true(batch->n == 2 && batch->rows[0] == 5 && batch->rows[1] == 5 && batch->found);
+    sorter.found = batch->found;
+    return FRUGAL_OK;
+}
+static frugal_status sorter_sorted(void *device, uint64_t step, uint32_t *n_unique) {
+    (void)device;
+    if (step >= sorter.sorted) return FRUGAL_AGAIN;
+    if (step == sorter.bad) return frugal_fail(FRUGAL_ERR_KEY, "a key of the puppet is too large");
+    sorter.found[0] = 5, *n_unique = 1;
+    return FRUGAL_OK;
+}
+static frugal_status sorter_fetch(void *device, const frugal_step *step, const frugal_records *to) {
+    (void)device, (void)step;
+    assert_null(to->rows); /* the host has them */
+    uint32_t *order = (uint32_t *)(uintptr_t)to->order, *start = (uint32_t *)(uintptr_t)to->start;
+    order[0] = 0, order[1] = 1, start[0] = 0, start[1] = 2;
+    return FRUGAL_OK;
+}
+
+/* Device 1 sorts, device 0 is of the host. */
+static frugal *open_sorter(puppet *p) {
+    frugal_device_ops ops = puppet_ops;
+    ops.sorts = sorter_sorts, ops.sort = sorter_sort, ops.sorted = sorter_sorted, ops.fetch = sorter_fetch;
+    sorter.sorted = 0, sorter.bad = UINT64_MAX;
+    frugal *f = open_for_puppets(FRUGAL_ALONE_STAGED);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops, p));
+    return f;
+}
+
+static void announce_to_sort(frugal *f, uint64_t step) {
+    const uint64_t keys[2] = {5, 5};
+    const frugal_keys segment = {.keys = keys, .n = 2};
+    announce_none(f, 0, step);
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 1, step, &(frugal_batch){&segment, 1, 0}));
+}
+
+static void test_one_that_sorts(void **state) {
+    (void)state;
+    puppet p = {0};
+    frugal_records r;
+    frugal *f = open_sorter(&p);
+    announce_to_sort(f, 0);
+    assert_stuck(frugal_lookup(f, 0, 0, NULL), "device 1 has not sorted its batch of step 0");
+    assert_int_equal(FRUGAL_AGAIN, frugal_try_lookup(f, 1, 0, NULL));
+    sorter.sorted = 1;
+    for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, d, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_get_records(f, 1, 0, &r));
+    assert_true(r.n == 2 && r.n_unique == 1 && r.rows[0] == 5 && r.record_of[1] == 0);
+    for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_update(f, d, 0, NULL));
+    p.done = 1;
+    announce_to_sort(f, 1), announce_to_sort(f, 2); /* cancelled while it sorts, some of them */
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 2));
+    sorter.sorted = 2;
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 1);
+    p.done = 2;
+    announce_to_sort(f, 2);
+    assert_stuck(frugal_lookup(f, 0, 2, NULL), "device 1 has not sorted its batch of step 2");
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 2));
+    sorter.bad = 2, sorter.sorted = 5;
+    announce_to_sort(f, 2), announce_to_sort(f, 3);
+    for (uint32_t d = 0; d < 2; d++) {
+        assert_int_equal(FRUGAL_ERR_KEY, frugal_lookup(f, d, 2, NULL));
+        assert_int_equal(FRUGAL_ERR_KEY, frugal_try_lookup(f, d, 2, NULL));
+    }
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 3)); /* not that step */
+    assert_int_equal(FRUGAL_ERR_KEY, frugal_lookup(f, 0, 2, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 2));
+    sorter.bad = UINT64_MAX;
+    for (uint64_t s = 2; s < 5; s++) {
+        announce_to_sort(f, s);
+        for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, s);
+        p.done = s + 1;
+    }
+    announce_to_sort(f, 5); /* lost while it sorts */
+    p.is_lost = 1;
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_lookup(f, 0, 5, NULL));
+    frugal_close(f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_that_sorts),
         cmocka_unit_test(test_one_in_order),
         cmocka_unit_test(test_one_that_waits),
         cmocka_unit_test(test_one_that_drops),
