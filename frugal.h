@@ -523,11 +523,11 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
 /* >>counts - how often a copy of each row would have served a hit
  *
  * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, that a save with
- * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each step that
- * is planned then counts the rows of which a cached copy of the device will be current. So a row that several devices
- * change in turn counts little, however often it is touched. One count per row serves all devices. It takes one byte
- * and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3 are
- * kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
+ * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each step
+ * that is planned then counts the rows of which a cached copy of the device will be current. So a row that several
+ * devices change in turn counts little, however often it is touched. One count per row serves all devices. It takes one
+ * byte and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3
+ * are kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same steps
  * give the same counts. The calls below, frugal_save and frugal_cancel first wait, and help, until all steps that all
  * devices have announced are counted; cancelled ones stay counted.

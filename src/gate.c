@@ -66,8 +66,13 @@ static gate_cause find_cause(frugal *f, uint64_t step) {
     return (gate_cause){CAUSE_FLUSH, NO_DEVICE, step, rows > 0 ? (uint64_t)rows : 0};
 }
 
-/* All have announced the step; what keeps it from being planned? Relaxed, here and below: it is only text. */
+/* All have announced the step; what keeps it from being planned, or told? Relaxed, here and below: it is only text. */
 static void explain_plan(frugal *f, uint64_t step, char *text, size_t size) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        if (frugal_p2f_planned(f->p2f) <= step || told_of(f, d) > step) continue;
+        snprintf(text, size, "device %u is being told of step %llu", d, (unsigned long long)step);
+        return;
+    }
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t next = frugal_p2f_announced(f->p2f, d);
         if (next > step || frugal_load_relaxed(&batch_at(f, d, next)->stage) != BATCH_AWAY) continue;

@@ -357,9 +357,9 @@ static frugal_status fail_refused(frugal *f) {
     return f->devices[d].ops.sorted(f->devices[d].state, step, &n);
 }
 
-/* Commits the steps that the device has done, and takes the batches that it has sorted. Returns 1 if there was any; *last becomes 1 if a step can be closed now,
- * or a gate may open. `is_ending`: training ends anyway, because of this device or of another one; if this one is lost,
- * too, that is found out later. The caller holds poll_lock. */
+/* Commits the steps that the device has done, and takes the batches that it has sorted. Returns 1 if there was any;
+ * *last becomes 1 if a step can be closed now, or a gate may open. `is_ending`: training ends anyway, because of this
+ * device or of another one; if this one is lost, too, that is found out later. The caller holds poll_lock. */
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     host_device *device = &f->devices[d];
     uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;

@@ -1,6 +1,6 @@
 /* sort.cuh - a batch whose unique rows the GPU finds: it sorts the keys, lists rows and positions, cuts rows with many
- * positions into chunks, and, for the one device of an instance, may count touches. On the stream of copies ahead, which
- * has a low priority.
+ * positions into chunks, and, for the one device of an instance, may count touches. On the stream of copies ahead,
+ * which has a low priority.
  *
  * The sort is stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). A kernel writes
  * the number of rows into host memory, and the rows, if the host needs them, as it does where several devices share

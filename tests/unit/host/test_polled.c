@@ -356,7 +356,8 @@ static void test_being_told(void **state) {
         announce_none(f, 0, 0);
         assert_int_equal(FRUGAL_AGAIN, p.early[0]);
         assert_int_equal(FRUGAL_ERR_STUCK, p.early[1]);
-        assert_non_null(strstr(p.said, "lookup, step 0: nothing has moved for 0.02 s: device 0 has not announced"));
+        assert_non_null(
+            strstr(p.said, "lookup, step 0: nothing has moved for 0.02 s: device 0 is being told of step 0"));
         assert_int_equal(FRUGAL_OK, frugal_try_lookup(f, 0, 0, NULL));
         frugal_close(f);
     }
