@@ -19,8 +19,8 @@
 
 /* >>begin - while steps are cancelled, or counts are changed or saved, no thread may be at it */
 
-/* `announcing` counts threads that sort, give or plan; above them those that wait until there is none; above these those
- * that hold it: then no thread may begin. */
+/* `announcing` counts threads that sort, give or plan; above them those that wait until there is none; above these
+ * those that hold it: then no thread may begin. */
 #define ANNOUNCING_WAIT (UINT64_C(1) << 20)
 #define ANNOUNCING_HOLD (UINT64_C(1) << 40)
 

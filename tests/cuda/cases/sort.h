@@ -62,8 +62,8 @@ static void test_batches_out_of_reach(void **state) {
 }
 #endif
 
-/* A key that is too large, on the GPU: lookups of the step say which, of all devices, again and again, and nothing of the
- * step has begun. Cancelled, the step is announced anew. */
+/* A key that is too large, on the GPU: lookups of the step say which, of all devices, again and again, and nothing of
+ * the step has begun. Cancelled, the step is announced anew. */
 static void check_bad_key(uint32_t devices, frugal_alone alone, uint32_t n) {
     world w = world_of(devices);
     w.desc.alone = alone, w.desc.max_keys = 512;

@@ -114,8 +114,8 @@ void set_apart(uintptr_t start, range *r) {
     mark_pages(host, r->bytes, PINNED_ON_HOST);
 }
 
-/* `is_there`: as is_still_there says. If the pages of a file stayed in the heap, memory that lies there later would have
- * some of them. */
+/* `is_there`: as is_still_there says. If the pages of a file stayed in the heap, memory that lies there later would
+ * have some of them. */
 void join_again(uintptr_t start, const range &r, bool is_there) {
     if (!r.seen) return;
     void *host = reinterpret_cast<void *>(start), *again = reinterpret_cast<void *>(r.seen);
