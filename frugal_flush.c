@@ -165,6 +165,8 @@
  *  |[F64] | the teller is there         | release | [F63]      | as [F63]                                 |
  *  |[F65] | a step is refused           | release | [F66]      | the batch with the bad key is not found  |
  *  |[F66] | is the step refused?        | acquire | [F65]      | as [F65]                                 |
+ *  |[F67] | a device sorts a batch      | release | [F68]      | its operations are not there yet         |
+ *  |[F68] | does the device sort?       | acquire | [F67]      | as [F67]                                 |
  */
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"

@@ -288,7 +288,7 @@ static int is_settled(frugal *f) {
 static void drop_batches(frugal *f, uint64_t step) {
     uint32_t unsorted = 0;
     if (frugal_load_relaxed(&f->bad) >= step) frugal_store_relaxed(&f->bad, UINT64_MAX);
-    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: no announcement is under way */
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all but one: no announcement is under way */
         host_device *device = &f->devices[d];
         uint32_t away = 0;
         for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < frugal_load_relaxed(&device->handed); t++) {
@@ -297,7 +297,7 @@ static void drop_batches(frugal *f, uint64_t step) {
             away += t < step && stage == BATCH_AWAY;
             if (t >= step) frugal_store_relaxed(&batch_at(f, d, t)->stage, BATCH_SORTED);
         }
-        frugal_store_relaxed(&device->away, away);
+        frugal_store_release(&device->away, away); /* [F67] pairs with [F68] */
         if (frugal_load_relaxed(&device->handed) > step) frugal_store_relaxed(&device->handed, step);
         if (frugal_load_relaxed(&device->told) > step) frugal_store_relaxed(&device->told, step);
     }

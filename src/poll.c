@@ -123,7 +123,7 @@ static int is_outstanding(const frugal *f) {
     if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
-        if (frugal_load_relaxed(&device->away)) return 1; /* relaxed: a hint; its event tells */
+        if (frugal_load_acquire(&device->away)) return 1; /* [F68] pairs with [F67] */
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
         if (frugal_load_relaxed(&device->recalling)) return 1; /* relaxed: a thread that polls acquires */
     }
@@ -365,7 +365,7 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
     uint64_t updated = frugal_load_acquire(&device->updated);    /* [F6] pairs with [F5] */
     int recalls = frugal_load_relaxed(&device->recalling) != 0;  /* relaxed: poll_recall acquires */
-    int any = 0, away = frugal_load_relaxed(&device->away) != 0; /* relaxed: a hint */
+    int any = 0, away = frugal_load_acquire(&device->away) != 0; /* [F68] pairs with [F67] */
     if ((updated <= committed && !recalls && !away) || !device->ops.poll) return 0;
     if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
     if (frugal_load_relaxed(&f->lost)) return 0;
