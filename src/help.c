@@ -18,8 +18,6 @@ static int help_sort(frugal *f, double *since) {
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
     if (m) give_back_sort_memory(m);
-    /* A batch came too late for this claim, and its thread may have found no memory meanwhile. Relaxed: a hint */
-    if (m && !any && frugal_load_relaxed(&f->unsorted)) event_notify(f->event);
     if (any) {
         end_batch(claimed.b);
         give_batches(f, claimed.d);

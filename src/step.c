@@ -44,10 +44,10 @@ static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n,
 
 /* It is written: its rows by position; or, at a later stage, what that has. */
 static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
-    if (stage == BATCH_HANDED) frugal_add_relaxed(&f->unsorted, 1);      /* relaxed: a hint; the event tells of it */
     if (stage == BATCH_AWAY) frugal_add_release(&f->devices[d].away, 1); /* [F67] pairs with [F68] */
     frugal_store_release(&b->stage, stage);                              /* [F60] pairs with [F59], as the next */
     frugal_store_release(&f->devices[d].handed, b->step + 1);
+    if (stage == BATCH_HANDED) frugal_add_relaxed(&f->unsorted, 1); /* relaxed: a hint; the event tells of it */
     event_notify(f->event);
 }
 
