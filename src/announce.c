@@ -55,7 +55,7 @@ static void end_wait_announcing(frugal *f) {
 static sort_memory *take_sort_memory(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         sort_memory *m = &f->devices[d].sort;
-        uint32_t taken = frugal_load_relaxed(&m->taken); /* relaxed: proved by the next */
+        uint32_t taken = 0; /* not read before: an old value would be one of a thread that has left */
         while (!taken)
             if (frugal_cas_acquire(&m->taken, &taken, 1)) return m; /* [F57] pairs with [F58] */
     }
@@ -63,6 +63,12 @@ static sort_memory *take_sort_memory(frugal *f) {
 }
 static void give_back_sort_memory(sort_memory *m) {
     frugal_store_release(&m->taken, 0); /* [F58] pairs with [F57] */
+}
+
+/* A thread that has helped leaves. It may have had memory, and found no batch yet, when another found a batch and no
+ * memory. A read-modify-write, because it reads the last value. */
+static void leave_sorting(frugal *f) {
+    if (frugal_add_relaxed(&f->unsorted, 0)) event_notify(f->event); /* relaxed: a hint */
 }
 
 /* A batch that is handed in, as the thread that is to sort it finds it. */

@@ -217,7 +217,7 @@ static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
     if (!announcing_is_over(f)) return 0;
     while (plan_piece(f)) continue;
-    return frugal_p2f_is_planned(f->p2f);
+    return !has_plans(f); /* another thread may be at the last piece: it counts that */
 }
 
 static void cancel_explain(frugal *f, const condition *what, char *text, size_t size) {

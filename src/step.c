@@ -113,6 +113,7 @@ static void help_announcing(frugal *f) {
     trace_ring *claimed = trace_claim(f);
     double since = clock_now();
     while (help_job(f) || help_sort(f, &since) || help_plan(f, &since)) continue;
+    leave_sorting(f);
     trace_release(claimed);
 }
 
