@@ -35,7 +35,9 @@ static int help_sort(frugal *f, double *since) {
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans, and reading ahead, come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
+    if (!has_plans(f) || !begin_announcing(f)) return 0;
     int planned = plan_piece(f);
+    end_announcing(f);
     if (planned == 2) event_notify(f->event); /* a gate may have waited for the plan */
     if (planned == 2) wake_teller(f);
     if (planned) tick(f, TRACE_PLAN, &f->plan_ns, since);
