@@ -27,7 +27,7 @@
  *                  of the table; less than 1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
- *                  squares are summed; (L + 1)(4 K + 41 KiB) where the GPU sorts
+ *                  squares are summed; 41 (L + 1) KiB where the GPU sorts
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  *

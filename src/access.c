@@ -49,7 +49,7 @@ static frugal_status flush_row(frugal *f, uint32_t row) {
             if (frugal_p2f_done(f->p2f, &work, 1)) event_notify(f->event);
             return FRUGAL_OK;
         }
-        row_condition busy = {{row_ready, row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows", 0, 0}, row};
+        row_condition busy = {{row_ready, row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows", 0}, row};
         frugal_status status = wait_until(f, &busy.what);
         if (status != FRUGAL_OK) return status;
     }
@@ -82,7 +82,7 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     frugal_status status = check_owner(f, "read_rows");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
-    condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0, 0};
+    condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
     if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;
     if ((status = write_back_keys(f, keys)) != FRUGAL_OK) return status;

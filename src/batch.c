@@ -58,15 +58,15 @@ static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *bat
     return FRUGAL_OK;
 }
 
-static uint64_t keys_of(const frugal_batch *batch) {
+static uint64_t count_keys(const frugal_keys *segments, uint32_t n_segments) {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
+    for (uint32_t i = 0; i < n_segments; i++) n += segments[i].n;
     return n;
 }
 
 /* Checks all but the keys, and counts them. */
 static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
-    uint64_t n = keys_of(batch);
+    uint64_t n = count_keys(batch->segments, batch->n_segments);
     if (n > f->desc.max_keys)
         return frugal_fail(FRUGAL_ERR_KEYS,
                            "device %u announces %llu keys; max_keys is %u: raise it or split the batch", d,
@@ -121,15 +121,16 @@ static void sort_pass(const uint64_t *from, uint64_t *to, uint32_t n, uint32_t a
     for (uint32_t i = 0; i < n; i++) to[next[from[i] >> (32 + at) & mask]++] = from[i];
 }
 
-/* Bits of a digit of n keys, at most: there are not many more digits than keys. */
-static inline uint32_t digit_bits(uint32_t n) {
-    return n < 4096 ? 8 : 12;
+/* Passes in which n keys are sorted by so many bits: a pass has not many more digits than there are keys. */
+static inline uint32_t sort_passes(uint32_t n, uint32_t bits) {
+    uint32_t widest = n < 4096 ? 8 : 12;
+    return (bits + widest - 1) / widest;
 }
 
 /* Sorts n pairs by the lowest `bits` bits of their rows, least significant digit first; `other` is as long. Returns the
  * array with the result. */
 static uint64_t *sort_pairs(uint64_t *pairs, uint64_t *other, uint32_t n, uint32_t bits) {
-    uint32_t widest = digit_bits(n), passes = (bits + widest - 1) / widest;
+    uint32_t passes = sort_passes(n, bits);
     for (uint32_t pass = 0; pass < passes; pass++) {
         uint32_t at = bits * pass / passes, end = bits * (pass + 1) / passes;
         sort_pass(pairs, other, n, at, end - at);
@@ -203,12 +204,12 @@ static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
 
 /* Sorts rows[n], which are by position; they may lie in `other`. Returns sorted[n], row << 32 | position. */
 static const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
-    uint32_t bits = f->sort_bits, widest = digit_bits(n);
+    uint32_t bits = f->sort_bits;
     if (n < SORT_LARGE || bits == 0) {
         for (uint32_t i = 0; i < n; i++) m->pairs[i] = (uint64_t)rows[i] << 32 | i;
         return sort_pairs(m->pairs, m->other, n, bits);
     }
-    sort_job job = {.rows = rows, .m = m, .n = n, .passes = (bits + widest - 1) / widest, .bits = bits};
+    sort_job job = {.rows = rows, .m = m, .n = n, .passes = sort_passes(n, bits), .bits = bits};
     job.pieces = LEAST(frugal_pieces(f, d, (uint64_t)n * 4 * sizeof(uint64_t)), SORT_PIECES);
     frugal_run_pieces(f, d, 2 * job.passes, job.pieces, sort_piece, &job);
     return job.passes % 2 ? m->pairs : m->other;

@@ -27,6 +27,13 @@ static frugal_status take_counts(frugal *f) {
     return status;
 }
 
+/* For a save: the same, but of a device that is lost, the counts that were copied last. */
+static void keep_counts(frugal *f) {
+    if (take_counts(f) == FRUGAL_OK) return;
+    pthread_mutex_lock(&f->counts_lock);
+    hold_announcing_now(f);
+}
+
 /* `changed`: they were, and are copied back. */
 static frugal_status give_back_counts(frugal *f, int changed) {
     host_device *device = changed ? counting_device(f) : NULL;

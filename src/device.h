@@ -189,8 +189,9 @@ typedef struct frugal_unsorted {
     uint64_t step;
     uint32_t n; /* positions, at most max_keys */
     int read_only;
-    /* Checked and in host memory until `sort` returns: the row of each position; or NULL, and the keys lie where the
-     * device reaches them, in `batch`, whose tables exist; `stream` is what writes them there. */
+    /* Checked, and in FRUGAL_MEMORY_BATCHES until the batch is sorted or cancelled: the row of each position; or NULL,
+     * and the keys lie where the device reaches them, in `batch`, whose tables exist; `stream` is what writes them
+     * there. */
     const uint32_t *rows;
     const frugal_batch *batch;
     void *stream;

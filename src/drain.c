@@ -67,7 +67,7 @@ static frugal_status fail_busy(frugal *f, const char *call, int idle) {
 /* Waits until all committed steps are closed and flushed. */
 static frugal_status flush_all(frugal *f, const char *call) {
     poll_devices(f); /* after a stop nobody else may */
-    condition flushed = {drain_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), call, 0, 0};
+    condition flushed = {drain_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), call, 0};
     return wait_until(f, &flushed);
 }
 
@@ -82,8 +82,8 @@ static frugal_status settle_devices(frugal *f, const char *call) {
         uint64_t updated = frugal_load_relaxed(&device->updated), looked_up = frugal_load_relaxed(&device->looked_up);
         if (!is_attached(f, d) || !device->ops.poll) continue;
         uint64_t last = updated > looked_up ? updated : looked_up, all = frugal_p2f_all_committed(f->p2f);
-        condition own = {own_ready, drain_explain, d, updated, call, 1, 0};
-        condition gate = {gate_ready, gate_explain, d, updated, call, 1, 0};
+        condition own = {own_ready, drain_explain, d, updated, call, 1};
+        condition gate = {gate_ready, gate_explain, d, updated, call, 1};
         /* Relaxed, both: no gate is waited for then, and what the device did is asked of the device. */
         if (is_lost(f) || frugal_load_relaxed(&f->stopped)) break;
         if (last > all + 1) return fail_given(call, d, last - 1);
@@ -193,7 +193,7 @@ static void settled_explain(frugal *f, const condition *what, char *text, size_t
 /* Waits until what is announced is counted, as far as it can be: not what a lost device was sorting, nor steps behind a
  * key that is too large, or that not all devices have announced. */
 static void settle_counts(frugal *f) {
-    condition settled = {settled_ready, settled_explain, 0, frugal_p2f_closed(f->p2f), "counts", 1, 0};
+    condition settled = {settled_ready, settled_explain, 0, frugal_p2f_closed(f->p2f), "counts", 1};
     if (!is_counting(f) || f->joined) return;
     wait_announcing(f);
     wait_until(f, &settled);
@@ -217,7 +217,7 @@ static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
     if (!announcing_is_over(f)) return 0;
     while (plan_piece(f)) continue;
-    return !has_plans(f); /* another thread may be at the last piece: it counts that */
+    return !has_plans(f);
 }
 
 static void cancel_explain(frugal *f, const condition *what, char *text, size_t size) {
@@ -250,7 +250,7 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
     if (status != FRUGAL_OK) return status;
     while (flush_page(f, UINT64_MAX, 0)) {
     }
-    condition held = {cancel_ready, cancel_explain, 0, step, "cancel", 0, 0};
+    condition held = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
     if ((status = wait_until(f, &held)) != FRUGAL_OK) return status;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     uint64_t most = most_handed(f);

@@ -68,8 +68,8 @@ static gate_cause find_cause(frugal *f, uint64_t step) {
 
 /* All have announced the step; what keeps it from being planned, or told? Relaxed, here and below: it is only text. */
 static void explain_plan(frugal *f, uint64_t step, char *text, size_t size) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        if (frugal_p2f_planned(f->p2f) <= step || told_of(f, d) > step) continue;
+    for (uint32_t d = 0; frugal_p2f_planned(f->p2f) > step && d < f->desc.devices; d++) {
+        if (told_of(f, d) > step) continue;
         snprintf(text, size, "device %u is being told of step %llu", d, (unsigned long long)step);
         return;
     }
@@ -143,7 +143,7 @@ static void count_wait(host_device *device, uint64_t step, uint64_t ns, const ga
  * statistics. */
 static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
-    gate_watch watch = {.what = {watched_ready, gate_explain, d, step, "lookup", 1, 1}, .ready = committed_ready};
+    gate_watch watch = {.what = {watched_ready, gate_explain, d, step, "lookup", 2}, .ready = committed_ready};
     const gate_cause open = {CAUSE_NONE, NO_DEVICE, step, 0};
     tally(&device->gate_waits, 1);
     double since = clock_now(), met, end;
@@ -258,13 +258,8 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     if (f->joined) return pass_posted_gate(f, d, step, wait);
     int in_order = is_in_order(f, d);
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
-    condition batch = {waits_itself ? given_ready : batch_ready,
-                       waits_itself ? given_explain : batch_explain,
-                       d,
-                       step,
-                       "lookup",
-                       1,
-                       1};
+    condition batch = {
+        waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 2};
     if (!waits_itself && !in_order && !frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;

@@ -304,9 +304,8 @@ struct frugal {
     clocks *clocks;                     /* of declared stale copies; NULL: none */
     FRUGAL_ATOMIC(uint64_t) announcing; /* threads that sort or give batches, or plan; and who waits (announce.c) */
     FRUGAL_ATOMIC(uint32_t) unsorted;   /* batches handed in that no thread sorts yet */
-    FRUGAL_ATOMIC(uint64_t)
-    bad; /* the first step of which a batch is BAD; UINT64_MAX: none. Under poll_lock, or by
-                                  a cancel */
+    /* The first step of which a batch is BAD; UINT64_MAX: none. Written under poll_lock, or by a cancel. */
+    FRUGAL_ATOMIC(uint64_t) bad;
     frugal_jobs jobs;
     FRUGAL_ATOMIC(uint32_t) has_teller; /* 1: the next is there, and constant */
     struct teller *teller;              /* the thread that tells devices of their batches */

@@ -327,7 +327,7 @@ static void lose_broken(remote *r) {
 /* The lookup of `step` waits at its gate. */
 static void watch_gate(remote *r, uint64_t step) {
     host_device *device = &r->f->devices[r->d];
-    const condition what = {watched_ready, gate_explain, r->d, step, "lookup", 1, 0};
+    const condition what = {watched_ready, gate_explain, r->d, step, "lookup", 1};
     if (!r->waits) {
         r->waits = 1, r->since = clock_now(), r->met = 0;
         r->watch = (gate_watch){.what = what, .ready = gate_ready};

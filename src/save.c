@@ -397,9 +397,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0]);
     if (status != FRUGAL_OK) return status;
     save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
-    for (uint32_t i = 0; i < head->parts; i++) /* counts that nobody changes; of a lost device, those copied last */
-        if (take_counts(instances[i]) != FRUGAL_OK)
-            pthread_mutex_lock(&instances[i]->counts_lock), hold_announcing_now(instances[i]);
+    for (uint32_t i = 0; i < head->parts; i++) keep_counts(instances[i]);
     pthread_mutex_init(&job.lock, NULL);
     double began = clock_now();
     status = write_save(&job, &name, desc);

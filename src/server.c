@@ -107,7 +107,7 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
                                        uint32_t n_segments, uint64_t most, uint64_t *n) {
     *n = 0;
     if (n_segments > 0 && !segments) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no segments", call);
-    for (uint32_t i = 0; i < n_segments; i++) *n += segments[i].n;
+    *n = count_keys(segments, n_segments);
     if (*n > most)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %llu keys; the limit is %llu", call, (unsigned long long)*n,
                            (unsigned long long)most);

@@ -76,7 +76,6 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
         hand_in(f, d, b, BATCH_SORTED);
     }
     give_back_sort_memory(m);
-    if (status != FRUGAL_OK) event_notify(f->event); /* a thread may have found no memory meanwhile */
     if (status != FRUGAL_OK) return status;
     give_batches(f, d);
     announce_finished(f);
@@ -97,13 +96,11 @@ static int needs_rows(frugal *f) {
 /* Announces a legal step whose rows the device finds. */
 static frugal_status announce_unsorted(frugal *f, uint32_t d, frugal_unsorted *batch) {
     host_device *device = &f->devices[d];
-    int needed = needs_rows(f);
-    begin_ahead(f, d, batch->step); /* as begin_batch: the device writes there */
-    batch->found = needed ? batch_at(f, d, batch->step)->rows : NULL;
+    host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
+    b->n_unique = 0, b->has_record_of = 0, b->here = needs_rows(f) ? ROWS_HERE : NONE_HERE;
+    batch->found = b->here == ROWS_HERE ? b->rows : NULL;
     frugal_status status = device->ops.sort(device->state, batch);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
-    host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
-    b->n_unique = 0, b->has_record_of = 0, b->here = needed ? ROWS_HERE : NONE_HERE;
     hand_in(f, d, b, BATCH_AWAY);
     return FRUGAL_OK;
 }
@@ -129,7 +126,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0, read_only = batch->read_only != 0;
-    condition legal = {announce_ready, announce_explain, d, step, "announce", 1, 1};
+    condition legal = {announce_ready, announce_explain, d, step, "announce", 2};
     if ((status = check_batch(f, d, batch, &n)) != FRUGAL_OK) return status;
     if (f->joined) {
         uint32_t *rows = (uint32_t *)device->sort.other;
@@ -169,7 +166,7 @@ static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const
                                      const frugal_unsorted *there, int wait) {
     trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
     frugal_status status = announce_step(f, d, step, batch, there, wait);
-    if (span.ring && status == FRUGAL_OK) span.event.a = keys_of(batch);
+    if (span.ring && status == FRUGAL_OK) span.event.a = count_keys(batch->segments, batch->n_segments);
     trace_leave(f, &span, status);
     return status;
 }
@@ -298,7 +295,7 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
-    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1, 0};
+    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
     if (is_in_order(f, d)) status = f->joined ? wait_done(f, d, step, "get_records") : wait_until(f, &free_block);
     if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);

@@ -9,18 +9,17 @@ typedef struct condition {
     uint32_t d; /* the device, if the call has one */
     uint64_t step;
     const char *call; /* the call that waits */
-    int devices;      /* 1: it waits for devices, and the loss of one ends it */
-    int batches;      /* 1: ... and for batches of the step, or of those before; a bad key ends it */
+    int devices;      /* 1: it waits for devices, and the loss of one ends it; 2: for their batches, too: a bad key */
 } condition;
 
 /* Is there a reason to check again instead of sleeping? Relaxed, both: the next check acquires. */
 static int is_over(frugal *f, const condition *what) {
     if (what->ready(f, what) || frugal_load_relaxed(&f->stopped)) return 1;
-    return (what->devices && frugal_load_relaxed(&f->lost)) || (what->batches && is_refused(f, what->step));
+    return (what->devices && frugal_load_relaxed(&f->lost)) || (what->devices == 2 && is_refused(f, what->step));
 }
 
-/* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, LOST if it waits for devices, and
- * KEY if it waits for batches. */
+/* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, LOST if it waits for devices, and KEY if it waits
+ * for batches. */
 static frugal_status wait_for(frugal *f, const condition *what) {
     double start = 0, since = 0, tells = notice_seconds(f); /* tells: after so many seconds the caller is told */
     char text[384];
@@ -28,7 +27,7 @@ static frugal_status wait_for(frugal *f, const condition *what) {
         if (what->ready(f, what)) return FRUGAL_OK;
         if (frugal_load_acquire(&f->stopped)) return fail_stopped(what->call);               /* [F3] pairs with [F4] */
         if (what->devices && frugal_load_acquire(&f->lost)) return fail_lost(f, what->call); /* [F10] pairs with [F9] */
-        if (what->batches && is_refused(f, what->step)) return fail_refused(f);
+        if (what->devices == 2 && is_refused(f, what->step)) return fail_refused(f);
         if (since == 0) since = clock_now();
         if (help_once(f, &since)) {
             start = 0; /* something moves */
@@ -60,7 +59,7 @@ static frugal_status wait_for(frugal *f, const condition *what) {
 static frugal_status wait_until(frugal *f, const condition *what) {
     trace_ring *claimed = trace_claim(f);
     frugal_status status = wait_for(f, what);
-    if (!f->joined) leave_sorting(f);
+    leave_sorting(f);
     trace_release(claimed);
     return status;
 }

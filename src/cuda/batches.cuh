@@ -74,7 +74,7 @@ static int pools_bags(const gpu_device *c) {
 /* Called by the loader, or the teller. If this fails, lookup tries again, because lookup can return a status. */
 static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
-    batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    batch_ahead *a = ahead_of(c, step->step);
     on_gpu on(c);
     a->failed = a->is_told = 1;
     if (is_out_of_reach(on.result)) return; /* `tail_sent` may be gone; lookup says so */
@@ -99,7 +99,7 @@ static void device_cancelled(void *device) {
 
 /* The caller's stream waits for the batch, or copies it if that was not done ahead. */
 static frugal_status await_batch(gpu_device *c, const frugal_step *step) {
-    batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    batch_ahead *a = ahead_of(c, step->step);
     int whole = a->whole || step->bags != NULL;
     cudaError_t error;
     if (a->failed) {

@@ -43,10 +43,9 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's f
     uint32_t *kept, *kept_sent;
     int has_kept;
     int is_told; /* the host has told of valid bits, and what else it knows; else all copies are current */
-    /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: keys_sent[max_keys], segments_sent[MOST_SEGMENTS + 1],
-     * what it has found, and where the GPU sees that. */
+    /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: segments_sent[MOST_SEGMENTS + 1], what it has found,
+     * and where the GPU sees that. */
     uint64_t counted; /* step + 1 whose touches are counted, although announcing it failed after that; 0: none */
-    uint32_t *keys_sent;
     key_segment *segments_sent;
     found_batch *found, *found_seen;
 };
@@ -145,6 +144,11 @@ struct gpu_device : gpu_context {
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
+
+/* The announced batch of a step. */
+static batch_ahead *ahead_of(gpu_device *c, uint64_t step) {
+    return &c->aheads[step % (frugal_settings(c->f)->lookahead + 1)];
+}
 
 /* Has the GPU's context ended, by cudaDeviceReset or because the process exits? Then all that CUDA has allocated or
  * made there is gone, its memory of the host too, and handles must not be given to CUDA any more. */

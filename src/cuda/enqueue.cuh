@@ -37,9 +37,9 @@ static int is_wide(const gpu_view *g) {
 }
 
 /* A step as kernels see it, from what the loader has prepared. */
-static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
+static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
     const frugal_records *r = &step->records;
-    const batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    const batch_ahead *a = ahead_of(c, step->step);
     unsigned char *first = (unsigned char *)c->blocks.memory.start;
     gpu_step given = {};
     given.step = step->step;

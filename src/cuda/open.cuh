@@ -182,10 +182,9 @@ static frugal_status open_scratch(gpu_device *c) {
     return FRUGAL_OK;
 }
 
-/* The memory from which batches are sent to be sorted, and to which what was found comes. */
+/* The memory from which segments of keys are sent, and to which what was found comes. */
 static frugal_status open_sort_sent(gpu_device *c) {
-    uint64_t keys = whole_words(frugal_settings(c->f)->max_keys * sizeof(uint32_t));
-    uint64_t segments = (MOST_SEGMENTS + 1) * sizeof(key_segment), each = keys + segments + sizeof(found_batch);
+    uint64_t each = (MOST_SEGMENTS + 1) * sizeof(key_segment) + sizeof(found_batch);
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
     void *seen = NULL;
     frugal_status status = open_words(c, &c->sort_sent_memory, n * each, &seen);
@@ -193,8 +192,7 @@ static frugal_status open_sort_sent(gpu_device *c) {
         unsigned char *at = (unsigned char *)c->sort_sent_memory.memory.start + i * each;
         c->aheads[i].found_seen = (found_batch *)(void *)((unsigned char *)seen + i * each);
         c->aheads[i].found = (found_batch *)(void *)at, at += sizeof(found_batch);
-        c->aheads[i].segments_sent = (key_segment *)(void *)at, at += segments;
-        c->aheads[i].keys_sent = (uint32_t *)(void *)at;
+        c->aheads[i].segments_sent = (key_segment *)(void *)at;
     }
     return status;
 }

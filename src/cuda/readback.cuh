@@ -56,7 +56,7 @@ static frugal_status read_back_all(gpu_device *c) {
                {"the staging ring", &c->blocks},
                {"the announced batches", &c->batches},
                {"the words that GPU and host exchange", &c->control_memory},
-               {"the memory from which batches are sent to be sorted", &c->sort_sent_memory}};
+               {"the memory from which segments of keys are sent", &c->sort_sent_memory}};
     frugal_status status = FRUGAL_OK;
     for (auto &one : all)
         if (status == FRUGAL_OK && one.pinned->pinned) status = read_back(c, one.pinned, one.name);

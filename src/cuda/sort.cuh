@@ -4,10 +4,9 @@
  *
  * The sort is stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). A kernel writes
  * the number of rows into host memory, and the rows, if the host needs them, as it does where several devices share
- * rows. A thread that helps finds them by reading a word (src/poll.c). The batch was announced L steps
- * ahead, so the lookup of the step hardly waits for it, and no step is enqueued behind a sort that is not done: streams
- * may share a queue of the GPU, launches have the right size, and a bad key is an error of the lookup, which has
- * changed nothing.
+ * rows. The thread that polls finds them by reading a word (src/poll.c). The batch was announced L steps ahead, so the
+ * lookup of the step hardly waits for it, and no step is enqueued behind a sort that is not done: streams may share a
+ * queue of the GPU, launches have the right size, and a bad key is an error of the lookup, which has changed nothing.
  *
  * Contents: >>kernels >>sorting >>operations
  */
@@ -192,10 +191,6 @@ static int sorts(const gpu_device *c) {
     return c->sort.memory != NULL;
 }
 
-static batch_ahead *ahead_of(gpu_device *c, uint64_t step) {
-    return &c->aheads[step % (frugal_settings(c->f)->lookahead + 1)];
-}
-
 /* Describes the caller's segments to the kernel. */
 static uint32_t write_segments(const gpu_device *c, batch_ahead *a, const frugal_batch *batch) {
     uint32_t begin = 0;
@@ -213,10 +208,8 @@ static uint32_t write_segments(const gpu_device *c, batch_ahead *a, const frugal
 static cudaError_t enqueue_keys(gpu_device *c, batch_ahead *a, const frugal_unsorted *batch, cudaStream_t caller) {
     const sort_scratch *s = &c->sort;
     uint32_t n = batch->n;
-    if (batch->rows) {
-        memcpy(a->keys_sent, batch->rows, n * sizeof *a->keys_sent);
-        return cudaMemcpyAsync(s->keys, a->keys_sent, n * sizeof *s->keys, cudaMemcpyHostToDevice, c->ahead_stream);
-    }
+    if (batch->rows)
+        return cudaMemcpyAsync(s->keys, batch->rows, n * sizeof *s->keys, cudaMemcpyHostToDevice, c->ahead_stream);
     uint32_t n_segments = write_segments(c, a, batch->batch);
     cudaError_t error = cudaEventRecord(s->ready, caller);
     begin_work(c, caller);

@@ -110,4 +110,51 @@ static void test_freed_at_a_gate(void **state) {
     }
 }
 
+#ifdef TEST_CUDA_ON_HOST
+/* Closed while batches are told to GPUs. */
+static void test_close_while_told(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        world w = world_of(2);
+        w.places[1].ordinal = NOBODY, w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.workers = 2, w.desc.lookahead = 10;
+        open_world(&w);
+        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 0));
+        usleep(5000); /* sorted, and found */
+        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 1));
+        close_world(&w);
+    }
+}
+
+static void *free_all(void *unused) {
+    gpu *g = gpu_open(0, 64, 8, 0);
+    (void)unused;
+    gpu_close(g); /* waits for the whole GPU */
+    return NULL;
+}
+
+/* A stream waits at a gate that nobody will open, another thread for the whole GPU, and a batch is to be told. */
+static void test_close_at_a_gate(void **state) {
+    (void)state;
+    world w = gated(2);
+    w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
+    open_world(&w);
+    run(&w, 3);
+    cancel_all(&w);
+    const frugal_batch empty = {NULL, 0, 0};
+    for (uint64_t s = w.step; s < w.step + 3; s++)
+        for (uint32_t d = 0; d < 2; d++)
+            if (d == 0 || s < w.step + 2) assert_works(frugal_announce(w.f, d, s, &empty));
+    assert_works(frugal_lookup(w.f, 0, w.step, NULL));
+    assert_works(frugal_update(w.f, 0, w.step, NULL));
+    assert_works(frugal_lookup(w.f, 0, w.step + 1, NULL));
+    pthread_t thread;
+    pthread_create(&thread, NULL, free_all, NULL);
+    usleep(50000);
+    assert_works(frugal_announce(w.f, 1, w.step + 2, &empty)); /* seals it, so device 0 is told */
+    usleep(20000);
+    close_world(&w);
+    pthread_join(thread, NULL);
+}
+#endif
+
 #endif /* CASES_GATES_H */

@@ -136,17 +136,22 @@ static void test_explains_sorting(void **state) {
         }
 }
 
+typedef struct stopper {
+    frugal *f;
+    int ends; /* atomic: the call has returned */
+} stopper;
+
 static void *stop_late(void *argument) {
-    world *w = argument;
-    for (int i = 0; i < 3000 && !__atomic_load_n(&w->salt, __ATOMIC_RELAXED); i++) usleep(1000);
-    if (!__atomic_load_n(&w->salt, __ATOMIC_RELAXED)) frugal_stop(w->f);
+    stopper *s = argument;
+    for (int i = 0; i < 3000 && !__atomic_load_n(&s->ends, __ATOMIC_RELAXED); i++) usleep(1000);
+    if (!__atomic_load_n(&s->ends, __ATOMIC_RELAXED)) frugal_stop(s->f);
     return NULL;
 }
 
 /* Records are fetched although a later batch waits for its keys, behind a stream that waits at a gate. */
 static void test_records_behind_keys(void **state) {
     (void)state;
-    world w = gated(2), end = {.salt = 0};
+    world w = gated(2);
     w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
     open_world(&w);
     run(&w, 3);
@@ -164,60 +169,15 @@ static void test_records_behind_keys(void **state) {
     gpu_wait_for(w.gpus[0], gpu_key_stream(w.gpus[0]));
     assert_works(frugal_cuda_announce(w.f, 0, w.step + 2, &one, gpu_stream(w.gpus[0])));
     pthread_t thread;
-    end.f = w.f;
-    pthread_create(&thread, NULL, stop_late, &end);
+    stopper late = {w.f, 0};
+    pthread_create(&thread, NULL, stop_late, &late);
     frugal_status status = frugal_get_records(w.f, 0, w.step + 1, &r);
-    __atomic_store_n(&end.salt, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&late.ends, 1, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
     assert_int_equal(FRUGAL_OK, status);
     assert_true(r.n == 1 && r.rows[0] == 1 && r.start[1] == 1 && r.order[0] == 0);
     frugal_stop(w.f);
     close_world(&w);
-}
-
-/* Closed while batches are told to GPUs. */
-static void test_close_while_told(void **state) {
-    (void)state;
-    for (int i = 0; i < 12; i++) {
-        world w = world_of(2);
-        w.places[1].ordinal = NOBODY, w.desc.alone = FRUGAL_ALONE_PLACE, w.desc.workers = 2, w.desc.lookahead = 10;
-        open_world(&w);
-        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 0));
-        usleep(5000); /* sorted, and found */
-        for (int t = 0; t < 8; t++) assert_works(try_announce(&w, 1));
-        close_world(&w);
-    }
-}
-
-static void *free_all(void *unused) {
-    gpu *g = gpu_open(0, 64, 8, 0);
-    (void)unused;
-    gpu_close(g); /* waits for the whole GPU */
-    return NULL;
-}
-
-/* A stream waits at a gate that nobody will open, another thread for the whole GPU, and a batch is to be told. */
-static void test_close_at_a_gate(void **state) {
-    (void)state;
-    world w = gated(2);
-    w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0, w.desc.alone = FRUGAL_ALONE_PLACE;
-    open_world(&w);
-    run(&w, 3);
-    cancel_all(&w);
-    const frugal_batch empty = {NULL, 0, 0};
-    for (uint64_t s = w.step; s < w.step + 3; s++)
-        for (uint32_t d = 0; d < 2; d++)
-            if (d == 0 || s < w.step + 2) assert_works(frugal_announce(w.f, d, s, &empty));
-    assert_works(frugal_lookup(w.f, 0, w.step, NULL));
-    assert_works(frugal_update(w.f, 0, w.step, NULL));
-    assert_works(frugal_lookup(w.f, 0, w.step + 1, NULL));
-    pthread_t thread;
-    pthread_create(&thread, NULL, free_all, NULL);
-    usleep(50000);
-    assert_works(frugal_announce(w.f, 1, w.step + 2, &empty)); /* seals it, so device 0 is told */
-    usleep(20000);
-    close_world(&w);
-    pthread_join(thread, NULL);
 }
 #endif
 
