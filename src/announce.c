@@ -52,24 +52,22 @@ static void end_wait_announcing(frugal *f) {
 
 /* >>sort */
 
-/* Memory for sorting, that of any device; NULL: other threads have it all. */
+/* Memory for sorting, that of any device; NULL: other threads have it all, and one that gives some back notifies, since
+ * it finds that there was another taker. Who can have some without leaving word does. */
 static sort_memory *take_sort_memory(frugal *f) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        sort_memory *m = &f->devices[d].sort;
-        uint32_t taken = 0; /* not read before: an old value would be one of a thread that has left */
-        while (!taken)
-            if (frugal_cas_acquire(&m->taken, &taken, 1)) return m; /* [F57] pairs with [F58] */
+    for (uint32_t i = 0; i < 2 * f->desc.devices; i++) {
+        sort_memory *m = &f->devices[i % f->desc.devices].sort;
+        uint64_t takers = 0;
+        if (i < f->desc.devices ? frugal_cas_acquire(&m->takers, &takers, 1) /* [F57] pairs with [F58], both */
+                                : frugal_add_acquire(&m->takers, 1) == 0)
+            return m;
     }
     return NULL;
 }
-static void give_back_sort_memory(sort_memory *m) {
-    frugal_store_release(&m->taken, 0); /* [F58] pairs with [F57] */
-}
-
-/* A thread that has helped leaves. It may have had memory, and found no batch yet, when another found a batch and no
- * memory. A read-modify-write, because it reads the last value. */
-static void leave_sorting(frugal *f) {
-    if (frugal_add_relaxed(&f->unsorted, 0)) event_notify(f->event); /* relaxed: a hint */
+static void give_back_sort_memory(frugal *f, sort_memory *m) {
+    uint64_t takers = 1;
+    while (!frugal_cas_release(&m->takers, &takers, 0)) continue; /* [F58] pairs with [F57] */
+    if (takers > 1) event_notify(f->event);
 }
 
 /* A batch that is handed in, as the thread that is to sort it finds it. */

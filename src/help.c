@@ -17,7 +17,7 @@ static int help_sort(frugal *f, double *since) {
     sort_memory *m = take_sort_memory(f);
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
-    if (m) give_back_sort_memory(m);
+    if (m) give_back_sort_memory(f, m);
     if (any) {
         end_batch(claimed.b);
         give_batches(f, claimed.d);
@@ -96,7 +96,6 @@ int frugal_help(frugal *f) {
     trace_ring *claimed = trace_claim(f);
     double since = clock_now();
     int any = help_once(f, &since);
-    if (!any) leave_sorting(f);
     trace_release(claimed);
     return any;
 }

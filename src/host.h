@@ -52,8 +52,8 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-/* How far a batch has come (announce.c). AWAY: its device sorts it. BAD: it has found a key that is too large. Memory
- * that was never used is of none that is to be sorted. */
+/* How far a batch has come (announce.c). SORTING: a thread writes it. AWAY: its device sorts it. BAD: it has found a key
+ * that is too large. Memory that was never used is of none that is to be sorted. */
 enum { BATCH_SORTED, BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD };
 /* Which of a batch's arrays are in host memory: all, if the host has sorted it; `rows` alone; none. */
 enum { ALL_HERE, ROWS_HERE, NONE_HERE };
@@ -80,7 +80,7 @@ enum { SORT_PIECES = 16, SORT_DIGITS = 4096 };
 #endif
 
 typedef struct sort_memory {         /* for one batch at a time, of any device (announce.c) */
-    FRUGAL_ATOMIC(uint32_t) taken;   /* 1: a thread sorts here */
+    FRUGAL_ATOMIC(uint64_t) takers;  /* since it was free: the first one sorts here, the others found it taken */
     uint64_t *pairs, *other;         /* [max_keys]: row << 32 | position */
     uint32_t (*digits)[SORT_DIGITS]; /* [SORT_PIECES]; of instances whose batches may be large */
 } sort_memory;

@@ -325,7 +325,7 @@ static int find_batches(frugal *f, uint32_t d) {
     uint64_t handed = frugal_load_acquire(&device->handed); /* [F59] pairs with [F60] */
     for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < handed; t++) {
         host_batch *b = batch_at(f, d, t);
-        if (frugal_load_relaxed(&b->stage) != BATCH_AWAY) continue; /* relaxed: `handed` is acquired */
+        if (frugal_load_acquire(&b->stage) != BATCH_AWAY) continue; /* [F59] as above */
         frugal_status status = device->ops.sorted(device->state, t, &b->n_unique);
         if (status == FRUGAL_AGAIN) break; /* it sorts them one after the other */
         any = 1;

@@ -36,17 +36,19 @@ static frugal_status wait_to_announce(frugal *f, const condition *legal) {
 static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n, int read_only) {
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
     begin_ahead(f, d, step);
+    frugal_store_relaxed(&b->stage, BATCH_SORTING); /* not to be claimed, nor given; relaxed: published by `handed` */
     b->step = step, b->n = n, b->read_only = read_only;
     b->counted = is_counting(f) && !f->counter;
     f->devices[d].reads_only[step % FRUGAL_P2F_SLOTS] = (uint8_t)read_only;
     return b;
 }
 
-/* It is written: its rows by position; or, at a later stage, what that has. */
+/* It is written: its rows by position; or, at a later stage, what that has. `handed` comes first: the thread that finds
+ * the stage gives the batch, or leaves it to one that gives those before it; both must know that it is there. */
 static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
     if (stage == BATCH_AWAY) frugal_add_release(&f->devices[d].away, 1); /* [F67] pairs with [F68] */
-    frugal_store_release(&b->stage, stage);                              /* [F60] pairs with [F59], as the next */
-    frugal_store_release(&f->devices[d].handed, b->step + 1);
+    frugal_store_release(&f->devices[d].handed, b->step + 1);            /* [F60] pairs with [F59], as the next */
+    frugal_store_release(&b->stage, stage);
     if (stage == BATCH_HANDED) frugal_add_relaxed(&f->unsorted, 1); /* relaxed: a hint; the event tells of it */
     event_notify(f->event);
 }
@@ -75,7 +77,7 @@ static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const
         frugal_record_of(f, d, step); /* the device's process cannot write there, and may want it */
         hand_in(f, d, b, BATCH_SORTED);
     }
-    give_back_sort_memory(m);
+    give_back_sort_memory(f, m);
     if (status != FRUGAL_OK) return status;
     give_batches(f, d);
     announce_finished(f);
@@ -110,7 +112,6 @@ static void help_announcing(frugal *f) {
     trace_ring *claimed = trace_claim(f);
     double since = clock_now();
     while (help_job(f) || help_sort(f, &since) || help_plan(f, &since)) continue;
-    leave_sorting(f);
     trace_release(claimed);
 }
 

@@ -59,7 +59,6 @@ static frugal_status wait_for(frugal *f, const condition *what) {
 static frugal_status wait_until(frugal *f, const condition *what) {
     trace_ring *claimed = trace_claim(f);
     frugal_status status = wait_for(f, what);
-    leave_sorting(f);
     trace_release(claimed);
     return status;
 }

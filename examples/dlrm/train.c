@@ -534,17 +534,20 @@ static frugal_status dlrm_await_step(dlrm_trainer *trainer) {
     }
 }
 
-/* Loads a step, unless it is another process's to load, and announces it to the devices of this process. */
-static frugal_status dlrm_load_step(dlrm_trainer *trainer, dlrm_slot *slot, frugal_keys *segments) {
+/* Loads a step, unless it is another process's to load, and announces it to the devices of this process. *end: it is
+ * that behind the data. It is read before the announcement, with which other processes may begin to reuse the slot. */
+static frugal_status dlrm_load_step(dlrm_trainer *trainer, frugal_keys *segments, int *end) {
+    dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
     processes *p = trainer->processes;
-    uint32_t first = processes_first(p), end = first + processes_devices(p);
+    uint32_t first = processes_first(p), after = first + processes_devices(p);
     frugal_status status = FRUGAL_OK;
     if (!processes_is_other(p)) {
         if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
         atomic_store(&trainer->run->loaded, trainer->announced + 1);
         processes_ring(p, PROCESSES_LOADER);
     }
-    for (uint32_t d = first; d < end; d++)
+    *end = slot->end;
+    for (uint32_t d = first; d < after; d++)
         for (uint32_t i = 0; i < trainer->instances && !status; i++) status = dlrm_announce(trainer, i, d, segments);
     if (status)
         training_fail("cannot announce a batch", &dlrm_loader_end(trainer)->error);
@@ -562,9 +565,7 @@ static void dlrm_loader_run(dlrm_trainer *trainer) {
     for (int end = 0; !status && !end;) {
         if (processes_is_other(trainer->processes)) status = dlrm_await_step(trainer);
         if (status || trainer->announced >= dlrm_until(trainer)) break;
-        dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
-        status = dlrm_load_step(trainer, slot, segments);
-        end = slot->end;
+        status = dlrm_load_step(trainer, segments, &end);
     }
     free(segments);
     training_note_end(dlrm_loader_end(trainer), status);

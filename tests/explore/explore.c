@@ -140,14 +140,16 @@ static int runnable(const thread *t) {
     return !t->finished && !t->asleep && !(t->waiting && t->changes_seen == x.changes);
 }
 
-/* The next thread to run, of those that can; -1: none. `yields`: the current one wants to let others run. */
+/* The next thread to run, of those that can; -1: none. `yields`: the current one wants to let others run; then choice 0
+ * is the one after it, so that an enumeration that chooses nothing else lets all of them run in turn. */
 static int pick(int yields) {
-    int able[EXPLORE_THREADS], n = 0, stay = -1;
-    for (int i = 0; i < x.scenario->threads; i++)
-        if (runnable(&x.threads[i])) {
-            if (i == x.current) stay = n;
-            able[n++] = i;
-        }
+    int able[EXPLORE_THREADS], n = 0, stay = -1, threads = x.scenario->threads;
+    for (int k = 1; k <= threads; k++) {
+        int i = (x.current + k) % threads;
+        if (!runnable(&x.threads[i])) continue;
+        if (i == x.current) stay = n;
+        able[n++] = i;
+    }
     if (n == 0) return -1;
     if (x.strategy == EXPLORE_PCT) {
         for (int i = 1; i < PCT_DEPTH; i++)

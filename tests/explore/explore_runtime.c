@@ -92,6 +92,15 @@ static void set_up_loaders(uint64_t variant) {
     set_up(variant, 2, 2, 1);
 }
 
+/* Of the memory to sort in, one thread has all but one piece, for ever: who finds none must be woken for that one. */
+static void make_scarce(uint64_t variant) {
+    for (uint32_t d = 1; variant % 2 && d < w.f->desc.devices; d++) take_sort_memory(w.f);
+}
+static void set_up_scarce_loaders(uint64_t variant) {
+    set_up_loaders(variant);
+    make_scarce(1);
+}
+
 static frugal_alone either_way(uint64_t variant) {
     return variant % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
 }
@@ -142,7 +151,8 @@ static void set_up_process(uint64_t variant) {
     set_up_joined(variant, 1, 0);
 }
 static void set_up_process_loaders(uint64_t variant) {
-    set_up_joined(variant, 2, 1);
+    set_up_joined(variant / 2, 2, 1);
+    make_scarce(variant);
 }
 
 /* The same with streams; that of device 1 is polled, and waits for gates, in its process. */
@@ -833,6 +843,8 @@ int main(int argc, char **argv) {
         {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
+        {"scarce-loaders", "[F57][F58]: the same; who has found no memory to sort in is woken", 6,
+         set_up_scarce_loaders, play, NULL},
         {"in-place", "the same, rows that one device has updated in place; with a worker, or none", 3, set_up_in_place,
          play_in_place, NULL},
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},

@@ -56,10 +56,14 @@ static void join_within(const frugal_cpu_desc *cache) {
     if (own->ops.poll && open_poster(w.joined) != FRUGAL_OK) explore_fail("poster: %s", frugal_message());
 }
 
-/* As frugal_close there, except that the device is still asked for what it keeps. */
+/* As frugal_close there; the process that opened learns of it at once. */
 static void leave_within(void) {
-    settle_device(w.joined, JOINED);
-    close_poster(w.joined);
+    frugal *j = w.joined;
+    settle_device(j, JOINED);
+    end_joined(j, 0, "");
+    empty_device(j, JOINED);
+    close_poster(j);
+    dismiss(w.f->door, remote_of(w.f, JOINED)->member, MEMBER_LEFT);
 }
 
 #endif /* JOINING_H */

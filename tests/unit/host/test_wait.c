@@ -360,11 +360,35 @@ static void test_a_batch_is_in_other_hands(void **state) {
                  "step 0 is being planned by a thread that has not finished");
     sort_memory *m = take_sort_memory(r.f);
     list_batch(r.f, claimed.d, claimed.b, sort_rows(r.f, claimed.d, claimed.b->record_of, claimed.b->n, m));
-    give_back_sort_memory(m);
+    give_back_sort_memory(r.f, m);
     end_batch(claimed.b);
     end_announcing(r.f);
     assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
     r.announced[0] = r.announced[1] = 0;
+    rig_finish(&r, 3);
+}
+
+/* All memory to sort in is taken: who finds none is told when some is given back, and nobody else is. */
+static void test_memory_is_in_other_hands(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    sort_memory *taken[2];
+    rig_open(&r, &d);
+    assert_int_equal(2, d.devices);
+    for (int i = 0; i < 2; i++) assert_non_null(taken[i] = take_sort_memory(r.f));
+    uint32_t seen = event_prepare(r.f->event);
+    give_back_sort_memory(r.f, taken[0]);
+    assert_int_equal(seen, frugal_load_relaxed(&r.f->event->word));
+    assert_ptr_equal(taken[0], take_sort_memory(r.f));
+    for (int i = 0; i < 2; i++) { /* any of them, and only once */
+        assert_null(take_sort_memory(r.f));
+        seen = event_prepare(r.f->event);
+        give_back_sort_memory(r.f, taken[i]);
+        assert_int_not_equal(seen, frugal_load_relaxed(&r.f->event->word));
+        assert_ptr_equal(taken[i], take_sort_memory(r.f));
+    }
+    for (int i = 0; i < 2; i++) give_back_sort_memory(r.f, taken[i]);
     rig_finish(&r, 3);
 }
 
@@ -483,6 +507,7 @@ int main(void) {
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),
         cmocka_unit_test(test_a_batch_is_in_other_hands),
+        cmocka_unit_test(test_memory_is_in_other_hands),
         CASE("a plan is in other hands", test_a_plan_is_in_other_hands, 0),
         CASE("a plan is in other hands (in place)", test_a_plan_is_in_other_hands, 1),
         {"test_rest_while_the_lock_is_wanted, a moment", test_rest_while_the_lock_is_wanted, NULL, NULL, &a_moment},
