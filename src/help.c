@@ -12,7 +12,7 @@ static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, do
 
 /* Sorts a batch that a loader has handed in, and gives the state machine what follows of its device. */
 static int help_sort(frugal *f, double *since) {
-    claimed_batch claimed;
+    claimed_batch claimed = {0};
     if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint; the event tells */
     sort_memory *m = take_sort_memory(f);
     int any = m && claim_batch(f, &claimed);

@@ -24,11 +24,16 @@ struct gpu_context {
     int ordinal;
     driver_calls driver;
     CUcontext context; /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
-    int hangs;         /* 1: the GPU does nothing any more (watch.cuh). Relaxed: a word that means itself, and stays */
+    /* 1: the GPU does nothing any more (watch.cuh); of all devices of an instance on that GPU. NULL: nobody asks.
+     * Relaxed: a word that means itself, and stays. */
+    int *hangs;
 };
 
 /* For a GPU that hangs: CUDA's error of a kernel that has run too long. No call is made, as it might not return. */
 constexpr CUresult GPU_HANGS = (CUresult)702;
+static int is_hanging(const gpu_context *c) {
+    return c->hangs && __atomic_load_n(c->hangs, __ATOMIC_RELAXED);
+}
 
 /* Puts the calling thread on a GPU; its destructor puts the thread back, with the CUDA error that it had. It uses the
  * stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a GPU that the
@@ -42,7 +47,7 @@ struct on_gpu {
     explicit on_gpu(const gpu_context *gpu) : c(gpu), mode(cudaStreamCaptureModeRelaxed) {
         CUcontext current = NULL;
         pending = cudaPeekAtLastError() != cudaSuccess;
-        result = __atomic_load_n(&c->hangs, __ATOMIC_RELAXED) ? GPU_HANGS : c->driver.current(&current);
+        result = is_hanging(c) ? GPU_HANGS : c->driver.current(&current);
         pushed = result == CUDA_SUCCESS && current != c->context;
         if (pushed) result = c->driver.push(c->context);
         pushed = pushed && result == CUDA_SUCCESS;

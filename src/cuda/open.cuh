@@ -35,18 +35,20 @@ static void pin_table(gpu_device *c) {
 
 /* The first device of an instance pins table and alone bits; the others use its pins. */
 static frugal_status share_pins(gpu_device *c) {
-    for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
+    for (uint32_t d = 0; d < c->store->devices; d++) {
         gpu_device *other = gpu_device_of(c->f, d);
         if (other) c->pins = other->pins;
+        if (other && other->ordinal == c->ordinal) c->hangs = other->hangs;
     }
     if (c->pins) {
         c->pins->users++;
+        if (!c->hangs) c->hangs = &c->pins->hangs[c->device];
         return FRUGAL_OK;
     }
     shared_pins *pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);
     if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", c->device, sizeof *pins);
     pins->users = 1;
-    c->pins = pins;
+    c->pins = pins, c->hangs = &pins->hangs[c->device];
     if (is_on_disk(c->f)) return FRUGAL_OK;
     frugal_memory table = frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_TABLE);
     if (!frugal_settings(c->f)->file) populate_pages(c->f, &table);

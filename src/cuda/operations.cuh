@@ -122,8 +122,9 @@ static int device_waits(void *device) {
     return ((gpu_device *)device)->desc.gate_on_stream;
 }
 
-/* Frees what CUDA has allocated and made, and unpins what is pinned. The calling thread is on the GPU. */
-static void close_on_gpu(gpu_device *c) {
+/* Frees what CUDA has allocated and made, and unpins what is pinned: not if a GPU of the instance `hangs`, because all
+ * may know host memory, and freeing it waits for all. The calling thread is on the GPU. */
+static void close_on_gpu(gpu_device *c, int hangs) {
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places,  c->view.partials, c->view.counters,
@@ -139,6 +140,7 @@ static void close_on_gpu(gpu_device *c) {
     if (c->back_stream) cudaStreamDestroy(c->back_stream);
     if (c->watch.stream) cudaStreamDestroy(c->watch.stream);
     if (c->given_event) cudaEventDestroy(c->given_event);
+    if (hangs) return;
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
@@ -163,18 +165,38 @@ static void leave_pins(gpu_device *c, int unreached) {
     frugal_free(c->f, pins, sizeof *pins);
 }
 
+static gpu_device *gpu_device_of(const frugal *f, uint32_t device);
+
+/* Does a GPU of the instance hang? What follows would wait for it. So the first device that is closed asks them all;
+ * one that could not be attached asks its own. */
+static int some_gpu_hangs(gpu_device *c) {
+    shared_pins *pins = c->pins;
+    int hangs = 0, closes = gpu_device_of(c->f, c->device) == c;
+    close_watch(c);
+    if (!pins) return 0;
+    if (!pins->closes && c->watch.copied) ask_gpu(c);
+    for (uint32_t d = 0; closes && !pins->closes && d < c->store->devices; d++) {
+        gpu_device *other = gpu_device_of(c->f, d);
+        if (!other || other == c) continue;
+        close_watch(other);
+        ask_gpu(other);
+    }
+    pins->closes |= closes;
+    for (int word : pins->hangs) hangs |= word;
+    return hangs;
+}
+
 /* The context stays retained, because the runtime's kernels are loaded into it. The runtime keeps its own reference for
  * good, too. */
 static void device_close(void *device) {
     gpu_device *c = (gpu_device *)device;
     if (c->context) {
-        close_watch(c);
-        if (c->watch.copied) ask_gpu(c); /* because what follows would wait for a GPU that hangs */
+        int hangs = some_gpu_hangs(c);
         on_gpu on(c);
         int unreached = is_out_of_reach(on.result);
-        if (!unreached) close_on_gpu(c);
-        leave_pins(c, unreached);
-        if (c->hangs) frugal_leave_pages(c->f); /* they are still registered */
+        if (!unreached) close_on_gpu(c, hangs);
+        leave_pins(c, unreached || hangs);
+        if (hangs) frugal_leave_pages(c->f); /* they are still registered */
     }
     frugal_free(c->f, c->control, c->control_memory.memory.bytes);
     frugal_free(c->f, c->sort_sent_memory.memory.start, c->sort_sent_memory.memory.bytes);

@@ -44,7 +44,7 @@ static CUresult ask_gpu(gpu_device *c) {
         struct timespec rest = {0, 1000000};
         nanosleep(&rest, NULL);
     }
-    __atomic_store_n(&c->hangs, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(c->hangs, 1, __ATOMIC_RELAXED);
     return GPU_HANGS;
 }
 

@@ -192,6 +192,7 @@ static void test_silent(void **state) {
         status = frugal_drain(w.f);
         if (status != FRUGAL_OK && (status != FRUGAL_ERR_LOST || i < 4)) fail_msg("%d %s", i, frugal_message());
         assert_int_equal(FRUGAL_ERR_LOST, frugal_verify(w.f));
+        frugal_cancel(w.f, w.step); /* returns */
         close_lost(&w);
         assert_non_null(strstr(told, "did not let go of memory"));
         cuda_on_host_lose_device(0); /* so that the test's own memory there can be freed */
@@ -199,14 +200,21 @@ static void test_silent(void **state) {
         cuda_on_host_reset();
         gpu_set_current(caller_gpu);
     }
-    world w = world_of(1); /* closed before anybody has asked */
-    w.desc.stuck_seconds = 1;
-    open_world(&w);
-    run(&w, 3);
-    cuda_on_host_silence_device(0);
-    close_lost(&w);
-    cuda_on_host_lose_device(0);
-    close_world(&w);
+    for (uint32_t n = 1; n <= 2;
+         n++) { /* closed before anybody has asked; two: that of the other GPU is closed first */
+        world w = world_of(n);
+        for (uint32_t d = 0; d < n; d++) w.places[d].ordinal = (int)(n - 1 - d);
+        w.desc.stuck_seconds = 1;
+        open_world(&w);
+        run(&w, 3);
+        for (uint32_t d = 0; d < n; d++) gpu_wait(w.gpus[d]);
+        cuda_on_host_silence_device(0);
+        close_lost(&w);
+        cuda_on_host_lose_device(0);
+        close_world(&w);
+        cuda_on_host_reset();
+        gpu_set_current(caller_gpu);
+    }
 }
 
 /* The counts are the GPU's, and it is lost: calls say so, again and again, and a save has those that were read last. */
