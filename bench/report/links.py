@@ -70,16 +70,19 @@ def measure():
 def as_h200(loader):
     """The steps of bench_cuda on an H200, of which only those of one device are told: the host's costs are fitted to
     the first, staged; and by how much loaders slow each other is what four took on that machine in another benchmark.
-    One device in place had words then, so announcing costs as much."""
+    The costs are those of the code that was measured, which announced on one thread per device, words included, also
+    for one device in place."""
     measured, rows = flat("cuda"), flat("host_rows")
     one, four = (measured[f"dynamicemb.{n}.sgd.0.announce_ms"] for n in (1, 4))
     slow = 100 * (4 * four / one - 1) / 3
     row = 1000 * (rows["gather.10000000.32.1048576.uva.0.us"] - rows["gather.10000000.32.128.uva.0.us"]) / 1048448
-    defaults = open(os.path.join(ROOT, "bench", "sim", "calibrated.h")).read()
-    words = re.search(r"CALIBRATED_ANNOUNCE_NS +(\S+)", defaults).group(1)
+    costs = dict(re.findall(r"CALIBRATED_(\w+) +([0-9.]+)\n",
+                            open(os.path.join(ROOT, "bench", "sim", "calibrated_h200.h")).read()))
+    costs.update(WHOLE_NS=costs["ANNOUNCE_NS"], LOADERS_SLOW=f"{slow:.1f}")
+    costs = " ".join(f"--{name.lower().replace('_', '-')} {value}" for name, value in costs.items())
     return (f"{SIM} --system frugal,inplace,kept --gpus 1,2,4 --keys 26624 --rows 10000000 --zipf .99 --workers 6 "
             f"--optimizer rowwise-adagrad --link pcie5 --switch 4 --gpu-gbs 4800 --zero-copy-ns {row:.2f} "
-            f"--loaders-slow {slow:.1f} --whole-ns {words} --announce loader,pool "
+            f"{costs} --announce loader,pool "
             f"--fit {measured[f'steps.p2f.host.staged.{loader}.1.speed']}")
 
 
