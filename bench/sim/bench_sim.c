@@ -28,7 +28,7 @@
 #include <string.h>
 
 static const char *const link_names[] = {"pcie3", "pcie4", "pcie5", NULL};
-static const char *const announcers[] = {"loader", "pool", NULL};
+static const char *const announcers[] = {"pool", "loader", NULL};
 
 typedef struct options {
     sim_sweep given;         /* what the command line has; empty lists: not given */
@@ -115,7 +115,7 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     w.behind_switch = (uint32_t)pick(&s->behind_switch, &at);
     w.sockets = (uint32_t)pick(&s->sockets, &at);
     w.root_lanes = (uint32_t)pick(&s->root_lanes, &at);
-    w.pool = pick(&s->announce, &at) > 0;
+    w.pool = pick(&s->announce, &at) == 0;
     w.policy = (frugal_cache_policy)pick(&s->policy, &at);
     w.cache = pick(&s->cache, &at);
     w.stale = (uint32_t)pick(&s->stale, &at);
@@ -435,7 +435,7 @@ static const options_entry entries[] = {
     {"root-lanes", OPTIONS_WHOLES, &command.given.root_lanes, 0, 1024, NULL,
      "lanes of a socket's root complex, for its GPUs; 0: 16 for each link"},
     {"announce", OPTIONS_CHOICES, &command.given.announce, 0, 0, announcers,
-     "by whom: each GPU's loader alone; or by any loader, and workers that have nothing else to do"},
+     "by whom: any loader, and workers that have nothing else to do; or each GPU's loader alone, as once"},
     {"rows", OPTIONS_WHOLES, &command.given.rows, 1000, 4294967294, NULL, "rows of the table"},
     {"dim", OPTIONS_WHOLES, &command.given.dim, 1, 4096, NULL, "floats a row"},
     {"keys", OPTIONS_WHOLES, &command.given.keys, 1, MOST_KEYS, NULL, "keys a GPU and step"},

@@ -25,8 +25,9 @@ static const char *const assumptions[] = {
     "  --helpers-slow), and share the host's memory bandwidth. A GPU's trainer that waits at a gate does what the gate",
     "  waits for, as in the library. Loaders deduplicate ahead for the other systems at no cost. Moving the keys to",
     "  the GPU takes no time in any system.",
-    "- A batch is announced by the loader of its GPU; with --announce pool by any loader, or worker that has nothing",
-    "  else to do.",
+    "- A batch is announced by any loader, or worker that has nothing else to do; with --announce loader by that of "
+    "its",
+    "  GPU alone. The host sorts it: GPUs, which sort their own, would leave the host less to do.",
     "- sharded: a row belongs to GPU (row mod GPUs), and only that GPU caches it. Keys, rows and gradients are",
     "  exchanged all to all through host memory at full link speed. The CPU gathers and copies what misses. Writing",
     "  back takes no time.",
