@@ -40,7 +40,8 @@
  *
  * LOST: while steps are under way, a GPU that does nothing for 20 ms is asked to copy a word. If that takes 20 s (or
  * half of frugal_desc.stuck_seconds, if that is less, but .5 s at least), it hangs, for example because it has left its
- * bus: calls return LOST, and frugal_close does not wait for it. Negative stuck_seconds: it may take any time.
+ * bus: calls return LOST, and frugal_close does not wait for it. Closing another instance, or what serves a table, does
+ * not ask it, and may wait, because CUDA waits for all GPUs there. Negative stuck_seconds: it may take any time.
  *
  * LEFT: CUDA may refuse to unregister memory, as that of a lost GPU. Then frugal_close leaves the pages mapped, and
  * does not give such blocks to frugal_desc.release, because a GPU would reach them in place of what comes to lie there;

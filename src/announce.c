@@ -53,7 +53,7 @@ static void end_wait_announcing(frugal *f) {
 /* >>sort */
 
 /* Memory for sorting, that of any device; NULL: other threads have it all, and one that gives some back notifies, since
- * it finds that there was another taker. Who can have some without leaving word does. */
+ * it finds that there was another taker. First a piece that is free is looked for, so that fewer are told in vain. */
 static sort_memory *take_sort_memory(frugal *f) {
     for (uint32_t i = 0; i < 2 * f->desc.devices; i++) {
         sort_memory *m = &f->devices[i % f->desc.devices].sort;
@@ -283,9 +283,14 @@ static void release_announcing(frugal *f) {
 /* Is all done that can be done with what is handed in: are batches sorted, the steps that all devices have announced
  * planned, and their touches counted? */
 static int is_settled(frugal *f) {
-    if (frugal_load_relaxed(&f->unsorted)) return 0; /* relaxed, both: who lowers it does so before it ends [F55] */
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (frugal_load_relaxed(&f->devices[d].away)) return 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t handed = frugal_load_acquire(&f->devices[d].handed); /* [F59] pairs with [F60] */
+        for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < handed; t++) {
+            uint32_t stage = frugal_load_acquire(&batch_at(f, d, t)->stage); /* [F61] pairs with [F62] */
+            if (stage != BATCH_SORTED && stage != BATCH_BAD) return 0;
+        }
+    }
+    /* Who has sorted one had begun before: if that thread has not ended, it is seen here. */
     return announcing_is_over(f) && !has_plans(f);
 }
 

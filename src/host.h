@@ -52,8 +52,8 @@ typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
 
 #include "shared.h"
 
-/* How far a batch has come (announce.c). SORTING: a thread writes it. AWAY: its device sorts it. BAD: it has found a key
- * that is too large. Memory that was never used is of none that is to be sorted. */
+/* How far a batch has come (announce.c). SORTING: a thread writes it. AWAY: its device sorts it. BAD: it has found a
+ * key that is too large. Memory that was never used is of none that is to be sorted. */
 enum { BATCH_SORTED, BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD };
 /* Which of a batch's arrays are in host memory: all, if the host has sorted it; `rows` alone; none. */
 enum { ALL_HERE, ROWS_HERE, NONE_HERE };

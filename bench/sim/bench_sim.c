@@ -435,7 +435,7 @@ static const options_entry entries[] = {
     {"root-lanes", OPTIONS_WHOLES, &command.given.root_lanes, 0, 1024, NULL,
      "lanes of a socket's root complex, for its GPUs; 0: 16 for each link"},
     {"announce", OPTIONS_CHOICES, &command.given.announce, 0, 0, announcers,
-     "by whom: any loader, and workers that have nothing else to do; or each GPU's loader alone, as once"},
+     "by whom: any loader, and workers that have nothing else to do; or each GPU's loader alone, as before 0.2"},
     {"rows", OPTIONS_WHOLES, &command.given.rows, 1000, 4294967294, NULL, "rows of the table"},
     {"dim", OPTIONS_WHOLES, &command.given.dim, 1, 4096, NULL, "floats a row"},
     {"keys", OPTIONS_WHOLES, &command.given.keys, 1, MOST_KEYS, NULL, "keys a GPU and step"},

@@ -7,8 +7,8 @@
  * thread. A call takes effect in the library at once, but its effects count from the end of its piece: a gate opens
  * when the last piece that it waited for ends.
  *
- * Announcing is done a batch at a time, by any loader, or worker that has nothing else to do, for several steps at once;
- * or (--announce loader) by the loader of the batch's GPU alone. The library is told of a step when the clock has all
+ * Announcing is done a batch at a time, by any loader, or worker that has nothing else to do, for several steps at
+ * once; or (--announce loader) by the loader of its GPU alone. The library is told of a step when the clock has all
  * its batches done. If it leaves sorting to frugal_help then, that costs nothing more.
  *
  * Rows in place (SIM_INPLACE): the library's devices update rows that they alone touch, so the gate also waits for the

@@ -4,7 +4,8 @@
  * The workers' work of a step is planning, closing and flushing. Of that, the gate waits for closing and for the rows
  * that the next step reads again; the workers, and the trainers that wait, share it evenly, in pieces. Announcing is
  * ahead, by loaders, and workers that have time. A step takes at least as long as all of the work, because staging is
- * limited: threads that are too few make the gate wait. Left out: that the slowest GPU has more rows than the mean.
+ * limited: threads that are too few make the gate wait. Left out: that the slowest GPU has more rows than the mean, and
+ * that a thread announces a whole batch, so a step that waits for announcing takes longer than this.
  */
 #include "bench/sim/profile.h"
 #include "bench/sim/sim.h"
@@ -61,17 +62,16 @@ sim_result sim_predict(const sim_workload *w) {
     r.gate = r.closing + urgent * share_of(w, p->rows_again, FLUSH_PIECE) + signal;
     double work = closing + urgent + rest, others = r.lookup + r.dense + r.update; /* when workers alone help */
     r.gate = fmax(r.gate, (work - w->workers * others) / helpers_of(w));
-    double loaders = w->pool ? w->workers + w->gpus : w->gpus;
-    double announcing = seconds_of(w, SIM_ANNOUNCE, w->keys) * sim_loaders_slow(w, loaders);
-    if (w->pool) /* workers and loaders always, trainers while they wait */
-        r.gate = fmax(r.gate, (work + w->gpus * announcing - loaders * others) / (loaders + w->gpus));
-    else
-        r.gate = fmax(r.gate, announcing - others); /* ahead, but each step's takes as long */
+    double announcers = w->pool ? w->workers + w->gpus : w->gpus; /* trainers help at gates alone */
+    double announcing = w->gpus * seconds_of(w, SIM_ANNOUNCE, w->keys) * sim_loaders_slow(w, announcers);
+    r.gate = fmax(r.gate, announcing / announcers - others); /* ahead, but each step's takes as long */
+    if (w->pool) r.gate = fmax(r.gate, (work + announcing - announcers * others) / (announcers + w->gpus));
     r.step = r.gate + others;
     r.read_bytes = misses * sim_row_bytes(w), r.written_bytes = r.unique * sim_row_bytes(w);
     r.flushed = p->rows_in_step, r.urgent = p->rows_again;
     r.alone = p->rows_alone, r.shared = p->rows_in_step - p->rows_alone;
-    r.worker_share = fmin(work / w->workers / r.step, 1);
-    r.loader_share = announcing / r.step;
+    double each = announcing / announcers;
+    r.worker_share = fmin((work / w->workers + (w->pool ? each : 0)) / r.step, 1);
+    r.loader_share = each / r.step;
     return r;
 }

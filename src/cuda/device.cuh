@@ -25,7 +25,7 @@ struct shared_pins {             /* what all devices of an instance share; the l
     uint32_t users, gates_users; /* gates_users: devices whose streams wait for gates */
     pinned_memory table, state, gates, alone; /* gates: while there are users; alone: if rows are updated in place */
     int table_is_pinned;
-    int closes;                    /* 1: a device is closed; all watches have ended, and have asked once more */
+    int closes;                    /* 1: a device is closed: others must not be asked any more */
     int hangs[FRUGAL_MAX_DEVICES]; /* of the first device on a GPU: gpu_context.hangs of all on that GPU */
     const char *refused;           /* as in frugal_cuda_info, as the next two */
     uint64_t refused_bytes;

@@ -42,7 +42,9 @@ static frugal_status share_pins(gpu_device *c) {
     }
     if (c->pins) {
         c->pins->users++;
-        if (!c->hangs) c->hangs = &c->pins->hangs[c->device];
+        if (c->hangs) return FRUGAL_OK;
+        c->hangs = &c->pins->hangs[c->device]; /* may be of an attempt on another GPU */
+        __atomic_store_n(c->hangs, 0, __ATOMIC_RELAXED);
         return FRUGAL_OK;
     }
     shared_pins *pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);

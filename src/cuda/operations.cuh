@@ -122,8 +122,8 @@ static int device_waits(void *device) {
     return ((gpu_device *)device)->desc.gate_on_stream;
 }
 
-/* Frees what CUDA has allocated and made, and unpins what is pinned: not if a GPU of the instance `hangs`, because all
- * may know host memory, and freeing it waits for all. The calling thread is on the GPU. */
+/* Frees what CUDA has allocated and made, and unpins what is pinned. If a GPU of the instance `hangs`, host memory is
+ * kept, because freeing and unpinning it waits for all GPUs. The calling thread is on the GPU. */
 static void close_on_gpu(gpu_device *c, int hangs) {
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
@@ -167,22 +167,20 @@ static void leave_pins(gpu_device *c, int unreached) {
 
 static gpu_device *gpu_device_of(const frugal *f, uint32_t device);
 
-/* Does a GPU of the instance hang? What follows would wait for it. So the first device that is closed asks them all;
- * one that could not be attached asks its own. */
+/* Does a GPU of the instance hang? What follows would wait for it. So the watches of all are asked; by the first device
+ * that is closed, because memory of the others is freed after that, or by one that could not be attached. */
 static int some_gpu_hangs(gpu_device *c) {
     shared_pins *pins = c->pins;
-    int hangs = 0, closes = gpu_device_of(c->f, c->device) == c;
+    int hangs = 0;
     close_watch(c);
     if (!pins) return 0;
-    if (!pins->closes && c->watch.copied) ask_gpu(c);
-    for (uint32_t d = 0; closes && !pins->closes && d < c->store->devices; d++) {
+    if (c->watch.copied) ask_gpu(c);
+    for (uint32_t d = 0; !pins->closes && d < c->store->devices; d++) {
         gpu_device *other = gpu_device_of(c->f, d);
-        if (!other || other == c) continue;
-        close_watch(other);
-        ask_gpu(other);
+        if (other && other != c) await_watch(other);
     }
-    pins->closes |= closes;
-    for (int word : pins->hangs) hangs |= word;
+    pins->closes |= gpu_device_of(c->f, c->device) == c;
+    for (int &word : pins->hangs) hangs |= __atomic_load_n(&word, __ATOMIC_RELAXED);
     return hangs;
 }
 

@@ -65,6 +65,15 @@ static void ask_watch(gpu_device *c) {
     if (!__atomic_exchange_n(&c->watch.busy, 1, __ATOMIC_RELAXED)) sem_post(&c->watch.asked);
 }
 
+/* Asks it, and waits for the answer. */
+static void await_watch(gpu_device *c) {
+    ask_watch(c);
+    while (__atomic_load_n(&c->watch.busy, __ATOMIC_RELAXED)) {
+        struct timespec rest = {0, 1000000};
+        nanosleep(&rest, NULL);
+    }
+}
+
 /* The last answer: an error, or CUDA_SUCCESS. */
 static CUresult last_answer(const gpu_device *c) {
     return (CUresult)__atomic_load_n(&c->watch.answer, __ATOMIC_RELAXED);

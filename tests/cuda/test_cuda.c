@@ -147,6 +147,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_failures_between_steps),
         ON_HOST(test_loss),
         ON_HOST(test_silent),
+        ON_HOST(test_silent_beside_attach),
         ON_HOST(test_loss_of_counts),
         ON_HOST(test_loss_at_gates),
         ON_HOST(test_reset),

@@ -88,17 +88,13 @@ static void set_up_two(uint64_t variant) {
 static void set_up_worker(uint64_t variant) {
     set_up(variant, 2, 1, 0);
 }
-static void set_up_loaders(uint64_t variant) {
-    set_up(variant, 2, 2, 1);
-}
-
-/* Of the memory to sort in, one thread has all but one piece, for ever: who finds none must be woken for that one. */
+/* Of the memory to sort in, one thread has all but one piece, for ever, or not: that one tells who has found none. */
 static void make_scarce(uint64_t variant) {
     for (uint32_t d = 1; variant % 2 && d < w.f->desc.devices; d++) take_sort_memory(w.f);
 }
-static void set_up_scarce_loaders(uint64_t variant) {
-    set_up_loaders(variant);
-    make_scarce(1);
+static void set_up_loaders(uint64_t variant) {
+    set_up(variant / 2, 2, 2, 1);
+    make_scarce(variant);
 }
 
 static frugal_alone either_way(uint64_t variant) {
@@ -788,6 +784,7 @@ static void play_taken_back(int number) {
 #include "tests/explore/moments.h"
 #include "tests/explore/elsewhere.h"
 #include "tests/explore/serving.h"
+#include "tests/explore/settling.h"
 #include "tests/explore/sharing.h"
 #include "tests/explore/tracing.h"
 
@@ -839,12 +836,12 @@ int main(int argc, char **argv) {
          write_or_read_traces, count_traces},
         {"serving", "[F47][F48][F49][F50]: a lookup sees one whole version, which stays until it has returned",
          SERVING_READERS + 1, set_up_serving, look_up_or_take_over, NULL},
+        {"settling", "[F53][F55][F59][F61]: when counts are settled, all that was announced is planned", 3,
+         set_up_settling, settle_or_announce, NULL},
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
         {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
-        {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
-        {"scarce-loaders", "[F57][F58]: the same; who has found no memory to sort in is woken", 6,
-         set_up_scarce_loaders, play, NULL},
+        {"loaders", "[F57][F58]: loaders of their own, two workers", 6, set_up_loaders, play, NULL},
         {"in-place", "the same, rows that one device has updated in place; with a worker, or none", 3, set_up_in_place,
          play_in_place, NULL},
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},

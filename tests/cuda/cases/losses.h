@@ -217,6 +217,27 @@ static void test_silent(void **state) {
     }
 }
 
+/* A device cannot be attached while another GPU hangs that has work: what was made for it is given up, and host memory
+ * is kept, without a wait for that GPU. */
+static void test_silent_beside_attach(void **state) {
+    (void)state;
+    world w = world_of(2);
+    for (uint32_t d = 0; d < 2; d++) w.places[d].ordinal = (int)d;
+    if (gpu_at(&w.places[0]) == gpu_at(&w.places[1])) skip(); /* FRUGAL_GPUS names one: attaching there waits for it */
+    w.desc.stuck_seconds = 1;
+    open_instance(&w);
+    assert_works(attach(&w, 0));
+    cuda_on_host_silence_device(0);
+    gpu_train(w.gpus[0], gpu_words(w.gpus[0]), 4);
+    cuda_on_host_fail_named("cudaHostAlloc", 3, 2); /* the watch's */
+    assert_int_equal(FRUGAL_ERR_MEMORY, attach(&w, 1));
+    close_lost(&w);
+    cuda_on_host_lose_device(0);
+    close_world(&w);
+    cuda_on_host_reset();
+    gpu_set_current(caller_gpu);
+}
+
 /* The counts are the GPU's, and it is lost: calls say so, again and again, and a save has those that were read last. */
 static void test_loss_of_counts(void **state) {
     (void)state;
