@@ -55,17 +55,11 @@ typedef struct frugal_cuda_serve_desc {
     uint32_t gpus;         /* 1 to 64 */
     frugal_cuda_placement placement;
     int count; /* touches of rows are counted, for frugal_cuda_serve_adapt */
-    /* Factored extraction: this number of blocks of a lookup copies rows that come over a link, and then helps the
-     * others, which copy rows of the GPU's own memory. 0: all blocks copy all rows. Pooled lookups, and lookups that
-     * find 64 others under way, are not factored. It is not the default: on one GPU, whose only link was the host's, it
-     * was hardly ever faster. */
-    uint32_t link_blocks;
 } frugal_cuda_serve_desc;
 
 /* Pins the table, fills the caches. *out is NULL on failure. Errors: ARGUMENT, DEVICE (no such GPU; or, by the plan,
  * one reads from another that it cannot reach, or that gives wrong values), CUDA, MEMORY (of GPU or host), KEY (a row
- * that does not exist), LIMIT (link_blocks is not less than the number of blocks that a GPU holds at a time; sources
- * that do not fit a word), FILE (the server has a table's file). */
+ * that does not exist), LIMIT (sources that do not fit a word), FILE (the server has a table's file). */
 FRUGAL_API frugal_status frugal_cuda_serve_open(const frugal_cuda_serve_desc *desc, frugal_cuda_server **out);
 /* Waits for all lookups, and frees everything. NULL is accepted. */
 FRUGAL_API void frugal_cuda_serve_close(frugal_cuda_server *c);

@@ -589,14 +589,19 @@ typedef struct frugal_priv_device {
     uint8_t pad[40];
 } frugal_priv_device;
 
-struct frugal_p2f {
-    frugal_p2f_desc desc;    /* resolved; constant, like all fields before `has_words` */
+/* Where everything lies in the block: offsets from its start. */
+typedef struct frugal_priv_layout {
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, counts_at, how_at, brings_at; /* offsets from its start */
+    uint64_t bytes, words_at, devices_at, counts_at, how_at, brings_at;
     uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
     uint64_t valid_at, taken_at; /* within alone_bytes; the second, and the next four, with desc.taken */
     uint64_t taken_ends_at, from_at, sorted_at, counted_at;
+} frugal_priv_layout;
+
+struct frugal_p2f {
+    frugal_p2f_desc desc; /* resolved; both constant */
+    frugal_priv_layout layout;
     FRUGAL_ATOMIC(uint32_t) has_words;       /* 1 once rows have words, and stays so */
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter planned;             /* steps planned; written by the last planner, and by cancel */
@@ -617,26 +622,26 @@ static inline void *frugal_priv_at(const frugal_p2f *p, uint64_t offset) {
     return (unsigned char *)(uintptr_t)p + offset;
 }
 static inline frugal_priv_word *frugal_priv_words(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->words_at);
+    return frugal_priv_at(p, p->layout.words_at);
 }
 static inline frugal_priv_device *frugal_priv_devices(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->devices_at);
+    return frugal_priv_at(p, p->layout.devices_at);
 }
 static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->pq_at);
+    return frugal_priv_at(p, p->layout.pq_at);
 }
 /* The place of `device` at `step` in rings of announced batches. */
 static inline uint64_t frugal_priv_ring(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint64_t)device * p->batches + step % p->batches;
+    return (uint64_t)device * p->layout.batches + step % p->layout.batches;
 }
 /* The number of rows that `device` announced for `step`; alive, as all of a batch, until the step is closed. Plain,
  * because it is written before `announced` is raised. */
 static inline uint32_t *frugal_priv_n_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->counts_at) + frugal_priv_ring(p, device, step);
+    return (uint32_t *)frugal_priv_at(p, p->layout.counts_at) + frugal_priv_ring(p, device, step);
 }
 /* These rows. */
 static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->rows_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
+    return (uint32_t *)frugal_priv_at(p, p->layout.rows_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
 }
 /* Words of the bits of one batch. */
 static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
@@ -645,44 +650,44 @@ static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
 /* The bits of frugal_p2f_alone and frugal_p2f_valid: cleared by the announcement, set by planners, alive until the step
  * is closed. */
 static inline frugal_priv_word *frugal_priv_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (frugal_priv_word *)frugal_priv_at(p, p->alone_at) +
+    return (frugal_priv_word *)frugal_priv_at(p, p->layout.alone_at) +
            frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
 }
 static inline frugal_priv_word *frugal_priv_valid(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (frugal_priv_word *)frugal_priv_at(p, p->valid_at) +
+    return (frugal_priv_word *)frugal_priv_at(p, p->layout.valid_at) +
            frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
 }
 /* The rows taken at `step`, by the device that they are taken from, and rising. While a piece is planned, those that it
  * has found lie here, from where its entries begin in the plan. A list lives a step longer than batches do. */
 static inline uint32_t *frugal_priv_taken(const frugal_p2f *p, uint64_t step) {
     uint64_t entries = (uint64_t)p->desc.max_rows * p->desc.devices;
-    return (uint32_t *)frugal_priv_at(p, p->taken_at) + step % (p->batches + 1) * entries;
+    return (uint32_t *)frugal_priv_at(p, p->layout.taken_at) + step % (p->layout.batches + 1) * entries;
 }
 /* ends[d]: where those from device d end among them, and those from d + 1 begin. */
 static inline uint32_t *frugal_priv_taken_ends(const frugal_p2f *p, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->taken_ends_at) + step % (p->batches + 1) * p->desc.devices;
+    return (uint32_t *)frugal_priv_at(p, p->layout.taken_ends_at) + step % (p->layout.batches + 1) * p->desc.devices;
 }
 /* Of the one step that is being planned: from which device each taken row is; the rows by piece and device; and where
  * in the piece those from each device end. */
 static inline uint8_t *frugal_priv_from(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->from_at);
+    return frugal_priv_at(p, p->layout.from_at);
 }
 static inline uint32_t *frugal_priv_sorted(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->sorted_at);
+    return frugal_priv_at(p, p->layout.sorted_at);
 }
 static inline uint32_t *frugal_priv_counted(const frugal_p2f *p, uint32_t piece) {
-    return (uint32_t *)frugal_priv_at(p, p->counted_at) + (uint64_t)piece * (p->desc.devices + 1);
+    return (uint32_t *)frugal_priv_at(p, p->layout.counted_at) + (uint64_t)piece * (p->desc.devices + 1);
 }
 /* How `device` announced `step`. */
 static inline uint8_t *frugal_priv_how(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint8_t *)frugal_priv_at(p, p->how_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
+    return (uint8_t *)frugal_priv_at(p, p->layout.how_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
 }
 static inline int frugal_priv_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return *frugal_priv_how(p, device, step) & FRUGAL_PRIV_IN_PLACE;
 }
 /* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
 static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint8_t *)frugal_priv_at(p, p->brings_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
+    return (uint8_t *)frugal_priv_at(p, p->layout.brings_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
 }
 static inline frugal_priv_step *frugal_priv_step_of(const frugal_p2f *p, uint64_t step) {
     return (frugal_priv_step *)(uintptr_t)&p->steps[step % FRUGAL_P2F_SLOTS];
@@ -731,10 +736,8 @@ static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
            d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) + d->threads;
 }
 
-/* Resolves defaults, checks limits and lays the block out; *bytes is its size. */
-static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f *p, uint64_t *bytes) {
-    frugal_p2f_desc *d = &p->desc;
-    *d = *desc;
+/* Resolves defaults, checks limits and lays the block out. */
+static frugal_status frugal_priv_lay_out(frugal_p2f_desc *d, frugal_priv_layout *l) {
     if (d->staging == 0) d->staging = d->lookahead + 2;
     if (d->threads == 0) d->threads = 256;
     d->taken |= d->recalls;
@@ -744,38 +747,39 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     if (d->rows > FRUGAL_MAX_ROWS || d->devices > FRUGAL_MAX_DEVICES ||
         (uint64_t)d->max_rows * d->devices > FRUGAL_MAX_KEYS)
         return FRUGAL_ERR_LIMIT;
-    for (p->record_bits = 0; (UINT32_C(1) << p->record_bits) < d->max_rows;) p->record_bits++;
-    p->batches = d->lookahead + 1;
-    p->plans = d->staging + d->lookahead + 1;
+    for (l->record_bits = 0; (UINT32_C(1) << l->record_bits) < d->max_rows;) l->record_bits++;
+    l->batches = d->lookahead + 1;
+    l->plans = d->staging + d->lookahead + 1;
     uint64_t entries = (uint64_t)d->max_rows * d->devices;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(d)};
     if (!frugal_pq_footprint(&pq) || d->first_step > FRUGAL_MAX_FIRST_STEP) return FRUGAL_ERR_LIMIT;
     uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
-    p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
-    p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
-    p->how_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
-    p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
-    p->rows_at = at, at = frugal_priv_round(at + p->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
-    uint64_t bits = (uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8;
-    uint64_t lists = d->taken ? p->batches + 1 : 0, scratch = d->taken ? entries : 0;
+    l->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
+    l->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * l->batches * sizeof(uint32_t), 64);
+    l->how_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
+    l->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
+    l->rows_at = at, at = frugal_priv_round(at + l->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
+    uint64_t bits = (uint64_t)d->devices * l->batches * frugal_priv_alone_words(d) * 8;
+    uint64_t lists = d->taken ? l->batches + 1 : 0, scratch = d->taken ? entries : 0;
     uint64_t pieces = frugal_priv_plan_pieces((uint32_t)entries);
-    p->alone_bytes = frugal_priv_round(2 * bits + lists * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
-    p->alone_at = at, p->valid_at = at + bits, p->taken_at = at + 2 * bits, at += p->alone_bytes;
-    p->taken_ends_at = at, at += lists * d->devices * sizeof(uint32_t);
-    p->counted_at = at, at = frugal_priv_round(at + (d->taken ? pieces * (d->devices + 1) * sizeof(uint32_t) : 0), 64);
-    p->sorted_at = at, at += scratch * sizeof(uint32_t);
-    p->from_at = at, at = frugal_priv_round(at + scratch, 256);
-    p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
-    p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
-    p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
-    *bytes = at;
+    l->alone_bytes = frugal_priv_round(2 * bits + lists * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
+    l->alone_at = at, l->valid_at = at + bits, l->taken_at = at + 2 * bits, at += l->alone_bytes;
+    l->taken_ends_at = at, at += lists * d->devices * sizeof(uint32_t);
+    l->counted_at = at, at = frugal_priv_round(at + (d->taken ? pieces * (d->devices + 1) * sizeof(uint32_t) : 0), 64);
+    l->sorted_at = at, at += scratch * sizeof(uint32_t);
+    l->from_at = at, at = frugal_priv_round(at + scratch, 256);
+    l->entries_at = at, at = frugal_priv_round(at + l->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
+    l->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
+    l->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
+    l->bytes = at;
     return at > SIZE_MAX ? FRUGAL_ERR_LIMIT : FRUGAL_OK;
 }
 
 FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc) {
-    frugal_p2f p;
-    uint64_t bytes;
-    return desc && frugal_priv_layout(desc, &p, &bytes) == FRUGAL_OK ? (size_t)bytes : 0;
+    if (!desc) return 0;
+    frugal_p2f_desc resolved = *desc;
+    frugal_priv_layout layout;
+    return frugal_priv_lay_out(&resolved, &layout) == FRUGAL_OK ? (size_t)layout.bytes : 0;
 }
 
 static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
@@ -787,20 +791,12 @@ static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out) {
     if (!memory || !desc || !out || (uintptr_t)memory % FRUGAL_P2F_ALIGN) return FRUGAL_ERR_ARGUMENT;
     frugal_p2f *p = memory;
-    uint64_t bytes;
-    frugal_p2f laid_out;
-    frugal_status status = frugal_priv_layout(desc, &laid_out, &bytes);
+    frugal_p2f_desc resolved = *desc;
+    frugal_priv_layout layout;
+    frugal_status status = frugal_priv_lay_out(&resolved, &layout);
     if (status != FRUGAL_OK) return status;
-    memset(memory, 0, desc->zeroed ? (size_t)laid_out.words_at : (size_t)bytes);
-    p->desc = laid_out.desc;
-    p->record_bits = laid_out.record_bits;
-    p->batches = laid_out.batches, p->plans = laid_out.plans;
-    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
-    p->how_at = laid_out.how_at;
-    p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
-    p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
-    p->valid_at = laid_out.valid_at, p->taken_at = laid_out.taken_at, p->taken_ends_at = laid_out.taken_ends_at;
-    p->from_at = laid_out.from_at, p->sorted_at = laid_out.sorted_at, p->counted_at = laid_out.counted_at;
+    memset(memory, 0, (size_t)(desc->zeroed ? layout.words_at : layout.bytes));
+    p->desc = resolved, p->layout = layout;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
     frugal_store_relaxed(&p->has_words, !desc->without_words); /* relaxed, all: the caller publishes the whole block */
@@ -849,8 +845,8 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         if (n > largest) largest = n, step->pivot = d;
     }
     step->step = t;
-    step->plan_at =
-        p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
+    step->plan_at = p->layout.entries_at +
+                    t % p->layout.plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = frugal_priv_plan_pieces(step->total);
     uint32_t close_pieces = frugal_priv_close_pieces(step->total);
@@ -1151,7 +1147,7 @@ static void frugal_priv_plan_rows(frugal_p2f *p, const frugal_p2f_piece *piece) 
     frugal_priv_planner own;
     uint32_t n = piece->n;
     own.p = p, own.step = piece->step, own.moved_here = 0, own.n_taken = 0;
-    own.words = frugal_priv_words(p), own.record_bits = p->record_bits;
+    own.words = frugal_priv_words(p), own.record_bits = p->layout.record_bits;
     own.moved = (frugal_pq_batch){0};
     memset(own.moved_from, 0, sizeof own.moved_from);
     /* Relaxed: no less than announcers found, by [P12] and [P6]. Nor so late that a word is found whose update was due
@@ -1205,7 +1201,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, frugal_p2f_piece *piece) {
         c->rows = frugal_priv_rows(p, d, piece->step);
         c->at = frugal_priv_lower_bound(c->rows, n, from);
         c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
-        c->source = d << p->record_bits;
+        c->source = d << p->layout.record_bits;
         before += c->at;
         n_entries += c->end - c->at;
     }
@@ -1316,8 +1312,8 @@ FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t de
 }
 
 FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes) {
-    *bytes = (size_t)p->alone_bytes;
-    return frugal_priv_at(p, p->alone_at);
+    *bytes = (size_t)p->layout.alone_bytes;
+    return frugal_priv_at(p, p->layout.alone_at);
 }
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
@@ -1415,7 +1411,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
 
 static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entries, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        if (*frugal_priv_brings(p, entries[i].source >> p->record_bits, s)) return 1;
+        if (*frugal_priv_brings(p, entries[i].source >> p->layout.record_bits, s)) return 1;
     return 0;
 }
 
@@ -1449,7 +1445,7 @@ static uint32_t frugal_priv_pass_in_place(const frugal_p2f *p, const frugal_p2f_
         return at;
     }
     for (; at < piece->n && entries[at].row != entries[at + 1].row; at++) {
-        uint32_t device = entries[at].source >> p->record_bits;
+        uint32_t device = entries[at].source >> p->layout.record_bits;
         if (!frugal_priv_is_in_place(p, device, piece->step)) break;
         tally->alone++, tally->in_place += *frugal_priv_brings(p, device, piece->step);
     }
@@ -1661,8 +1657,8 @@ FRUGAL_P2F_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries)
 }
 
 FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record) {
-    *device = source >> p->record_bits;
-    *record = source & ((UINT32_C(1) << p->record_bits) - 1);
+    *device = source >> p->layout.record_bits;
+    *record = source & ((UINT32_C(1) << p->layout.record_bits) - 1);
 }
 
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {

@@ -17,7 +17,7 @@
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
  * attach      how long attaching takes, by the size of the table.
- * serve       lookups of a table that is only read: the plain kernel, and factored extraction.
+ * serve       lookups of a table that is only read.
  * links       the bandwidths of the machine, between GPUs and from the host, for frugal_place.h (build/peers).
  *
  * Forward and backward are one kernel, gradient = row * 0.001, so that only Frugal is measured. Times of single lookups

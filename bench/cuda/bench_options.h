@@ -112,7 +112,7 @@ static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH,
                     hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, keys_in = {{ON_HOST}, 1},
                     workers = {{0}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4},
-                    footprint = {{0, 0.8, 1}, 3}, link_gb = {{0}, 1}, link_blocks = {{0, 4, 8, 16}, 4};
+                    footprint = {{0, 0.8, 1}, 3}, link_gb = {{0}, 1};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
 static double cache = 0.05, fraction = 1, case_seconds = 1;
 static int hits_given;
@@ -144,8 +144,6 @@ static const options_entry options[] = {
      "gather: threads of the processor's gather; 0: half of the processors, 8 at most"},
     {"hits", OPTIONS_REALS, &hits, 0, 1, NULL,
      "hits, serve: share of keys whose rows are cached; serve without it: .8,.9,.95,.98", NULL, NULL, &hits_given},
-    {"link-blocks", OPTIONS_WHOLES, &link_blocks, 0, 65536, NULL,
-     "serve: blocks that copy rows that come over the link first; 0: the plain kernel"},
     {"l2", OPTIONS_CHOICES, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
     {"system", OPTIONS_CHOICES, &system_option, 0, 0, systems, "steps: what is run"},

@@ -1,6 +1,5 @@
 /* bench_serve.h - experiment serve: lookups of a table that is only read (frugal_cuda_serve.h), by the share of keys
- * whose rows are cached; the plain kernel beside factored extraction with several numbers of blocks for the link. They
- * take turns, batch by batch, each with a server of its own, whose caches have the first rows of the table.
+ * whose rows are cached: the first ones of the table.
  */
 #ifndef FRUGAL_BENCH_CUDA_SERVE_H
 #define FRUGAL_BENCH_CUDA_SERVE_H
@@ -11,11 +10,10 @@
 
 #include <unistd.h>
 
-typedef struct serving { /* a table, being served in several ways */
+typedef struct serving { /* a table, being served */
     const table *t;
     frugal_server *server;
-    std::vector<frugal_cuda_server *> ways;
-    std::vector<uint32_t> blocks; /* of each way, from --link-blocks */
+    frugal_cuda_server *gpu;
     uint64_t cached;
     uint64_t *keys; /* on the GPU, as `out` is */
     float *out;
@@ -40,33 +38,29 @@ static frugal_server *serve_table(const table *t) {
     return server;
 }
 
-/* The bits of the first rows that every way looks up. */
+/* The bits of the first rows that are looked up. */
 static void check_serving(const serving *s, const uint64_t *drawn, uint64_t n) {
     std::vector<float> rows(n * s->t->dim);
-    for (frugal_cuda_server *way : s->ways) {
-        frugal_keys segment = {0, s->keys, (uint32_t)n, NULL};
-        ladder_put(s->keys, drawn, n);
-        check(frugal_cuda_serve_lookup(way, 0, s->t->machine->stream, &segment, 1, s->out, 0, NULL));
-        LADDER_CHECK(cudaStreamSynchronize(s->t->machine->stream));
-        LADDER_CHECK(cudaMemcpy(rows.data(), s->out, rows.size() * sizeof(float), cudaMemcpyDeviceToHost));
-        for (uint64_t i = 0; i < n; i++)
-            if (memcmp(&rows[i * s->t->dim], s->t->weights + drawn[i] * s->t->stride, s->t->dim * sizeof(float)))
-                bench_fail("serve: row %llu differs from the table's", (unsigned long long)drawn[i]);
-    }
+    frugal_keys segment = {0, s->keys, (uint32_t)n, NULL};
+    ladder_put(s->keys, drawn, n);
+    check(frugal_cuda_serve_lookup(s->gpu, 0, s->t->machine->stream, &segment, 1, s->out, 0, NULL));
+    LADDER_CHECK(cudaStreamSynchronize(s->t->machine->stream));
+    LADDER_CHECK(cudaMemcpy(rows.data(), s->out, rows.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    for (uint64_t i = 0; i < n; i++)
+        if (memcmp(&rows[i * s->t->dim], s->t->weights + drawn[i] * s->t->stride, s->t->dim * sizeof(float)))
+            bench_fail("serve: row %llu differs from the table's", (unsigned long long)drawn[i]);
 }
 
-static void print_serving(const serving *s, uint64_t n, double share, uint64_t l2_state, size_t way,
-                          const std::vector<bench_samples> &took) {
+static void print_serving(const serving *s, uint64_t n, double share, uint64_t l2_state, const bench_samples *took) {
     const table *t = s->t;
-    double median = bench_median(&took[way]), row = t->dim * sizeof(float);
+    double median = bench_median(took), row = t->dim * sizeof(float);
     record out;
     add_text(&out, "experiment", "serve"), add_count(&out, "rows", t->rows), add_count(&out, "dim", t->dim);
     add_count(&out, "keys", n), add_plain(&out, "hits", share);
-    add_count(&out, "link_blocks", s->blocks[way]), add_count(&out, "cached_rows", s->cached);
-    add_times(&out, &took[way]);
+    add_count(&out, "cached_rows", s->cached);
+    add_times(&out, took);
     add_real(&out, "keys_per_s", (double)n / median, 0);
     add_real(&out, "link_share", (1 - share) * (double)n * row / median / t->speeds.to_device, 4);
-    add_real(&out, "of_first", median / bench_median(&took[0]), 4);
     add_text(&out, "l2", l2_states[l2_state]), add_count(&out, "checked_rows", n);
     print_record(&out);
 }
@@ -81,59 +75,45 @@ static void serve_keys(const serving *s, uint64_t n, double share, uint64_t l2_s
         for (uint64_t i = begin; i < end; i++) draw_hits(&drawn[i * n], n, s->cached, s->t->rows, share, 100 + 2 * i);
     });
     check_serving(s, drawn.data(), n);
-    std::vector<bench_samples> took(s->ways.size());
+    bench_samples took = {};
     frugal_keys segment = {0, s->keys, (uint32_t)n, NULL};
     double since = bench_now();
-    for (uint32_t turn = 0; goes_on(turn, since); turn++)
-        for (size_t way = 0; way < s->ways.size(); way++) {
-            ladder_put(s->keys, &drawn[turn % batches * n], n);
-            double one = held_seconds(s->t->hold, l2_state == L2_COLD, [&] {
-                check(frugal_cuda_serve_lookup(s->ways[way], 0, s->t->machine->stream, &segment, 1, s->out, 0, NULL));
-            });
-            if (one >= 0) bench_add(&took[way], one);
-        }
-    uint32_t dropped = ladder_dropped(s->t->machine);
-    for (size_t way = 0; way < s->ways.size(); way++) {
-        if (took[way].n == 0) {
-            skip("serve, %llu keys: %u samples dropped; raise --hold", (unsigned long long)n, dropped);
-            return;
-        }
-        print_serving(s, n, share, l2_state, way, took);
+    for (uint32_t turn = 0; goes_on(turn, since); turn++) {
+        ladder_put(s->keys, &drawn[turn % batches * n], n);
+        double one = held_seconds(s->t->hold, l2_state == L2_COLD, [&] {
+            check(frugal_cuda_serve_lookup(s->gpu, 0, s->t->machine->stream, &segment, 1, s->out, 0, NULL));
+        });
+        if (one >= 0) bench_add(&took, one);
     }
+    uint32_t dropped = ladder_dropped(s->t->machine);
+    if (took.n == 0)
+        skip("serve, %llu keys: %u samples dropped; raise --hold", (unsigned long long)n, dropped);
+    else
+        print_serving(s, n, share, l2_state, &took);
 }
 
 static void run_serve(const table *t) {
     const options_list *wanted = given_or(&keys, &defaults[SERVE].keys);
     uint64_t most = (uint64_t)*std::max_element(wanted->values, wanted->values + wanted->n);
     uint64_t row = (t->dim + 3) / 4 * 16, beside = most * (8 + t->dim * sizeof(float)), left = gpu_bytes_free();
-    uint64_t words = 4 * t->rows * link_blocks.n;
+    uint64_t words = 4 * t->rows;
     if (!has_time("serve, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
-    if (!fits(3 * t->bytes, beside + words + 8 * row * link_blocks.n, "serve")) return;
-    serving s = {t, serve_table(t), {}, {}, 0, ladder_device<uint64_t>(most), ladder_device<float>(most * t->dim)};
-    s.cached = std::min(t->rows / 2, (left - beside - words) / link_blocks.n / row / 2);
+    if (!fits(3 * t->bytes, beside + words + 8 * row, "serve")) return;
+    serving s = {t, serve_table(t), NULL, 0, ladder_device<uint64_t>(most), ladder_device<float>(most * t->dim)};
+    s.cached = std::min(t->rows / 2, (left - beside - words) / row / 2);
     std::vector<uint32_t> first(s.cached);
     for (uint32_t i = 0; i < s.cached; i++) first[i] = i;
     const int gpu = ladder_gpu(0);
-    for (uint32_t way = 0; way < link_blocks.n; way++) {
-        frugal_cuda_serve_desc desc = {};
-        frugal_cuda_server *c = NULL;
-        desc.server = s.server, desc.ordinals = &gpu, desc.gpus = 1;
-        desc.link_blocks = (uint32_t)link_blocks.values[way];
-        desc.placement.rows = first.data(), desc.placement.n_rows = desc.placement.cache_rows = s.cached;
-        frugal_status status = frugal_cuda_serve_open(&desc, &c);
-        if (status == FRUGAL_ERR_LIMIT) {
-            skip("serve, %u blocks for links: %s", desc.link_blocks, frugal_message());
-            continue;
-        }
-        check(status);
-        s.ways.push_back(c), s.blocks.push_back(desc.link_blocks);
-    }
+    frugal_cuda_serve_desc desc = {};
+    desc.server = s.server, desc.ordinals = &gpu, desc.gpus = 1;
+    desc.placement.rows = first.data(), desc.placement.n_rows = desc.placement.cache_rows = s.cached;
+    check(frugal_cuda_serve_open(&desc, &s.gpu));
     const options_list by_default = {{.8, .9, .95, .98}, 4}, *shares = hits_given ? &hits : &by_default;
     for (uint32_t k = 0; k < wanted->n; k++)
         for (uint32_t i = 0; i < shares->n; i++)
             for (uint32_t l = 0; l < l2.n && !bench_interrupted(); l++)
                 serve_keys(&s, (uint64_t)wanted->values[k], shares->values[i], (uint64_t)l2.values[l]);
-    for (frugal_cuda_server *way : s.ways) frugal_cuda_serve_close(way);
+    frugal_cuda_serve_close(s.gpu);
     frugal_serve_close(s.server);
     ladder_free(s.keys), ladder_free(s.out);
 }

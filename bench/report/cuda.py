@@ -184,7 +184,7 @@ def note_part(name, records):
              ("H100 80GB; github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark", []))
     elif name == "gather" and all("ratio" in r for r in records):
         note(SLOWER, (), slower_in_place(records))
-    elif name == "serve" and all("of_first" in r for r in records):
+    elif name == "serve" and all("link_blocks" in r for r in records): # archives of before 0.2
         others = [r["of_first"] < 1 for r in records if r["link_blocks"]]
         note(SERVED, (), [["all", len(others), sum(others)]])
     elif name == "litmus" and all("rows_compared" in r for r in records):

@@ -9,7 +9,6 @@ namespace frugal_cuda {
 constexpr uint32_t MOST_SEGMENTS = 64; /* of one launch */
 constexpr uint32_t IN_TABLE = UINT32_MAX;
 constexpr uint32_t COUNTED = 16;
-constexpr uint32_t UNIT_KEYS = 64; /* that a warp of a factored extraction takes at a time */
 
 /* A version, as kernels of one GPU see it. */
 struct served_view {
@@ -18,17 +17,13 @@ struct served_view {
                                   * its base; each [slots][stride] */
     const float *table;          /* the base, in host memory; rows table_stride floats apart */
     uint64_t table_stride, stride;
-    uint32_t dim, slot_bits, own; /* own: the source that is this GPU's memory */
-    uint64_t *bad;                /* in host memory: the last served_mistake; 0: none */
+    uint32_t dim, slot_bits;
+    uint64_t *bad;     /* in host memory: the last served_mistake; 0: none */
     uint32_t *touches; /* touches[rows], by every COUNTED-th key; `turn` keys came before; NULL: not counted */
     uint32_t turn;
 };
 
 enum served_mistake { BAD_KEY = 1, BAD_BAGS };
-
-struct extraction_turns { /* of a lookup: units that were taken, and warps that have ended */
-    uint32_t own, link, ended, pad;
-};
 
 struct served_segment {
     const void *keys;
@@ -45,7 +40,6 @@ struct served_request {
 struct found_row {
     const float *at; /* NULL: the key is out of range */
     uint64_t row;
-    int is_own; /* it is read from this GPU's memory */
 };
 
 __device__ static inline found_row find_row(const served_view &v, const served_request &r, uint32_t position) {
@@ -60,11 +54,11 @@ __device__ static inline found_row find_row(const served_view &v, const served_r
     const served_segment &s = r.segments[low];
     uint32_t i = position - s.begin;
     uint64_t key = s.is32 ? (uint64_t)(int64_t)((const int32_t *)s.keys)[i] : ((const uint64_t *)s.keys)[i];
-    if (key >= s.rows) return {NULL, 0, 1};
+    if (key >= s.rows) return {NULL, 0};
     uint64_t row = s.first_row + key;
     uint32_t word = v.where[row], source = word >> v.slot_bits, slot = word & ((1u << v.slot_bits) - 1);
-    if (word == IN_TABLE) return {v.table + row * v.table_stride, row, 0};
-    return {v.sources[source] + (uint64_t)slot * v.stride, row, source == v.own};
+    if (word == IN_TABLE) return {v.table + row * v.table_stride, row};
+    return {v.sources[source] + (uint64_t)slot * v.stride, row};
 }
 
 /* Counts every COUNTED-th key of a lookup. One lane of those that copy its row calls it. */
@@ -102,44 +96,6 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     lane_group<V> group;
     for (uint64_t item = group.first + group.of_warp; item < r.n; item += group.stride)
         copy_found<V>(v, group, find_row(v, r, (uint32_t)item), item, out + item * stride);
-}
-
-/* The same, factored (UGache, section 5.3). The first blocks copy only rows that come over a link: from host memory, or
- * from a peer. So the link is busy from the first moment, and no more threads stall for it than it can serve. The other
- * blocks copy rows of the GPU's own memory, and so do the first ones when they have finished. Warps take units of keys
- * in turn; each key is looked at twice, once for either kind. `turns` is zero before and after. Launches with the same
- * `turns` run one after the other. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_extract_factored_kernel(served_view v, served_request r, float *out, uint64_t stride, uint32_t link_blocks,
-                                   extraction_turns *turns) {
-    lane_group<V> group;
-    uint32_t units = r.n / UNIT_KEYS + (r.n % UNIT_KEYS != 0);
-    int own = blockIdx.x >= link_blocks;
-    for (;;) {
-        uint32_t unit = 0;
-        if (threadIdx.x % WARP == 0) /* relaxed: only numbers are given out */
-            unit = gpu_atomic<uint32_t>(own ? turns->own : turns->link).fetch_add(1, cuda::memory_order_relaxed);
-        unit = __shfl_sync(FULL_WARP, unit, 0);
-        if (unit >= units && own) break;
-        if (unit >= units) {
-            own = 1;
-            continue;
-        }
-        for (uint32_t k = group.of_warp; k < UNIT_KEYS; k += V) {
-            uint64_t item = (uint64_t)unit * UNIT_KEYS + k;
-            if (item >= r.n) break;
-            found_row found = find_row(v, r, (uint32_t)item);
-            if (found.is_own == own) copy_found<V>(v, group, found, item, out + item * stride);
-        }
-    }
-    if (threadIdx.x % WARP != 0) return;
-    /* The last warp makes the counts ready for the next launch. */
-    uint32_t warps = gridDim.x * blockDim.x / WARP;
-    if (gpu_atomic<uint32_t>(turns->ended).fetch_add(1, cuda::memory_order_relaxed) + 1 < warps) return;
-    gpu_atomic<uint32_t>(turns->own).store(0, cuda::memory_order_relaxed);
-    gpu_atomic<uint32_t>(turns->link).store(0, cuda::memory_order_relaxed);
-    gpu_atomic<uint32_t>(turns->ended).store(0, cuda::memory_order_relaxed);
 }
 
 /* Pools rows into pooled[n_bags][dim], bags.stride floats apart, in the order of frugal_pool_kernel; each group pools

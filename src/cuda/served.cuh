@@ -20,7 +20,6 @@ namespace frugal_cuda {
 
 constexpr uint32_t MOST_GPUS = FRUGAL_PLACE_MAX_DEVICES;
 constexpr uint32_t FILL_ROWS = 4096; /* rows copied to a cache at a time */
-constexpr uint32_t TURNS = 64;       /* at most this many lookups under way on a GPU are factored */
 
 struct served_table { /* host memory that versions of one base share */
     uint32_t users;
@@ -76,8 +75,6 @@ struct serving_gpu : gpu_context {
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
     uint32_t keys_seen; /* by lookups, mod 2^32; an odd number each, so that no position is always counted, or never */
-    uint32_t link_blocks;    /* of a factored extraction; 0: it is not factored */
-    extraction_turns *turns; /* turns[TURNS], of the first uses; NULL: not factored */
 };
 
 } /* namespace frugal_cuda */
@@ -382,7 +379,6 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     part->view.table = (const float *)(const void *)((const char *)table +
                                                      ((const char *)v->table->weights - (const char *)v->table->map));
     part->view.table_stride = m->stride, part->view.stride = c->stride, part->view.dim = c->dim;
-    part->view.own = g;
     part->view.bad = (uint64_t *)bad;
     if (error == cudaSuccess) find_words(c, g, m, v, words);
     if (error == cudaSuccess) error = copy_to_gpu(gpu, part->where, words, bytes);

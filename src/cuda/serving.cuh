@@ -118,7 +118,7 @@ static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
         uint32_t ended = find_ended(gpu, &error);
         if (error == cudaSuccess && 2 * ended <= gpu->n_uses) error = add_uses(gpu);
         for (uint32_t i = gpu->n_uses; i-- > 0 && error == cudaSuccess;)
-            if (!gpu->uses[i].version) gpu->idle[gpu->n_idle++] = i; /* the first ones, which have turns, come first */
+            if (!gpu->uses[i].version) gpu->idle[gpu->n_idle++] = i;
     }
     if (error == cudaSuccess) *out = gpu->idle[--gpu->n_idle];
     return error;
@@ -126,8 +126,8 @@ static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
 
 /* What a lookup enqueues: its segments, MOST_SEGMENTS at a time; or its bags, which are one launch. */
 static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
-                                      extraction_turns *turns, cudaStream_t stream, const frugal_keys *segments,
-                                      uint32_t n_segments, const frugal_bags *bags, float *rows, uint64_t stride) {
+                                      cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
+                                      const frugal_bags *bags, float *rows, uint64_t stride) {
     cudaError_t error = cudaSuccess;
     int wide = moves_packs(&view, rows, stride);
     if (bags) {
@@ -143,17 +143,6 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
             request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
         uint32_t grid = blocks_for(gpu, 0, wide, r.n);
         if (r.n == 0) continue;
-        if (turns) {
-            uint32_t links = gpu->link_blocks, most = gpu->resident[0][wide];
-            uint64_t keys = BLOCK_THREADS / WARP * UNIT_KEYS, blocks = (r.n + keys - 1) / keys + links;
-            grid = (uint32_t)(blocks < most ? blocks : most);
-            error = wide ? FRUGAL_LAUNCH(frugal_extract_factored_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows,
-                                         stride, links, turns)
-                         : FRUGAL_LAUNCH(frugal_extract_factored_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows,
-                                         stride, links, turns);
-            rows += (uint64_t)r.n * stride;
-            continue;
-        }
         error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
                      : FRUGAL_LAUNCH(frugal_extract_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows, stride);
         rows += (uint64_t)r.n * stride;
@@ -173,8 +162,7 @@ static cudaError_t enqueue_lookup(frugal_cuda_server *c, uint32_t g, cudaStream_
         served_view view = gpu->now->parts[g].view;
         view.touches = gpu->touches, view.turn = gpu->keys_seen;
         gpu->keys_seen += (uint32_t)n | 1;
-        error = enqueue_extraction(c, gpu, view, gpu->turns && i < TURNS ? &gpu->turns[i] : NULL, stream, segments,
-                                   n_segments, bags, rows, stride ? stride : c->dim);
+        error = enqueue_extraction(c, gpu, view, stream, segments, n_segments, bags, rows, stride ? stride : c->dim);
         gpu->uses[i].version = gpu->now; /* also if a part of it was not enqueued */
         cudaError_t noted = cudaEventRecord(gpu->uses[i].ended, stream);
         if (noted != cudaSuccess) cudaStreamSynchronize(stream), gpu->uses[i].version = NULL;
@@ -464,25 +452,6 @@ static frugal_status open_counting(frugal_cuda_server *c) {
     return FRUGAL_OK;
 }
 
-static frugal_status open_turns(frugal_cuda_server *c, uint32_t link_blocks) {
-    for (uint32_t g = 0; g < c->n; g++) {
-        serving_gpu *gpu = &c->gpus[g];
-        uint32_t most = gpu->resident[0][0] < gpu->resident[0][1] ? gpu->resident[0][0] : gpu->resident[0][1];
-        if (link_blocks >= most)
-            return frugal_fail(
-                FRUGAL_ERR_LIMIT,
-                "cuda_serve_open: link_blocks %u; GPU %d holds %u blocks at a time, and one must be left "
-                "for rows of its own memory",
-                link_blocks, gpu->ordinal, most);
-        on_gpu on(gpu);
-        gpu->link_blocks = link_blocks;
-        cudaError_t error = cudaMalloc((void **)&gpu->turns, TURNS * sizeof *gpu->turns);
-        if (error == cudaSuccess) error = clear_on_gpu(gpu, gpu->turns, TURNS * sizeof *gpu->turns);
-        if (error != cudaSuccess) return fail_serving(gpu, error, "memory for factored extraction");
-    }
-    return FRUGAL_OK;
-}
-
 static frugal_status open_serving_gpu(serving_gpu *gpu) {
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
     if (status != FRUGAL_OK) return status;
@@ -497,8 +466,6 @@ static frugal_status open_serving_gpu(serving_gpu *gpu) {
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&gpu->changes, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<1>, processors, &gpu->resident[0][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<4>, processors, &gpu->resident[0][1]);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<1>, processors, NULL);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_factored_kernel<4>, processors, NULL);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<1>, processors, &gpu->resident[1][0]);
     if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<4>, processors, &gpu->resident[1][1]);
     status = check_code(gpu, "cuda_serve_open", error);
@@ -531,7 +498,6 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     memset(c->words, 0, c->n * sizeof *c->words);
     for (uint32_t g = 0; g < c->n; g++) c->gpus[g].bad = &c->words[g];
     if (desc->count && (status = open_counting(c)) != FRUGAL_OK) return status;
-    if (desc->link_blocks && (status = open_turns(c, desc->link_blocks)) != FRUGAL_OK) return status;
     return change(c, &desc->placement);
 }
 
@@ -544,7 +510,7 @@ static void close_gpus(frugal_cuda_server *c) {
         on_gpu on(gpu);
         for (uint32_t i = 0; i < gpu->n_uses; i++) cudaEventDestroy(gpu->uses[i].ended);
         if (gpu->changes) cudaStreamDestroy(gpu->changes);
-        cudaFree(gpu->touches), cudaFree(gpu->turns);
+        cudaFree(gpu->touches);
     }
     if (c->words) cudaFreeHost(c->words);
 }

@@ -19,7 +19,7 @@
 #define delay_stream(stream) ((void)(stream))
 #endif
 
-enum { GPUS = 4, MOST_KEYS = 400, MOST_DIM = 36, LINKS = 3 };
+enum { GPUS = 4, MOST_KEYS = 400, MOST_DIM = 36 };
 
 static world w;
 static gpu *gpus[GPUS];
@@ -58,17 +58,11 @@ static void make_plan(uint32_t n, uint64_t capacity, frugal_place_policy policy,
     assert_int_equal(FRUGAL_PLACE_OK, frugal_place_make_plan(&machine, levels, 3, policy, plan));
 }
 
-static frugal_cuda_server *open_factored(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement,
-                                         uint32_t link_blocks) {
+static frugal_cuda_server *open_on(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement) {
     frugal_cuda_server *c;
-    const frugal_cuda_serve_desc desc = {
-        .server = s, .ordinals = ordinals, .gpus = n, .placement = *placement, .link_blocks = link_blocks};
+    const frugal_cuda_serve_desc desc = {.server = s, .ordinals = ordinals, .gpus = n, .placement = *placement};
     if (frugal_cuda_serve_open(&desc, &c) != FRUGAL_OK) fail_msg("%s", frugal_message());
     return c;
-}
-
-static frugal_cuda_server *open_on(frugal_server *s, uint32_t n, const frugal_cuda_placement *placement) {
-    return open_factored(s, n, placement, 0);
 }
 
 static void close_all(frugal_cuda_server *c, frugal_server *s, uint32_t n) {
@@ -114,7 +108,6 @@ typedef struct layout {
     uint32_t n, dim;
     size_t unaligned;
     int policy; /* -1: no plan; -2: no cache */
-    uint32_t link_blocks;
 } layout;
 
 static void test_versions(void **state) {
@@ -132,7 +125,7 @@ static void test_versions(void **state) {
     for (int o = 0; o < 2; o++) {
         frugal_served from = saves_of(&w, orders[o][0]);
         frugal_server *s = open_server(&from);
-        frugal_cuda_server *c = open_factored(s, l->n, &placement, l->link_blocks);
+        frugal_cuda_server *c = open_on(s, l->n, &placement);
         expect_everywhere(c, l->n, orders[o][0]);
         for (int i = 1; i < 6; i++) {
             from = saves_of(&w, orders[o][i]);
@@ -259,7 +252,7 @@ static void test_streams_that_end(void **state) {
     frugal_served from = saves_of(&w, 0);
     frugal_server *s = open_server(&from);
     const frugal_cuda_placement placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 300};
-    frugal_cuda_server *c = open_factored(s, 1, &placement, 1);
+    frugal_cuda_server *c = open_on(s, 1, &placement);
     static float rows[VERSIONS][5];
     for (int i = 0; i < 40 / SHORTER; i++) {
         uint32_t v = (uint32_t)i % VERSIONS;
@@ -383,10 +376,7 @@ static void test_refusals(void **state) {
     desc.ordinals = (int[]){99};
     assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_serve_open(&desc, &c), "GPU 99", "");
     assert_null(c);
-    desc.ordinals = ordinals, desc.link_blocks = 1 << 20;
-    assert_fails(FRUGAL_ERR_LIMIT, frugal_cuda_serve_open(&desc, &c), "link_blocks 1048576", "one must be left");
-    assert_null(c);
-    desc.link_blocks = 0;
+    desc.ordinals = ordinals;
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_open(&desc, &c));
     void *stream = gpu_stream(gpus[0]);
     float *rows = gpu_rows(gpus[0]), found[10];
@@ -560,8 +550,7 @@ static void test_contexts_and_uses(void **state) {
     const frugal_cuda_serve_desc desc = {.server = s,
                                          .ordinals = (int[]){1},
                                          .gpus = 1,
-                                         .placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 99},
-                                         .link_blocks = 1};
+                                         .placement = {.rows = hottest, .n_rows = ROWS, .cache_rows = 99}};
     assert_int_equal(FRUGAL_OK, frugal_cuda_serve_open(&desc, &c));
     from = saves_of(&w, 2);
     refresh(s, &from);
@@ -697,13 +686,11 @@ static int tear_down_failures(void **state) { /* calls that free have failed, to
 #endif
 
 int main(void) {
-    static layout one = {1, 5, 0, -1, 0}, wide = {1, 36, 0, -1, 0}, none = {1, 32, 0, -2, 0},
-                  unaligned = {1, 32, 1, -1, 0};
-    static layout same = {3, 12, 0, -1, 0}, factored = {2, 5, 0, -1, 1}, factored_wide = {1, 36, 0, -1, 3},
-                  all_links = {1, 12, 0, -2, LINKS};
+    static layout one = {1, 5, 0, -1}, wide = {1, 36, 0, -1}, none = {1, 32, 0, -2}, unaligned = {1, 32, 1, -1},
+                  same = {3, 12, 0, -1};
 #ifdef TEST_CUDA_ON_HOST
-    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED, 0}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED, 0},
-                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS, 2}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED, 0};
+    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED},
+                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED};
 #endif
     const struct CMUnitTest tests[] = {
         {"test_versions, dim 5", test_versions, set_up, tear_down, &one},
@@ -711,9 +698,6 @@ int main(void) {
         {"test_versions, no cache", test_versions, set_up, tear_down, &none},
         {"test_versions, unaligned", test_versions, set_up, tear_down, &unaligned},
         {"test_versions, three", test_versions, set_up, tear_down, &same},
-        {"test_versions, factored", test_versions, set_up, tear_down, &factored},
-        {"test_versions, factored, dim 36", test_versions, set_up, tear_down, &factored_wide},
-        {"test_versions, factored, no cache", test_versions, set_up, tear_down, &all_links},
         {"test_streams_that_end", test_streams_that_end, set_up, tear_down, NULL},
         {"test_captures", test_captures, set_up, tear_down, NULL},
         {"test_bags", test_bags, set_up, tear_down, NULL},
