@@ -390,9 +390,11 @@ FRUGAL_P2F_API uint32_t frugal_p2f_next_closed(const frugal_p2f *p, const frugal
  * latest. So the staging blocks of step mod S are free, and the devices that have passed the gate may write them. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
 /* A bit for each record of `device` at `step`: its cached copy of the row, if it has one, is current at this step. Once
- * the step is planned, until it is closed; acquired with the gate. The planner of a piece may read the bits of its
- * records. Without words all bits are set. */
+ * the step is planned, until it is closed; acquired with the gate. Without words all bits are set.
+ * frugal_p2f_valid_word: 64 of them, in which the planner of a piece may read the bits of its records: others may be
+ * writing their own there. */
 FRUGAL_P2F_API const uint64_t *frugal_p2f_valid(const frugal_p2f *p, uint32_t device, uint64_t step);
+FRUGAL_P2F_API uint64_t frugal_p2f_valid_word(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t word);
 /* A bit for each record of `device` at `step`: no other device has announced the row. NULL if the batch was not
  * announced in place. From the gate of `step` until the device's commit. Before it commits with gradients, the device
  * must have written the updates of these rows into the table; it writes no records for them. Acquired with the gate. */
@@ -466,7 +468,8 @@ FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* all steps below it 
 /* Are all sealed steps planned? The call first plans the pieces that no thread has claimed. */
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_planned(frugal_p2f *p); /* all steps below it are planned */
-/* Is the next gate's step sealed and not planned? Then planning is urgent. A hint: it may be outdated. */
+/* Is a step sealed and not planned? The next gate's? Then planning is urgent. Hints: they may be outdated. */
+FRUGAL_P2F_API int frugal_p2f_has_plans(frugal_p2f *p);
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
@@ -1297,6 +1300,10 @@ FRUGAL_P2F_API uint64_t frugal_p2f_planned(frugal_p2f *p) {
     return frugal_load_acquire(&p->planned.value); /* [P15] pairs with [P16] */
 }
 
+FRUGAL_P2F_API int frugal_p2f_has_plans(frugal_p2f *p) {
+    return frugal_p2f_planned(p) < frugal_load_relaxed(&p->sealed.value); /* relaxed: a hint */
+}
+
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
     uint64_t step = frugal_load_relaxed(&p->closed.value); /* relaxed, all: which work comes first orders nothing */
     return frugal_load_relaxed(&p->sealed.value) > step && frugal_load_relaxed(&p->planned.value) <= step;
@@ -1304,6 +1311,9 @@ FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
 
 FRUGAL_P2F_API const uint64_t *frugal_p2f_valid(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (const uint64_t *)(uintptr_t)frugal_priv_valid(p, device, step); /* planned: nobody writes them now */
+}
+FRUGAL_P2F_API uint64_t frugal_p2f_valid_word(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t word) {
+    return frugal_load_relaxed(&frugal_priv_valid(p, device, step)[word]); /* relaxed: this thread's own bits */
 }
 
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {

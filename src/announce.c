@@ -139,13 +139,8 @@ static void count_planned(frugal *f, const frugal_p2f_piece *piece) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_batch *b = batch_at(f, d, piece->step);
         uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, piece, d, &first) : 0;
-        if (n > 0) count_rows(f, b, frugal_priv_valid(f->p2f, d, piece->step), first, first + n);
+        if (n > 0) count_rows(f, d, b, first, first + n);
     }
-}
-
-/* Is a step sealed and not planned? */
-static int has_plans(frugal *f) {
-    return frugal_p2f_planned(f->p2f) < frugal_load_relaxed(&f->p2f->sealed.value); /* relaxed: a hint */
 }
 
 /* Returns what frugal_p2f_plan does. */
@@ -291,7 +286,7 @@ static int is_settled(frugal *f) {
         }
     }
     /* Who has sorted one had begun before: if that thread has not ended, it is seen here. */
-    return announcing_is_over(f) && !has_plans(f);
+    return announcing_is_over(f) && !frugal_p2f_has_plans(f->p2f);
 }
 
 /* Steps from `step` on were cancelled: batches of these are dropped. */

@@ -217,7 +217,7 @@ static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
     if (!announcing_is_over(f)) return 0;
     while (plan_piece(f)) continue;
-    return !has_plans(f);
+    return !frugal_p2f_has_plans(f->p2f);
 }
 
 static void cancel_explain(frugal *f, const condition *what, char *text, size_t size) {

@@ -35,7 +35,7 @@ static int help_sort(frugal *f, double *since) {
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans, and reading ahead, come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
-    if (!has_plans(f) || !begin_announcing(f)) return 0;
+    if (!frugal_p2f_has_plans(f->p2f) || !begin_announcing(f)) return 0;
     int planned = plan_piece(f);
     end_announcing(f);
     if (planned == 2) event_notify(f->event); /* a gate may have waited for the plan */

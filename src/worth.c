@@ -101,12 +101,11 @@ static int is_counting(frugal *f) {
 /* >>counting */
 
 /* Counts the touches of some unique rows of a batch, and notes what they are worth for the lookup: a lookup that read
- * the bytes itself would find what the planning of some later steps has added, and hits would depend on the time.
- * `valid`: the planner's bits, whose words neighbours may be writing; NULL: all are set. */
-static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32_t from, uint32_t end) {
+ * the bytes itself would find what the planning of some later steps has added, and hits would depend on the time. */
+static void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end) {
     const uint32_t *rows = b->rows; /* kept in registers: the stores below are of bytes */
     const uint64_t step = b->step;
-    const int read_only = b->read_only;
+    const int read_only = b->read_only, planned = frugal_p2f_has_words(f->p2f); /* otherwise all bits are set */
     worth_byte *counted = f->worth;
     uint8_t *worth = b->worth;
     uint64_t bits = UINT64_MAX;
@@ -115,7 +114,7 @@ static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32
     for (uint32_t u = from; u < end; u++) {
         if (u + WORTH_AHEAD < end) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
-        if (valid && (u == from || u % 64 == 0)) bits = frugal_load_relaxed(&valid[u / 64]); /* this thread's own */
+        if (planned && (u == from || u % 64 == 0)) bits = frugal_p2f_valid_word(f->p2f, d, step, u / 64);
         uint32_t current = (uint32_t)(bits >> u % 64 & 1), hash = frugal_hash_touch(rows[u], step);
         /* relaxed, both: a row's touches are one thread's at a time. Always stored: a branch could not be predicted. */
         uint8_t raised = raised_byte(frugal_load_relaxed(byte), current, hash);
@@ -128,18 +127,18 @@ static void count_rows(frugal *f, host_batch *b, frugal_priv_word *valid, uint32
 typedef struct count_job { /* of a whole batch, whose rows have no words */
     frugal *f;
     host_batch *b;
-    uint32_t pieces;
+    uint32_t d, pieces;
 } count_job;
 
 static void count_piece(void *argument, uint32_t phase, uint32_t piece) {
     const count_job *job = argument;
     uint32_t n = job->b->n_unique;
-    count_rows(job->f, job->b, NULL, piece_begin(n, piece, job->pieces), piece_begin(n, piece + 1, job->pieces));
+    count_rows(job->f, job->d, job->b, piece_begin(n, piece, job->pieces), piece_begin(n, piece + 1, job->pieces));
     (void)phase;
 }
 
 static void count_whole(frugal *f, uint32_t d, host_batch *b) {
-    count_job job = {f, b, frugal_pieces(f, d, (uint64_t)b->n_unique * CACHE_LINE)};
+    count_job job = {f, b, d, frugal_pieces(f, d, (uint64_t)b->n_unique * CACHE_LINE)};
     frugal_run_pieces(f, d, 1, job.pieces, count_piece, &job);
 }
 
