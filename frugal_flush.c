@@ -19,6 +19,7 @@
  *   format.h        what saves and mapped tables consist of, byte by byte
  *   shared.h        memory that several processes share: its structs
  *   host.h          the instance: its structs
+ *   ground.h        a room: what the host needs of a system
  *   forked.c        what a forked child must not have: the names and locks of its parent
  *   errors.c        the text of a thread's last error; refusals that several calls share
  *   event.c         sleeping until something has changed
@@ -30,6 +31,7 @@
  *   crc32c.c        the checksum of what is written to files
  *   file.c          what a name stands for; making, writing and publishing a file; locks
  *   parallel.c      a function that several threads run at a time
+ *   rows.h          a room: arithmetic on rows; threads that help
  *   vectors.c       loops over the elements of a row, which become vectors
  *   optimizer.c     one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c          gradients of equal keys summed; bags pooled
@@ -40,12 +42,14 @@
  *   team.c          threads that help a device's loader and trainer, in pieces
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
+ *   table.h         a room: the table, its rows' worth, saves that are read, traces
  *   init.c          the first values of rows
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c         what a copy of each row is worth, counted as batches are announced
  *   restore.c       saves are read, and their rows put into the table
  *   trace.c         what threads did, and when: rings of events, and their file
+ *   steps.h         a room: from a batch to flushed rows; waiting
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
  *   clocks.c        the clocks of declared stale copies: which may be read at a step
@@ -61,6 +65,7 @@
  *   help.c          one piece of whatever is most urgent: frugal_help
  *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
  *   workers.c       threads, and the instances that they serve
+ *   instance.h      a room: the calls
  *   gate.c          the gate of a step, and the threads that wait at it
  *   step.c          announce, lookup, update
  *   remote.c        devices of other processes, in the one that opened: their posts are served
@@ -181,7 +186,7 @@
 #define FRUGAL_ATOMICS
 #include "frugal_p2f.h"
 
-#define FRUGAL_FLUSH_C /* the parts ask for it: none is compiled alone */
+#define FRUGAL_FLUSH_C /* what crosses parts is static */
 #include "src/host.h"
 
 #include "src/forked.c"

@@ -1,12 +1,12 @@
 /* access.c - access to rows outside of lookup and update: reading, writing, a view, preloading, verifying. */
-#include "host.h"
+#include "instance.h"
 
 /* The row number of keys->keys[i]; checked by check_keys. */
-static uint64_t row_of(const frugal *f, const frugal_keys *keys, uint32_t i) {
+FRUGAL_INTERNAL uint64_t row_of(const frugal *f, const frugal_keys *keys, uint32_t i) {
     return f->first_row[keys->table] + key_at(keys, i);
 }
 
-static frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
+FRUGAL_INTERNAL frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;
     if (!keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);

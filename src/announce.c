@@ -16,7 +16,7 @@
  *
  * Contents: >>begin >>sort >>give >>plan >>tell >>hold
  */
-#include "host.h"
+#include "steps.h"
 
 /* >>begin - while steps are cancelled, or counts are changed or saved, no thread may be at it */
 
@@ -25,13 +25,13 @@
 #define ANNOUNCING_WAIT (UINT64_C(1) << 20)
 #define ANNOUNCING_HOLD (UINT64_C(1) << 40)
 
-static void end_announcing(frugal *f) {
+FRUGAL_INTERNAL void end_announcing(frugal *f) {
     uint64_t before = frugal_add_release(&f->announcing, (uint64_t)-1); /* [F55] pairs with [F56] */
     if (before > ANNOUNCING_WAIT && before % ANNOUNCING_WAIT == 1) event_notify(f->event);
 }
 
 /* Returns 0 if nothing may be done now. */
-static int begin_announcing(frugal *f) {
+FRUGAL_INTERNAL int begin_announcing(frugal *f) {
     if (frugal_load_relaxed(&f->announcing) >= ANNOUNCING_HOLD) return 0; /* relaxed: a hint; the event tells its end */
     /* [F53] acquire: what was changed meanwhile; pairs with [F54] */
     if (frugal_add_acquire(&f->announcing, 1) < ANNOUNCING_HOLD) return 1;
@@ -40,13 +40,13 @@ static int begin_announcing(frugal *f) {
 }
 
 /* Does no thread sort, give or plan? To be waited for only between wait_announcing and its end. */
-static int announcing_is_over(frugal *f) {
+FRUGAL_INTERNAL int announcing_is_over(frugal *f) {
     return frugal_load_acquire(&f->announcing) % ANNOUNCING_WAIT == 0; /* [F56] pairs with [F55] */
 }
-static void wait_announcing(frugal *f) {
+FRUGAL_INTERNAL void wait_announcing(frugal *f) {
     frugal_add_relaxed(&f->announcing, ANNOUNCING_WAIT); /* relaxed, both: announcing_is_over acquires */
 }
-static void end_wait_announcing(frugal *f) {
+FRUGAL_INTERNAL void end_wait_announcing(frugal *f) {
     frugal_add_relaxed(&f->announcing, 0 - ANNOUNCING_WAIT);
 }
 
@@ -54,7 +54,7 @@ static void end_wait_announcing(frugal *f) {
 
 /* Memory for sorting, that of any device; NULL: other threads have it all, and one that gives some back notifies, since
  * it finds that there was another taker. First a piece that is free is looked for, so that fewer are told in vain. */
-static sort_memory *take_sort_memory(frugal *f) {
+FRUGAL_INTERNAL sort_memory *take_sort_memory(frugal *f) {
     for (uint32_t i = 0; i < 2 * f->desc.devices; i++) {
         sort_memory *m = &f->devices[i % f->desc.devices].sort;
         uint64_t takers = 0;
@@ -64,17 +64,11 @@ static sort_memory *take_sort_memory(frugal *f) {
     }
     return NULL;
 }
-static void give_back_sort_memory(frugal *f, sort_memory *m) {
+FRUGAL_INTERNAL void give_back_sort_memory(frugal *f, sort_memory *m) {
     uint64_t takers = 1;
     while (!frugal_cas_release(&m->takers, &takers, 0)) continue; /* [F58] pairs with [F57] */
     if (takers > 1) event_notify(f->event);
 }
-
-/* A batch that is handed in, as the thread that is to sort it finds it. */
-typedef struct claimed_batch {
-    uint32_t d;
-    host_batch *b;
-} claimed_batch;
 
 /* Claims the batch, if it is handed in and no thread sorts it. It may be that of a later step by now. */
 static int claim_one(frugal *f, uint32_t d, host_batch *b, claimed_batch *out) {
@@ -89,7 +83,7 @@ static int claim_one(frugal *f, uint32_t d, host_batch *b, claimed_batch *out) {
 }
 
 /* Claims the batch of the earliest step that no thread sorts; returns 0 if there is none. */
-static int claim_batch(frugal *f, claimed_batch *out) {
+FRUGAL_INTERNAL int claim_batch(frugal *f, claimed_batch *out) {
     uint64_t closed = frugal_p2f_closed(f->p2f);
     for (uint64_t t = closed; t <= closed + f->desc.lookahead; t++)
         for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: proved by the claim */
@@ -100,7 +94,7 @@ static int claim_batch(frugal *f, claimed_batch *out) {
 /* >>give */
 
 /* Gives the state machine a batch. The caller holds `giving` of the device. */
-static void give_batch(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL void give_batch(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step);
     const frugal_p2f_batch rows = {.rows = b->here == NONE_HERE ? NULL : b->rows,
@@ -116,7 +110,7 @@ static void give_batch(frugal *f, uint32_t d, uint64_t step) {
 
 /* Gives what is sorted of the device's next batches. The thread that has sorted the next one comes here, and gives
  * those after it, too, if others have sorted them meanwhile. */
-static void give_batches(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL void give_batches(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&device->giving);
     for (uint64_t t = frugal_p2f_announced(f->p2f, d);
@@ -128,7 +122,7 @@ static void give_batches(frugal *f, uint32_t d) {
 }
 
 /* The batch has its arrays. */
-static void end_batch(host_batch *b) {
+FRUGAL_INTERNAL void end_batch(host_batch *b) {
     frugal_store_release(&b->stage, BATCH_SORTED); /* [F62] pairs with [F61] */
 }
 
@@ -144,7 +138,7 @@ static void count_planned(frugal *f, const frugal_p2f_piece *piece) {
 }
 
 /* Returns what frugal_p2f_plan does. */
-static int plan_piece(frugal *f) {
+FRUGAL_INTERNAL int plan_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_plan_begin(f->p2f, &piece)) return 0;
     count_planned(f, &piece);
@@ -168,7 +162,7 @@ static const uint32_t *lost_rows(const frugal *f, uint32_t d, const host_batch *
 }
 
 /* What a device sees of its batch, once the step is planned. */
-static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const host_batch *b = batch_at(f, d, step);
     const uint32_t *record_of = b->has_record_of ? b->record_of : NULL;
     frugal_records records = {
@@ -186,14 +180,14 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
 }
 
 /* Steps of which the device knows its batch: they are planned, and it was told. */
-static uint64_t told_of(const frugal *f, uint32_t d) {
+FRUGAL_INTERNAL uint64_t told_of(const frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     if (!device->ops.announced) return frugal_p2f_planned(f->p2f);
     return frugal_load_acquire(&device->told); /* [F12] pairs with [F11] */
 }
 
 /* Tells the device of its batches of planned steps. Returns 1 if there was any. */
-static int tell_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL int tell_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     int any = 0;
     if (!is_attached(f, d) || !device->ops.announced) return 0;
@@ -231,12 +225,12 @@ static void *teller_main(void *argument) {
 }
 
 /* A step is planned: devices may have to be told. */
-static void wake_teller(frugal *f) {
+FRUGAL_INTERNAL void wake_teller(frugal *f) {
     if (frugal_load_acquire(&f->has_teller)) event_notify(&f->teller->event); /* [F63] pairs with [F64] */
 }
 
 /* Before a device with `announced` is attached. Any thread. */
-static frugal_status open_teller(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_teller(frugal *f) {
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->teller) {
@@ -253,7 +247,7 @@ static frugal_status open_teller(frugal *f) {
     return status;
 }
 
-static void close_teller(frugal *f) {
+FRUGAL_INTERNAL void close_teller(frugal *f) {
     struct teller *t = f->teller;
     if (!t) return;
     frugal_store_relaxed(&t->ends, 1);
@@ -265,11 +259,11 @@ static void close_teller(frugal *f) {
 /* >>hold */
 
 /* From here on no thread begins; those that have begun are waited for by announcing_is_over. */
-static void hold_announcing(frugal *f) {
+FRUGAL_INTERNAL void hold_announcing(frugal *f) {
     frugal_add_relaxed(&f->announcing, ANNOUNCING_HOLD); /* relaxed: as in wait_announcing */
 }
 
-static void release_announcing(frugal *f) {
+FRUGAL_INTERNAL void release_announcing(frugal *f) {
     frugal_add_release(&f->announcing, 0 - ANNOUNCING_HOLD); /* [F54] pairs with [F53] */
     event_notify(f->event);                                  /* batches may wait to be sorted, steps to be planned */
     wake_teller(f);                                          /* and some were planned by a cancel */
@@ -277,7 +271,7 @@ static void release_announcing(frugal *f) {
 
 /* Is all done that can be done with what is handed in: are batches sorted, the steps that all devices have announced
  * planned, and their touches counted? */
-static int is_settled(frugal *f) {
+FRUGAL_INTERNAL int is_settled(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t handed = frugal_load_acquire(&f->devices[d].handed); /* [F59] pairs with [F60] */
         for (uint64_t t = frugal_p2f_announced(f->p2f, d); t < handed; t++) {
@@ -290,7 +284,7 @@ static int is_settled(frugal *f) {
 }
 
 /* Steps from `step` on were cancelled: batches of these are dropped. */
-static void drop_batches(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void drop_batches(frugal *f, uint64_t step) {
     uint32_t unsorted = 0;
     if (frugal_load_relaxed(&f->bad) >= step) frugal_store_relaxed(&f->bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all but one: no announcement is under way */

@@ -4,7 +4,7 @@
  * The thread that has taken an update applies it, between take and done. No other thread touches the row meanwhile. The
  * arithmetic begins at apply_rows (processors.c) and is written in optimizer.c.
  */
-#include "host.h"
+#include "steps.h"
 
 /* Rows of one group that are applied together, so that one row is prefetched while another is computed. */
 typedef struct update_list {
@@ -62,7 +62,7 @@ static inline int update_list_add(frugal *f, update_list *list, uint64_t step, i
 }
 
 /* Applies updates taken from the queue. */
-static void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
+FRUGAL_INTERNAL void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     update_list list;
     float_mode saved = float_mode_enter();
     update_list_begin(&list);
@@ -106,14 +106,14 @@ static void close_whole(frugal *f, uint32_t d, uint64_t step, int brings) {
 }
 
 /* Commits a step for the device. */
-static frugal_status commit_device(frugal *f, uint32_t d, uint64_t step, int brings, int *last_one) {
+FRUGAL_INTERNAL frugal_status commit_device(frugal *f, uint32_t d, uint64_t step, int brings, int *last_one) {
     if (!frugal_p2f_has_words(f->p2f)) close_whole(f, d, step, brings);
     return frugal_p2f_commit(f->p2f, d, step, brings, last_one);
 }
 
 /* Closes one piece of a step. Without workers and `defer`, its updates are applied at once, while the records are in
  * the cache. They are never queued, and the rows stay clean. */
-static int close_piece(frugal *f) {
+FRUGAL_INTERNAL int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
     tally(&f->closed_entries, piece.n);
@@ -138,7 +138,7 @@ static int close_piece(frugal *f) {
 }
 
 /* Takes one page of the queue that is due at `limit` or before, and flushes it. Returns 0 if there is none. */
-static int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
+FRUGAL_INTERNAL int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     uint64_t stale = 0;
     uint32_t n = frugal_p2f_take(f->p2f, limit, work, &stale);

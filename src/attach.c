@@ -3,7 +3,7 @@
  * This file knows no kind of device. Each kind has an attach call of its own, which makes the device and calls
  * frugal_attach at its end: frugal_cpu_attach (cpu.c) on host cores, frugal_cuda_attach (cuda/attach.cuh) on GPUs.
  */
-#include "host.h"
+#include "instance.h"
 
 static frugal_status fail_attached(uint32_t d) {
     return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
@@ -34,11 +34,6 @@ static frugal_status use_words(frugal *f) {
     FRUGAL_ASSERT(status != FRUGAL_ERR_ORDER && "a device attaches before it announces");
     return status;
 }
-
-typedef struct remote_process { /* for which a device is attached */
-    uint32_t process;
-    FRUGAL_ATOMIC(uint64_t) * gates; /* its word */
-} remote_process;
 
 /* Makes the device known, if no other thread has done so for it. A device of another process is known as such before it
  * is attached, so that no call here takes it for its own. */
@@ -81,8 +76,8 @@ static frugal_status hand_counts(frugal *f, uint32_t d) {
 }
 
 /* `other`: the process that makes the device's calls; NULL: this one. */
-static frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,
-                                   const remote_process *other) {
+FRUGAL_INTERNAL frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,
+                                            const remote_process *other) {
     if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
     frugal_status status = frugal_may_attach(f, d);
     if (status == FRUGAL_OK && ops->announced && !f->joined) status = open_teller(f);

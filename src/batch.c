@@ -2,28 +2,18 @@
  *
  * Contents: >>keys >>reading >>sorting >>listing
  */
-#include "host.h"
+#include "steps.h"
 
 /* >>keys */
 
-/* Key i. One that is negative becomes larger than any number of rows. */
-static inline uint64_t key_at(const frugal_keys *keys, uint32_t i) {
-    return keys->keys32 ? (uint64_t)(int64_t)keys->keys32[i] : keys->keys[i];
-}
-
-/* Has `keys` one array, or none and no keys? */
-static inline int has_key_array(const frugal_keys *keys) {
-    return keys->keys ? !keys->keys32 : keys->keys32 || keys->n == 0;
-}
-
 /* `whose` begins the message, as "segment 3". */
-static frugal_status fail_key_array(const frugal_keys *keys, const char *whose) {
+FRUGAL_INTERNAL frugal_status fail_key_array(const frugal_keys *keys, const char *whose) {
     if (keys->keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: both `keys` and `keys32`; give one", whose);
     return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys are given: %u keys, and no array", whose, keys->n);
 }
 
 /* Is segment i of a table that there is, and has it one array of keys? */
-static frugal_status check_segment(const frugal *f, uint32_t i, const frugal_keys *keys) {
+FRUGAL_INTERNAL frugal_status check_segment(const frugal *f, uint32_t i, const frugal_keys *keys) {
     if (keys->table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, keys->table,
                            f->desc.n_tables);
@@ -34,14 +24,14 @@ static frugal_status check_segment(const frugal *f, uint32_t i, const frugal_key
 }
 
 /* The key at k of segment i is not below `rows`. */
-static frugal_status fail_segment_key(uint32_t i, const frugal_keys *keys, uint32_t k, uint64_t rows) {
+FRUGAL_INTERNAL frugal_status fail_segment_key(uint32_t i, const frugal_keys *keys, uint32_t k, uint64_t rows) {
     return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
                        (long long)key_at(keys, k), k, i, keys->table, (unsigned long long)rows);
 }
 
 /* Checks the keys at positions `from` to `end` - 1, and writes their rows, unless `out` is NULL. */
-static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *batch, uint32_t *out, uint64_t from,
-                                        uint64_t end) {
+FRUGAL_INTERNAL frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *batch, uint32_t *out,
+                                                 uint64_t from, uint64_t end) {
     uint64_t before = 0; /* positions of the segments before */
     for (uint32_t i = 0; i < batch->n_segments && before < end; i++) {
         const frugal_keys *s = &batch->segments[i];
@@ -58,14 +48,14 @@ static frugal_status read_piece_of_keys(const frugal *f, const frugal_batch *bat
     return FRUGAL_OK;
 }
 
-static uint64_t count_keys(const frugal_keys *segments, uint32_t n_segments) {
+FRUGAL_INTERNAL uint64_t count_keys(const frugal_keys *segments, uint32_t n_segments) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < n_segments; i++) n += segments[i].n;
     return n;
 }
 
 /* Checks all but the keys, and counts them. */
-static frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
+FRUGAL_INTERNAL frugal_status check_batch(const frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = count_keys(batch->segments, batch->n_segments);
     if (n > f->desc.max_keys)
         return frugal_fail(FRUGAL_ERR_KEYS,
@@ -96,7 +86,7 @@ static void read_keys_piece(void *argument, uint32_t phase, uint32_t piece) {
 }
 
 /* Checks the keys, and writes their rows, by position. */
-static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *rows, uint32_t n) {
+FRUGAL_INTERNAL frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *rows, uint32_t n) {
     read_job job = {.f = f, .batch = batch, .rows = rows, .n = n, .pieces = frugal_pieces(f, d, n * sizeof(uint64_t))};
     if (job.pieces > 1) {
         frugal_run_pieces(f, d, 1, job.pieces, read_keys_piece, &job);
@@ -203,7 +193,7 @@ static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
 }
 
 /* Sorts rows[n], which are by position; they may lie in `other`. Returns sorted[n], row << 32 | position. */
-static const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
+FRUGAL_INTERNAL const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
     uint32_t bits = f->sort_bits;
     if (n < SORT_LARGE || bits == 0) {
         for (uint32_t i = 0; i < n; i++) m->pairs[i] = (uint64_t)rows[i] << 32 | i;
@@ -265,7 +255,7 @@ static void list_piece(void *argument, uint32_t phase, uint32_t piece) {
 }
 
 /* Makes rows, start and order of a batch of b->n keys: sorted[n]. */
-static void list_batch(frugal *f, uint32_t d, host_batch *b, const uint64_t *sorted) {
+FRUGAL_INTERNAL void list_batch(frugal *f, uint32_t d, host_batch *b, const uint64_t *sorted) {
     list_job job = {.b = b, .sorted = sorted, .pieces = 1};
     uint32_t unique = 0;
     if (b->n >= SORT_LARGE) job.pieces = LEAST(frugal_pieces(f, d, (uint64_t)b->n * sizeof *sorted), SORT_PIECES);

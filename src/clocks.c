@@ -52,36 +52,9 @@
  * announcement is a probe of the hash table for each unique row, and for those found a search in the device's list,
  * onward from the row before.
  */
-#include "host.h"
+#include "steps.h"
 
-#define NO_CLOCK UINT64_MAX /* of a copy that must be fetched */
-
-typedef struct device_clocks {
-    uint32_t n, most;          /* rows listed; of these, in a batch at most */
-    uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's place on the device */
-    uint32_t *bounds;          /* bounds[n]; UINT32_MAX: none */
-    uint32_t *indices;         /* indices[n]: of the row in clocks.of_row */
-    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. As all below: see (a) */
-    frugal_secondary *touched; /* ring [L + 1][most]: the batch's listed rows */
-    uint64_t *before;          /* ring [L + 1][most]: of their copies, before the batch was announced */
-    uint32_t *n_touched;       /* ring [L + 1] */
-    uint32_t *n_stale;         /* ring [L + 1]: copies read that lack contributions */
-    uint32_t *pending;         /* pending[n_pending]: rows to which the last announced batch contributes, by index */
-    uint32_t n_pending;
-    uint8_t pad[64]; /* another device's begin in another line */
-} device_clocks;
-
-struct clocks {
-    size_t bytes;           /* of the whole block of memory */
-    uint32_t n;             /* rows that any device lists */
-    uint64_t *of_row;       /* of_row[n]: contributions in the steps that all devices have announced */
-    uint64_t *slots;        /* slots[mask + 1]: row << 32 | its index, or NO_CLOCK; a row is at its hash, or behind */
-    uint64_t mask;          /* a power of two, less 1; at most half of the slots are used */
-    device_clocks *devices; /* devices[n] */
-    FRUGAL_ATOMIC(uint32_t) * left; /* ring [L + 1]: devices whose batch of the step is not given (announce.c) */
-};
-
-static uint64_t clock_slot(const clocks *c, uint32_t row) {
+FRUGAL_INTERNAL uint64_t clock_slot(const clocks *c, uint32_t row) {
     return (row * UINT64_C(0x9E3779B97F4A7C15)) >> 32 & c->mask;
 }
 
@@ -165,7 +138,7 @@ static void read_clocks(frugal *f, uint32_t d, uint64_t step) {
 /* A device's batch of the step is about to be given to the state machine. The last device of the step reads the clocks
  * for all, because those of the step before must be moved first; and before its batch is given, because a device may
  * look its batch up as soon as the state machine has those of all. Steps are sealed in order (frugal_priv_seal). */
-static void announce_clocks(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void announce_clocks(frugal *f, uint64_t step) {
     clocks *c = f->clocks;
     if (!c) return;
     FRUGAL_ATOMIC(uint32_t) *left = &c->left[step % (f->desc.lookahead + 1)];
@@ -177,7 +150,7 @@ static void announce_clocks(frugal *f, uint64_t step) {
 }
 
 /* The secondaries of an announced batch: *n of them. */
-static const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint64_t step, uint32_t *n) {
+FRUGAL_INTERNAL const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint64_t step, uint32_t *n) {
     *n = 0;
     if (!f->clocks) return NULL;
     const device_clocks *own = &f->clocks->devices[d];
@@ -187,7 +160,7 @@ static const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint6
 }
 
 /* How many of them are read although they lack contributions. */
-static uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
     return f->clocks ? f->clocks->devices[d].n_stale[step % (f->desc.lookahead + 1)] : 0;
 }
 
@@ -206,7 +179,7 @@ static void cancel_read(frugal *f, uint32_t d, uint64_t step) {
 }
 
 /* Steps from `step` on are cancelled, of which those below `sealed` were sealed. */
-static void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {
+FRUGAL_INTERNAL void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {
     if (!f->clocks) return;
     for (uint32_t d = 0; d < f->desc.devices; d++)
         for (uint64_t t = sealed; t > step; t--) cancel_read(f, d, t - 1);
@@ -216,21 +189,21 @@ static void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {
 }
 
 /* Between steps, with nothing announced: the copies of a row are outdated, or all copies are. */
-static void drop_secondaries_of(frugal *f, uint32_t row) {
+FRUGAL_INTERNAL void drop_secondaries_of(frugal *f, uint32_t row) {
     for (uint32_t d = 0; f->clocks && d < f->desc.devices; d++) {
         device_clocks *own = &f->clocks->devices[d];
         uint32_t place = clock_place(own, row);
         if (place < own->n) own->of_copy[place] = NO_CLOCK;
     }
 }
-static void drop_secondaries(frugal *f) {
+FRUGAL_INTERNAL void drop_secondaries(frugal *f) {
     for (uint32_t d = 0; f->clocks && d < f->desc.devices; d++)
         memset(f->clocks->devices[d].of_copy, 0xff, f->clocks->devices[d].n * sizeof(uint64_t));
 }
 
 /* Does the device list the row? *lacks: the contributions that its copy lacks, or NO_CLOCK; while nothing is announced.
  * NULL: they are not asked for. */
-static int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
+FRUGAL_INTERNAL int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
     if (!f->clocks) return 0;
     const device_clocks *own = &f->clocks->devices[d];
     uint32_t place = clock_place(own, row);
@@ -240,7 +213,7 @@ static int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lac
     return 1;
 }
 
-static void close_clocks(frugal *f) {
+FRUGAL_INTERNAL void close_clocks(frugal *f) {
     if (f->clocks) frugal_free(f, f->clocks, f->clocks->bytes);
     f->clocks = NULL;
 }

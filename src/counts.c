@@ -1,5 +1,5 @@
 /* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
-#include "host.h"
+#include "instance.h"
 
 /* The device that counts, if one does. The caller holds counts_lock. */
 static host_device *counting_device(frugal *f) {
@@ -28,14 +28,14 @@ static frugal_status take_counts(frugal *f) {
 }
 
 /* For a save: the same, but of a device that is lost, the counts that were copied last. */
-static void keep_counts(frugal *f) {
+FRUGAL_INTERNAL void keep_counts(frugal *f) {
     if (take_counts(f) == FRUGAL_OK) return;
     pthread_mutex_lock(&f->counts_lock);
     hold_announcing_now(f);
 }
 
 /* `changed`: they were, and are copied back. */
-static frugal_status give_back_counts(frugal *f, int changed) {
+FRUGAL_INTERNAL frugal_status give_back_counts(frugal *f, int changed) {
     host_device *device = changed ? counting_device(f) : NULL;
     frugal_status status = FRUGAL_OK;
     if (device) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);

@@ -5,7 +5,7 @@
  * streams, whose checksums are joined. To join two, the checksum of the bytes before is moved over the n bytes behind
  * as if those were zeros.
  */
-#include "host.h"
+#include "ground.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -102,7 +102,7 @@ CRC_INSTRUCTION static uint32_t crc_by_instruction(uint32_t sum, const unsigned 
 #endif
 
 /* Returns the checksum of the bytes whose checksum is `before` (0: no bytes), followed by data[bytes]. */
-static uint32_t crc32c(uint32_t before, const void *data, size_t bytes) {
+FRUGAL_INTERNAL uint32_t crc32c(uint32_t before, const void *data, size_t bytes) {
     const unsigned char *at = data;
     if (bytes == 0) return before;
     pthread_once(&crc_tables_made, make_crc_tables);

@@ -5,7 +5,7 @@
  *
  * Contents: >>members >>doorman >>opening
  */
-#include "host.h"
+#include "instance.h"
 
 #if defined(__linux__)
 
@@ -430,7 +430,7 @@ static frugal_status open_socket(struct door *door) {
 }
 
 /* Called before workers serve the instance. */
-static frugal_status open_door(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_door(frugal *f) {
     if (!f->desc.name) return FRUGAL_OK;
     struct door *door = calloc(1, sizeof *door);
     if (!door) return fail_memory("the door", sizeof *door);
@@ -443,7 +443,7 @@ static frugal_status open_door(frugal *f) {
 }
 
 /* Takes the name, and starts the doorman, which lets nobody in yet: a process that joins waits. */
-static frugal_status open_name(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_name(frugal *f) {
     struct door *door = f->door;
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
@@ -464,7 +464,7 @@ static frugal_status open_name(frugal *f) {
 }
 
 /* Called when all else is open, by the thread that has called open_name: other processes may join from now on. */
-static void open_to_others(frugal *f) {
+FRUGAL_INTERNAL void open_to_others(frugal *f) {
     struct door *door = f->door;
     if (!door || !door->is_opening) return;
     door->is_opening = 0;
@@ -474,7 +474,7 @@ static void open_to_others(frugal *f) {
 /* Tells processes that have joined that this one closes the instance; they have stopped writing when this returns OK.
  * The doorman still notices processes that end instead. A process that goes on writing for stuck_seconds, because it is
  * stopped or hangs, is given up: STUCK names it. It can only write to memory that it has mapped itself. */
-static frugal_status close_door(frugal *f) {
+FRUGAL_INTERNAL frugal_status close_door(frugal *f) {
     double began = clock_now(), limit = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds;
     frugal_status status = FRUGAL_OK;
     if (!f->door) return FRUGAL_OK; /* opened after mail and devices */
@@ -498,7 +498,7 @@ static frugal_status close_door(frugal *f) {
 }
 
 /* No process joins any more. A worker that waits for a process gives up, because training has ended. */
-static void end_doorman(frugal *f) {
+FRUGAL_INTERNAL void end_doorman(frugal *f) {
     struct door *door = f->door;
     uint64_t one = 1;
     if (!door) return;
@@ -513,7 +513,7 @@ static void end_doorman(frugal *f) {
 }
 
 /* Called when no device calls its process any more. */
-static void free_door(frugal *f) {
+FRUGAL_INTERNAL void free_door(frugal *f) {
     struct door *door = f->door;
     if (!door) return;
     for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
@@ -524,24 +524,24 @@ static void free_door(frugal *f) {
 
 #else
 
-static frugal_status open_door(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_door(frugal *f) {
     return f->desc.name ? fail_unsupported("open") : FRUGAL_OK;
 }
-static frugal_status open_name(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_name(frugal *f) {
     (void)f;
     return FRUGAL_OK;
 }
-static void open_to_others(frugal *f) {
+FRUGAL_INTERNAL void open_to_others(frugal *f) {
     (void)f;
 }
-static frugal_status close_door(frugal *f) {
+FRUGAL_INTERNAL frugal_status close_door(frugal *f) {
     (void)f;
     return FRUGAL_OK;
 }
-static void end_doorman(frugal *f) {
+FRUGAL_INTERNAL void end_doorman(frugal *f) {
     (void)f;
 }
-static void free_door(frugal *f) {
+FRUGAL_INTERNAL void free_door(frugal *f) {
     (void)f;
 }
 

@@ -1,5 +1,5 @@
 /* drain.c - stop, drain, cancel. */
-#include "host.h"
+#include "instance.h"
 
 /* Steps that any device has announced, as far as this process knows. */
 static uint64_t most_handed(frugal *f) {
@@ -11,7 +11,7 @@ static uint64_t most_handed(frugal *f) {
     return most;
 }
 
-static int is_idle(frugal *f) { /* drained, and nothing announced */
+FRUGAL_INTERNAL int is_idle(frugal *f) { /* drained, and nothing announced */
     return is_complete(f) && !has_posted_batch(f) && most_handed(f) <= frugal_p2f_closed(f->p2f);
 }
 
@@ -32,7 +32,7 @@ static int drain_ready(frugal *f, const condition *what) {
     return is_flushed(f);
 }
 
-static void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
+FRUGAL_INTERNAL void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     (void)what;
     uint32_t writing = device_writing(f);
@@ -53,7 +53,7 @@ static void drain_explain(frugal *f, const condition *what, char *text, size_t s
 
 /* Refuses a call that needs a drained instance, or, if `idle`, one in which nothing is announced, either. Nothing that
  * is announced needs to be cancelled for the others. */
-static frugal_status fail_busy(frugal *f, const char *call, int idle) {
+FRUGAL_INTERNAL frugal_status fail_busy(frugal *f, const char *call, int idle) {
     const char *wanted = idle ? "a drained instance with nothing announced" : "a drained instance";
     char found[160] = "a device keeps updates in its cache";
     if (!is_flushed(f)) drain_explain(f, NULL, found, sizeof found);
@@ -95,7 +95,7 @@ static frugal_status settle_devices(frugal *f, const char *call) {
 }
 
 /* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
-static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
+FRUGAL_INTERNAL frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
     host_device *device = &f->devices[d];
     if (!is_attached(f, d)) return FRUGAL_OK;
     int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
@@ -128,7 +128,7 @@ static uint64_t rows_brought(const frugal *f, uint32_t d, uint64_t step) {
 
 /* Before an instance is closed: tells what is lost because it was not drained. After a loss, calls have said more. No
  * thread works on it any more. Relaxed, all: as above. */
-static void tell_undrained(frugal *f) {
+FRUGAL_INTERNAL void tell_undrained(frugal *f) {
     if (!f->opened || f->joined || is_lost(f)) return;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     uint64_t steps = 0, last = now.closed, rows = now.pending > 0 ? (uint64_t)now.pending : 0, kept = 0;
@@ -155,7 +155,7 @@ static void tell_undrained(frugal *f) {
 }
 
 /* Tells of steps that have trained nothing. */
-static void tell_idle_steps(frugal *f) {
+FRUGAL_INTERNAL void tell_idle_steps(frugal *f) {
     unsigned long long idle = frugal_load_relaxed(&f->idle_steps); /* relaxed: a statistic */
     if (f->opened && idle > 0)
         give_notice(f, "close: %llu steps had gradients and a learning rate of 0, and changed no weight", idle);
@@ -192,7 +192,7 @@ static void settled_explain(frugal *f, const condition *what, char *text, size_t
 
 /* Waits until what is announced is counted, as far as it can be: not what a lost device was sorting, nor steps behind a
  * key that is too large, or that not all devices have announced. */
-static void settle_counts(frugal *f) {
+FRUGAL_INTERNAL void settle_counts(frugal *f) {
     condition settled = {settled_ready, settled_explain, 0, frugal_p2f_closed(f->p2f), "counts", 1};
     if (!is_counting(f) || f->joined) return;
     wait_announcing(f);
@@ -202,7 +202,7 @@ static void settle_counts(frugal *f) {
 
 /* Until release_announcing nothing is sorted, planned and counted; waits for those at it, but not in a process that has
  * joined, where nobody is. */
-static void hold_announcing_now(frugal *f) {
+FRUGAL_INTERNAL void hold_announcing_now(frugal *f) {
     hold_announcing(f);
     while (!f->joined) {
         uint32_t seen = event_prepare(f->event);

@@ -1,9 +1,9 @@
 /* errors.c - the text of the calling thread's last error, and the refusals that several calls share. */
-#include "host.h"
+#include "ground.h"
 
 #include <sys/resource.h>
 
-static _Thread_local char last_message[512] = "no error so far";
+FRUGAL_INTERNAL _Thread_local char last_message[512] = "no error so far";
 
 const char *frugal_message(void) {
     return last_message;
@@ -38,7 +38,7 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
 }
 
 /* Copies a message for another thread or process; what does not fit is cut. */
-static void copy_text(char *to, size_t size, const char *text) {
+FRUGAL_INTERNAL void copy_text(char *to, size_t size, const char *text) {
     size_t bytes = strlen(text);
     if (bytes > size - 1) bytes = size - 1;
     memcpy(to, text, bytes);
@@ -47,7 +47,7 @@ static void copy_text(char *to, size_t size, const char *text) {
 
 /* What the system says of an errno, with the limit and the remedy if it gives no more descriptors: of files, sockets,
  * events and shared memory. It is valid until the thread asks again. */
-static const char *error_text(int error) {
+FRUGAL_INTERNAL const char *error_text(int error) {
     static _Thread_local char text[160];
     struct rlimit most = {0};
     const char *said = strerror(error);
@@ -62,15 +62,15 @@ static const char *error_text(int error) {
     return text;
 }
 
-static frugal_status fail_memory(const char *what, uint64_t bytes) {
+FRUGAL_INTERNAL frugal_status fail_memory(const char *what, uint64_t bytes) {
     return frugal_fail(FRUGAL_ERR_MEMORY, "%llu bytes for %s are not available", (unsigned long long)bytes, what);
 }
 
-static frugal_status fail_stopped(const char *call) {
+FRUGAL_INTERNAL frugal_status fail_stopped(const char *call) {
     return frugal_fail(FRUGAL_STOPPED, "%s: the instance was stopped; close it", call);
 }
 
-static frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
     return frugal_fail(
         FRUGAL_ERR_BUSY,
         "%s: in the middle of step %llu, in which device %u has updated rows in place: update it on every "
@@ -78,37 +78,38 @@ static frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
         call, (unsigned long long)step, d);
 }
 
-static frugal_status fail_given(const char *call, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL frugal_status fail_given(const char *call, uint32_t d, uint64_t step) {
     return frugal_fail(FRUGAL_ERR_BUSY,
                        "%s: device %u was given step %llu, which waits for other devices: update the step before on "
                        "every device first",
                        call, d, (unsigned long long)step);
 }
 
-static frugal_status fail_order(const char *call, uint32_t d, uint64_t step, const char *expected, uint64_t next) {
+FRUGAL_INTERNAL frugal_status fail_order(const char *call, uint32_t d, uint64_t step, const char *expected,
+                                         uint64_t next) {
     return frugal_fail(FRUGAL_ERR_ORDER, "%s of device %u at step %llu; the next step to %s is %llu", call, d,
                        (unsigned long long)step, expected, (unsigned long long)next);
 }
 
-static frugal_status fail_forked(uint32_t process, const char *call) {
+FRUGAL_INTERNAL frugal_status fail_forked(uint32_t process, const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS,
                        "%s: process %u has the instance, and this is process %u, which was forked from it and has "
                        "neither its table nor its threads; read rows before forking, or open or join an instance here",
                        call, process, (unsigned)getpid());
 }
 
-static frugal_status check_open(const frugal *f, const char *call) {
+FRUGAL_INTERNAL frugal_status check_open(const frugal *f, const char *call) {
     if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
     return is_this_process(f->process) ? FRUGAL_OK : fail_forked(f->process, call);
 }
 
 /* The same for calls that return no status. */
-static int is_usable(const frugal *f) {
+FRUGAL_INTERNAL int is_usable(const frugal *f) {
     return f && f->opened && is_this_process(f->process);
 }
 
 /* For calls that work on the whole instance. */
-static frugal_status check_owner(const frugal *f, const char *call) {
+FRUGAL_INTERNAL frugal_status check_owner(const frugal *f, const char *call) {
     frugal_status status = check_open(f, call);
     if (status == FRUGAL_OK && f->joined)
         return frugal_fail(FRUGAL_ERR_PROCESS,
@@ -117,7 +118,7 @@ static frugal_status check_owner(const frugal *f, const char *call) {
     return status;
 }
 
-static frugal_status check_device(const frugal *f, uint32_t d, const char *call) {
+FRUGAL_INTERNAL frugal_status check_device(const frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;
     if (d >= f->desc.devices)
@@ -130,7 +131,7 @@ static frugal_status check_device(const frugal *f, uint32_t d, const char *call)
 }
 
 /* For calls of a device's own thread: in the process that opened, a device of another process is not called. */
-static frugal_status check_own(frugal *f, uint32_t d, const char *call) {
+FRUGAL_INTERNAL frugal_status check_own(frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_device(f, d, call);
     if (status != FRUGAL_OK || !f->door) return status;
     if (frugal_load_relaxed(&f->devices[d].linked)) /* relaxed: it was set before `attached`, which was acquired */

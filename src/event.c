@@ -11,18 +11,17 @@
  * cleared the bit without waking a thread. The thread that notices its end calls event_rouse, which does not rely on
  * the bit.
  */
-#include "host.h"
+#include "ground.h"
 
-#define FOREVER 1e6    /* seconds */
 #if defined(__linux__) /* the kernel's numbers; <linux/futex.h>, which has them, is not in musl's path */
 enum { FUTEX_WAIT_WORD = 0, FUTEX_WAKE_WORD = 1 };
 #endif
 
-static uint32_t event_prepare(host_event *event) {
+FRUGAL_INTERNAL uint32_t event_prepare(host_event *event) {
     return frugal_or_acquire(&event->word, 1) | 1; /* [F1] pairs with [F2] */
 }
 
-static void event_sleep(host_event *event, uint32_t seen, double seconds) {
+FRUGAL_INTERNAL void event_sleep(host_event *event, uint32_t seen, double seconds) {
     seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; a thread that wakes checks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
@@ -34,7 +33,7 @@ static void event_sleep(host_event *event, uint32_t seen, double seconds) {
 #endif
 }
 
-static void event_notify(host_event *event) {
+FRUGAL_INTERNAL void event_notify(host_event *event) {
     uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
     while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
@@ -44,14 +43,14 @@ static void event_notify(host_event *event) {
 }
 
 /* Notifies, and wakes all that sleep, whatever the bit says. */
-static void event_rouse(host_event *event) {
+FRUGAL_INTERNAL void event_rouse(host_event *event) {
     event_notify(event);
 #if defined(__linux__)
     syscall(SYS_futex, &event->word, FUTEX_WAKE_WORD, INT32_MAX, NULL, NULL, 0);
 #endif
 }
 
-static double clock_now(void) {
+FRUGAL_INTERNAL double clock_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;

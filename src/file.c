@@ -11,36 +11,16 @@
  *
  * Contents: >>names >>writing >>publishing
  */
-#include "host.h"
+#include "ground.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <sys/file.h>
 
-#ifdef PATH_MAX
-#define LONGEST_PATH PATH_MAX /* as realpath wants */
-#else
-#define LONGEST_PATH 4096
-#endif
-#define LONGEST_ENTRY 255 /* bytes of a name in a folder */
-#define MOST_LINKS    40  /* followed one after the other */
-#define END_OF_FILE   -1  /* besides the values of errno: the file ends too early */
-
-typedef struct file_name {   /* what a name stands for */
-    char path[LONGEST_PATH]; /* absolute and without links; its folder exists, the file need not */
-    int there;               /* 1: a regular file exists */
-    struct stat status;      /* of that file */
-} file_name;
-
-typedef struct new_file { /* a file with a temporary name until it is published; made by begin_file */
-    int file, folder;     /* descriptors; -1: none */
-    const file_name *name;
-    char temporary[LONGEST_ENTRY + 1]; /* name in the folder; empty: none any more */
-    int named;                         /* it has the wanted name */
-} new_file;
+#define MOST_LINKS 40 /* followed one after the other */
 
 /* `what` could not be done to the file `name`, which comes last because it may be long. */
-static frugal_status fail_system(const char *what, int error, const char *name) {
+FRUGAL_INTERNAL frugal_status fail_system(const char *what, int error, const char *name) {
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) remedy = "; free space, or choose another file system";
     if (error == EMFILE) remedy = ", or merge saves (`frugal_file merge`)";
@@ -49,7 +29,7 @@ static frugal_status fail_system(const char *what, int error, const char *name) 
     return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s%s: %s", what, error_text(error), remedy, name);
 }
 
-static frugal_status fail_write(uint64_t bytes, int error, const char *name) {
+FRUGAL_INTERNAL frugal_status fail_write(uint64_t bytes, int error, const char *name) {
     char what[64];
     snprintf(what, sizeof what, "write %llu bytes", (unsigned long long)bytes);
     return fail_system(what, error, name);
@@ -114,7 +94,7 @@ static frugal_status check_regular(const struct stat *status, const char *name) 
 }
 
 /* Finds what `name` stands for: a regular file, or no file yet in a folder that exists. Anything else is refused. */
-static frugal_status find_file(const char *name, file_name *out) {
+FRUGAL_INTERNAL frugal_status find_file(const char *name, file_name *out) {
     out->there = 0;
     if (!name || !*name) return frugal_fail(FRUGAL_ERR_FILE, "a file's name is NULL or empty");
     if (!stat(name, &out->status)) {
@@ -128,7 +108,7 @@ static frugal_status find_file(const char *name, file_name *out) {
 }
 
 /* Opens a file that was found; `flags` as for open. Refuses it if it is no regular file any more. */
-static frugal_status open_found(const file_name *name, int flags, int *file) {
+FRUGAL_INTERNAL frugal_status open_found(const file_name *name, int flags, int *file) {
     struct stat status;
     *file = open(name->path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*file < 0) return fail_system("open the file", errno, name->path);
@@ -145,25 +125,25 @@ static int is_same(const struct stat *a, const struct stat *b) {
 }
 
 /* Does the path still name this open file? It does not if another file was given that name. */
-static int is_named(const file_name *name, int file) {
+FRUGAL_INTERNAL int is_named(const file_name *name, int file) {
     struct stat named, opened;
     return !stat(name->path, &named) && !fstat(file, &opened) && is_same(&named, &opened);
 }
 
 /* Locks the file for this process until it is closed. Returns an errno: EWOULDBLOCK if another process has the lock. */
-static int lock_file(int file) {
+FRUGAL_INTERNAL int lock_file(int file) {
     return flock(file, LOCK_EX | LOCK_NB) ? errno : 0;
 }
 
 /* The same, with others that share it. */
-static int share_lock(int file) {
+FRUGAL_INTERNAL int share_lock(int file) {
     return flock(file, LOCK_SH | LOCK_NB) ? errno : 0;
 }
 
 /* >>writing */
 
 /* Writes data[bytes] at `at`, all of it. Returns an errno. */
-static int write_at(int file, const void *data, size_t bytes, uint64_t at) {
+FRUGAL_INTERNAL int write_at(int file, const void *data, size_t bytes, uint64_t at) {
     const unsigned char *from = data;
     size_signal saved = hold_size_signal();
     int error = 0;
@@ -181,7 +161,7 @@ static int write_at(int file, const void *data, size_t bytes, uint64_t at) {
 }
 
 /* Reads data[bytes] at `at`, all of it. Returns an errno or END_OF_FILE. */
-static int read_at(int file, void *data, size_t bytes, uint64_t at) {
+FRUGAL_INTERNAL int read_at(int file, void *data, size_t bytes, uint64_t at) {
     unsigned char *to = data;
     while (bytes > 0) {
         ssize_t n = pread(file, to, bytes, (off_t)at);
@@ -194,7 +174,8 @@ static int read_at(int file, void *data, size_t bytes, uint64_t at) {
 
 /* Reads the first bytes of a file that is to be replaced; *whole becomes 0 if it has fewer. `path`: as the caller named
  * it. */
-static frugal_status read_beginning(const file_name *name, const char *path, void *begins, size_t bytes, int *whole) {
+FRUGAL_INTERNAL frugal_status read_beginning(const file_name *name, const char *path, void *begins, size_t bytes,
+                                             int *whole) {
     int file;
     frugal_status status = open_found(name, O_RDONLY, &file);
     if (status != FRUGAL_OK) return status;
@@ -206,7 +187,7 @@ static frugal_status read_beginning(const file_name *name, const char *path, voi
 
 /* Makes the file `bytes` long; new bytes are zero. Its space is reserved now, so that a write through a mapping finds
  * space; with `sparse`, space is taken when it is written. Returns an errno. */
-static int grow_file(int file, uint64_t bytes, int sparse) {
+FRUGAL_INTERNAL int grow_file(int file, uint64_t bytes, int sparse) {
     size_signal saved = hold_size_signal();
     int error;
     do {
@@ -218,7 +199,7 @@ static int grow_file(int file, uint64_t bytes, int sparse) {
 
 /* May some bytes of the file have no space on the disk? `now`: the stat of the file, which is not empty. Reserved space
  * to which nothing was written yet may be taken for a hole. */
-static int has_holes(int file, const struct stat *now) {
+FRUGAL_INTERNAL int has_holes(int file, const struct stat *now) {
 #if defined(SEEK_HOLE)
     if (lseek(file, 0, SEEK_HOLE) != now->st_size) return 1; /* the end counts as a hole; or it is not known */
 #endif
@@ -226,7 +207,7 @@ static int has_holes(int file, const struct stat *now) {
     return (uint64_t)now->st_blocks * 512 < (uint64_t)now->st_size;
 }
 
-static int sync_file(int file) {
+FRUGAL_INTERNAL int sync_file(int file) {
     int failed;
     do {
         failed = fsync(file);
@@ -237,7 +218,7 @@ static int sync_file(int file) {
 /* >>publishing */
 
 /* Draws a number that nobody else has drawn. */
-static uint64_t draw_number(void) {
+FRUGAL_INTERNAL uint64_t draw_number(void) {
     static FRUGAL_ATOMIC(uint64_t) drawn; /* relaxed: the values need only differ */
     uint64_t number = 0;
     struct timespec now;
@@ -273,7 +254,6 @@ static int is_random(const char *letters) {
 }
 
 /* How a trace begins (trace.c); saves and mapped tables begin with SAVED_MAGIC. */
-#define TRACE_BEGIN "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
 
 /* Does the file begin as one of ours, with `begin`? */
 static int begins_with(int file, const char *begin, size_t bytes) {
@@ -329,7 +309,7 @@ static frugal_status open_folder(new_file *n, char folder[LONGEST_PATH]) {
 
 /* Makes a new, empty file in the folder of `name`; `name` must outlive it. Whatever this and publish_new return,
  * drop_new must be called at the end. */
-static frugal_status begin_file(new_file *n, const file_name *name) {
+FRUGAL_INTERNAL frugal_status begin_file(new_file *n, const file_name *name) {
     char folder[LONGEST_PATH];
     *n = (new_file){.file = -1, .folder = -1, .name = name};
     frugal_status status = open_folder(n, folder);
@@ -349,7 +329,7 @@ static frugal_status begin_file(new_file *n, const file_name *name) {
 }
 
 /* Removes a file that was not published, and closes what is open. May be called again. */
-static void drop_new(new_file *n) {
+FRUGAL_INTERNAL void drop_new(new_file *n) {
     if (n->temporary[0]) unlinkat(n->folder, n->temporary, 0);
     if (n->file >= 0) close(n->file);
     if (n->folder >= 0) close(n->folder);
@@ -358,7 +338,7 @@ static void drop_new(new_file *n) {
 
 /* Takes the wanted name. With `replace`, takes it from the file that has it; else no file may have it. Returns an
  * errno. */
-static int take_name(new_file *n, int replace) {
+FRUGAL_INTERNAL int take_name(new_file *n, int replace) {
     const char *entry = strrchr(n->name->path, '/') + 1;
     struct stat status;
     if (!replace) {
@@ -377,7 +357,7 @@ static int take_name(new_file *n, int replace) {
  * the caller takes n->file, or leaves it to drop_new. On failure the name belongs to the file that had it before,
  * except if a file was replaced and the folder could not be synced. Then the new file has the name (n->named), and a
  * power loss may bring the old one back. */
-static frugal_status publish_new(new_file *n, int replace) {
+FRUGAL_INTERNAL frugal_status publish_new(new_file *n, int replace) {
     const char *name = n->name->path;
     int error = sync_file(n->file);
     if (error) return fail_system("write the file to the disk", error, name);

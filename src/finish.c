@@ -6,22 +6,23 @@
  * cancelled is not committed, and a drain between steps finds the last step whole. The operations of the device are not
  * called for these steps, because it has nothing to do in them; other devices may recall rows from it as ever.
  */
-#include "host.h"
+#include "steps.h"
 
 /* Has the device's data ended before the step? Relaxed: whoever finds an empty batch announced, its gate open, or
  * `updated` raised for it, finds this as well; nothing else is read for it. */
-static int has_finished(const frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL int has_finished(const frugal *f, uint32_t d, uint64_t step) {
     uint64_t end = frugal_load_relaxed(&f->devices[d].end);
     return end != UINT64_MAX && step >= end; /* a caller may name any step */
 }
 
 /* The steps that the device itself has updated. */
-static uint64_t updated_itself(const host_device *device) {
+FRUGAL_INTERNAL uint64_t updated_itself(const host_device *device) {
     uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
     return LEAST(updated, frugal_load_relaxed(&device->end)); /* relaxed: as in has_finished */
 }
 
-static frugal_status fail_finished(const frugal *f, const char *call, uint32_t d, uint64_t step, frugal_status status) {
+FRUGAL_INTERNAL frugal_status fail_finished(const frugal *f, const char *call, uint32_t d, uint64_t step,
+                                            frugal_status status) {
     return frugal_fail(status, "%s of device %u at step %llu: its data has ended before step %llu (frugal_finish)",
                        call, d, (unsigned long long)step, (unsigned long long)frugal_load_relaxed(&f->devices[d].end));
 }
@@ -56,7 +57,7 @@ static void follow_announced(frugal *f) {
 
 /* After an announcement. The lock is taken even if no device has finished, because one may be about to, and then either
  * finds what the other has done. */
-static void announce_finished(frugal *f) {
+FRUGAL_INTERNAL void announce_finished(frugal *f) {
     if (f->desc.devices == 1) return;
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&f->finished)) follow_announced(f); /* relaxed: under the lock */
@@ -73,7 +74,7 @@ static int is_trained(const frugal *f, uint64_t step) {
 /* After a commit: commits the step for devices that have finished. Returns 1 if all devices have now committed a step.
  * Relaxed: a step in which a device has no part was announced for it after it had finished, and its gate has acquired
  * that. */
-static int commit_finished(frugal *f) {
+FRUGAL_INTERNAL int commit_finished(frugal *f) {
     int all = 0;
     if (!frugal_load_relaxed(&f->finished)) return 0;
     pthread_mutex_lock(&f->end_lock);
@@ -103,7 +104,7 @@ static void post_finish(frugal *f, uint32_t d) {
     event_notify(&mail->bell); /* the trainer may wait for a batch that does not come */
 }
 
-static void finish_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL void finish_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&device->end) == UINT64_MAX) { /* relaxed, all: under the lock; has_finished */
@@ -127,7 +128,7 @@ frugal_status frugal_finish(frugal *f, uint32_t d) {
 
 /* Steps from `step` on are cancelled: a device that has lost steps of its own may announce them again. The caller holds
  * end_lock. */
-static void cancel_finished(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void cancel_finished(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: under the lock */
         uint64_t end = frugal_load_relaxed(&f->devices[d].end);
         if (end == UINT64_MAX || end <= step) continue;

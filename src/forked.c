@@ -5,7 +5,7 @@
  * name of an instance, and the lock of a table's file, would stay taken after this process has closed them or has
  * ended. So these are listed here, and a child closes them.
  */
-#include "host.h"
+#include "ground.h"
 
 typedef struct own_file { /* a descriptor that no child keeps; allocated by malloc, so that a child has the list */
     int file;
@@ -36,7 +36,7 @@ static void watch_forks(void) {
 }
 
 /* Lists a descriptor that was just opened; -1 is accepted. If memory is short, it is not: children hold it then. */
-static void list_file(int file) {
+FRUGAL_INTERNAL void list_file(int file) {
     own_file *o = file >= 0 ? malloc(sizeof *o) : NULL;
     if (!o) return;
     pthread_once(&own_once, watch_forks);
@@ -47,7 +47,7 @@ static void list_file(int file) {
 }
 
 /* Closes a descriptor, which need not be listed; -1 is accepted. *file becomes -1. */
-static void close_file(int *file) {
+FRUGAL_INTERNAL void close_file(int *file) {
     own_file *found;
     if (*file < 0) return;
     pthread_mutex_lock(&own_lock); /* no fork comes between the two */
@@ -61,6 +61,6 @@ static void close_file(int *file) {
 }
 
 /* Has this process opened or joined what names `process`, instead of having been forked with it? */
-static int is_this_process(uint32_t process) {
+FRUGAL_INTERNAL int is_this_process(uint32_t process) {
     return process == (uint32_t)getpid();
 }

@@ -4,18 +4,18 @@
  * Here a thread waits for the gate, helps meanwhile (wait.c), and says what is missing if nothing moves. If the stream
  * of a device waits for the gate, the thread does not; such gates are published in stream_gates.c.
  */
-#include "host.h"
+#include "instance.h"
 
-static int committed_ready(frugal *f, const condition *what) {
+FRUGAL_INTERNAL int committed_ready(frugal *f, const condition *what) {
     return frugal_p2f_all_committed(f->p2f) >= what->step || has_finished(f, what->d, what->step);
 }
 
 /* Has the device itself committed the steps before? */
-static int own_ready(frugal *f, const condition *what) {
+FRUGAL_INTERNAL int own_ready(frugal *f, const condition *what) {
     return frugal_p2f_committed(f->p2f, what->d) >= what->step;
 }
 
-static int gate_ready(frugal *f, const condition *what) {
+FRUGAL_INTERNAL int gate_ready(frugal *f, const condition *what) {
     return frugal_p2f_gate(f->p2f, what->step) || has_finished(f, what->d, what->step);
 }
 
@@ -82,7 +82,7 @@ static void explain_plan(frugal *f, uint64_t step, char *text, size_t size) {
     snprintf(text, size, "step %llu is being planned by a thread that has not finished", (unsigned long long)step);
 }
 
-static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
+FRUGAL_INTERNAL void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     gate_cause cause = find_cause(f, what->step);
     if (cause.kind == CAUSE_COMMIT) explain_update(f, cause.d, cause.step - 1, text, size);
     if (cause.kind == CAUSE_ANNOUNCE) explain_announce(f, what->d, cause.d, cause.step, text, size);
@@ -94,17 +94,8 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (cause.kind == CAUSE_FLUSH) explain_rows(f, what, text, size);
 }
 
-/* The wait of a thread, which notes for how long each cause kept the gate closed. */
-typedef struct gate_watch {
-    condition what; /* first: the condition's functions find the watch by it */
-    int (*ready)(frugal *f, const condition *what);
-    gate_cause now; /* of kind NONE: not waiting yet, or no longer */
-    double since;   /* when it became the cause */
-    uint64_t cause_ns[CAUSES];
-} gate_watch;
-
 /* From now on the cause is another one, or the same one with another device. */
-static void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
+FRUGAL_INTERNAL void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
     double now = clock_now();
     if (w->now.kind != CAUSE_NONE) {
         uint64_t ns = (uint64_t)((now - w->since) * 1e9);
@@ -115,7 +106,7 @@ static void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
     w->now = *next, w->since = now;
 }
 
-static int watched_ready(frugal *f, const condition *what) {
+FRUGAL_INTERNAL int watched_ready(frugal *f, const condition *what) {
     gate_watch *w = (gate_watch *)(uintptr_t)what;
     if (w->ready(f, what)) return 1;
     gate_cause next = find_cause(f, what->step);
@@ -124,7 +115,7 @@ static int watched_ready(frugal *f, const condition *what) {
 }
 
 /* Counts a wait at the gate in the histogram, and notes it if it is the longest since metrics were written. */
-static void count_wait(host_device *device, uint64_t step, uint64_t ns, const gate_watch *w) {
+FRUGAL_INTERNAL void count_wait(host_device *device, uint64_t step, uint64_t ns, const gate_watch *w) {
     gate_waits *waits = &device->waits;
     uint32_t bucket = 0, most = CAUSE_NONE;
     while (bucket + 1 < WAIT_BUCKETS && ns > UINT64_C(1000) << 2 * bucket) bucket++;
@@ -252,7 +243,7 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
 }
 
 /* Waits, if `wait`, until the device may be given the lookup of `step`. */
-static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     if (f->joined) return pass_posted_gate(f, d, step, wait);

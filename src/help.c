@@ -1,5 +1,5 @@
 /* help.c - one piece of the most urgent work: what workers and waiting threads do again and again. */
-#include "host.h"
+#include "steps.h"
 
 /* A piece of work of a kind is done: adds the time since *since to its clock of the statistics, and sets *since to now.
  */
@@ -11,7 +11,7 @@ static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, do
 }
 
 /* Sorts a batch that a loader has handed in, and gives the state machine what follows of its device. */
-static int help_sort(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_sort(frugal *f, double *since) {
     claimed_batch claimed = {0};
     if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint; the event tells */
     sort_memory *m = take_sort_memory(f);
@@ -34,7 +34,7 @@ static int help_sort(frugal *f, double *since) {
 /* One piece of the most urgent work, in three functions, so that workers of several instances first do what is urgent
  * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans, and reading ahead, come after what a gate waits for. */
-static int help_plan(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_plan(frugal *f, double *since) {
     if (!frugal_p2f_has_plans(f->p2f) || !begin_announcing(f)) return 0;
     int planned = plan_piece(f);
     end_announcing(f);
@@ -46,7 +46,7 @@ static int help_plan(frugal *f, double *since) {
 
 /* Does what a gate waits for: it closes the step before; it has devices write back rows that are recalled; it sorts and
  * plans, if the gate's own step is not planned; then it flushes rows. */
-static int help_gate(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_gate(frugal *f, double *since) {
     if (f->serve && f->serve(f)) return 1;
     poll_devices(f);
     open_gates(f);
@@ -68,7 +68,7 @@ static int help_gate(frugal *f, double *since) {
 
 /* Takes part in what other calls do in pieces; sorts and plans; then asks for pages of announced rows, if the table is
  * in a file. */
-static int help_ahead(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_ahead(frugal *f, double *since) {
     if (help_job(f)) {
         *since = clock_now();
         return 1;
@@ -80,13 +80,13 @@ static int help_ahead(frugal *f, double *since) {
 }
 
 /* Flushes the rest of the queue, in the order in which it is due. */
-static int help_queue(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_queue(frugal *f, double *since) {
     if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
     tick(f, TRACE_FLUSH, &f->flush_ns, since);
     return 1;
 }
 
-static int help_once(frugal *f, double *since) {
+FRUGAL_INTERNAL int help_once(frugal *f, double *since) {
     return help_gate(f, since) || help_ahead(f, since) || help_queue(f, since);
 }
 

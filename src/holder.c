@@ -5,7 +5,7 @@
  * devices read it by frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Between steps, a device that verifies its cache
  * asks here. For rows that frugal_secondaries lists for a device the clocks decide instead (clocks.c).
  */
-#include "host.h"
+#include "instance.h"
 
 int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
     uint64_t lacks = NO_CLOCK;

@@ -9,10 +9,22 @@
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
-#ifndef FRUGAL_FLUSH_C
-#error "this is a part of frugal_flush.c: compile that file, which includes this one"
+/* Of names that cross parts: static in frugal_flush.c, which includes all of them; hidden where each is compiled. */
+#if defined(FRUGAL_FLUSH_C)
+#define FRUGAL_INTERNAL      static
+#define FRUGAL_INTERNAL_DATA static
+#else
+#define FRUGAL_INTERNAL      __attribute__((visibility("hidden")))
+#define FRUGAL_INTERNAL_DATA extern __attribute__((visibility("hidden")))
 #endif
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
+#endif
+#ifndef FRUGAL_ATOMICS
+#define FRUGAL_ATOMICS
+#endif
+#include "../frugal_p2f.h"
 #include "../frugal_save.h"
 #include "../frugal_serve.h"
 #include "device.h"

@@ -1,5 +1,5 @@
 /* init.c - the first values of rows (zeros, random numbers, or the caller's) and of their optimizer state. */
-#include "host.h"
+#include "table.h"
 
 /* Philox 4x32-10 (Salmon et al., SC 2011): random numbers as a function of (seed, row, element / 4), so that the
  * table is the same whatever the number of threads that make it. */
@@ -91,7 +91,7 @@ static void *init_rows(void *argument) {
 
 /* Our own memory and a file that was made are zero, and are initialized. The caller's matrix is initialized only for
  * tables that ask for it. A file that existed keeps its weights and its state. */
-static void init_table(const frugal *f, int new_weights, int new_state, int kept) {
+FRUGAL_INTERNAL void init_table(const frugal *f, int new_weights, int new_state, int kept) {
     init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
     int needed = 0;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {

@@ -1,9 +1,9 @@
 /* instance.c - what opening an instance, joining one and serving a version make alike: the locks, the copy of the
  * tables' settings, the list of devices, the memory of their batches.
  */
-#include "host.h"
+#include "instance.h"
 
-static void open_locks(frugal *f) {
+FRUGAL_INTERNAL void open_locks(frugal *f) {
     open_jobs(f);
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->end_lock, NULL);
@@ -15,17 +15,17 @@ static void open_locks(frugal *f) {
 }
 
 /* Bits of the largest row number. */
-static uint32_t bits_of_rows(uint64_t rows) {
+FRUGAL_INTERNAL uint32_t bits_of_rows(uint64_t rows) {
     uint32_t bits = 0;
     while (bits < 32 && rows - 1 >= UINT64_C(1) << bits) bits++;
     return bits;
 }
 
-static uint32_t record_stride_of(uint32_t dim) {
+FRUGAL_INTERNAL uint32_t record_stride_of(uint32_t dim) {
     return dim >= 16 ? (dim + 15) / 16 * 16 : (uint32_t)aligned_floats(dim);
 }
 
-static frugal_status open_copies(frugal *f, const frugal_desc *desc) {
+FRUGAL_INTERNAL frugal_status open_copies(frugal *f, const frugal_desc *desc) {
     size_t bytes = desc->n_tables * sizeof(frugal_table);
     if (!(f->tables = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
     memcpy(f->tables, desc->tables, bytes);
@@ -36,7 +36,7 @@ static frugal_status open_copies(frugal *f, const frugal_desc *desc) {
     return FRUGAL_OK;
 }
 
-static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
+FRUGAL_INTERNAL uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
     uint64_t here = *at;
     *at = (here + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     return here;
@@ -44,7 +44,7 @@ static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
 
 /* Lays the arrays of a device's batches out in one block of memory, and returns its size. With `device` NULL it only
  * computes the size. */
-static size_t lay_batches(const frugal *f, host_device *device) {
+FRUGAL_INTERNAL size_t lay_batches(const frugal *f, host_device *device) {
     uint64_t n = f->desc.max_keys, at = 0;
     unsigned char *memory = device ? device->batch_memory : NULL;
     for (uint32_t i = 0; i <= f->desc.lookahead;
@@ -64,7 +64,7 @@ static size_t lay_batches(const frugal *f, host_device *device) {
 
 /* The devices as this process sees them, without the memory that processes share. A process that joins was given the
  * memory of its gates. */
-static frugal_status open_device_list(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
     if (!f->gates && !(f->gates = frugal_allocate(f, page_unit(), page_unit())))
         return fail_memory("the gates' word", page_unit());
@@ -89,13 +89,13 @@ static frugal_status open_device_list(frugal *f) {
 }
 
 /* Bytes of a device's memory for sorting. */
-static size_t sort_bytes_of(const frugal *f) {
+FRUGAL_INTERNAL size_t sort_bytes_of(const frugal *f) {
     size_t digits = f->desc.max_keys >= SORT_LARGE ? SORT_PIECES * sizeof(uint32_t[SORT_DIGITS]) : 0;
     return (size_t)f->desc.max_keys * 2 * sizeof(uint64_t) + digits;
 }
 
 /* What a device's own process needs, and no other: memory for sorting, and the list of its batches. */
-static frugal_status open_own(frugal *f, host_device *device) {
+FRUGAL_INTERNAL frugal_status open_own(frugal *f, host_device *device) {
     size_t bytes = (f->desc.lookahead + 1) * sizeof(host_batch);
     if (!device->batches) { /* else an earlier attempt has failed after this */
         if (!(device->batches = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("announced batches", bytes);

@@ -6,7 +6,7 @@
  *
  * Contents: >>attendant >>asking >>joining >>leaving
  */
-#include "host.h"
+#include "instance.h"
 
 #if defined(__linux__)
 
@@ -190,7 +190,7 @@ static void *own_counts(frugal *f, uint32_t d) {
 }
 
 /* Maps what a device needs, before it is attached. */
-static frugal_status map_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL frugal_status map_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const device_parts *parts = &f->parts[d];
     if (device->mail) return FRUGAL_OK; /* an earlier attempt has failed after this */
@@ -214,7 +214,7 @@ static uint32_t attach_flags(const host_device *device) {
 }
 
 /* Attaches the device in the process that opened the instance. Here all of it is ready. */
-static frugal_status claim_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     message m = {.kind = MESSAGE_ATTACH, .d = d, .flags = attach_flags(device)};
     frugal_status status = device->ops.poll ? open_poster(f) : FRUGAL_OK;
@@ -237,7 +237,7 @@ static frugal_status map_all_counts(frugal *f) {
 }
 
 /* Makes the process that opened the instance count touches, too. */
-static frugal_status join_counting(frugal *f) {
+FRUGAL_INTERNAL frugal_status join_counting(frugal *f) {
     message m = {.kind = MESSAGE_COUNT};
     frugal_status status = ask_controller(f, &m);
     return status == FRUGAL_OK ? open_counts(f) : status;
@@ -446,7 +446,7 @@ static void empty_device(frugal *f, uint32_t d) {
 
 /* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a
  * gate would keep a device from writing back, so from here on gates are forced open, and nothing more is posted. */
-static void leave_instance(frugal *f) {
+FRUGAL_INTERNAL void leave_instance(frugal *f) {
     controller *c = f->joined;
     for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
     if (c->posts) end_joined(f, 0, "");
@@ -464,7 +464,7 @@ static void leave_instance(frugal *f) {
 }
 
 /* Called when the devices are closed. */
-static void free_controller(frugal *f) {
+FRUGAL_INTERNAL void free_controller(frugal *f) {
     controller *c = f->joined;
     if (!c) return;
     unmap_part(c->event_memory, event_part.bytes);
@@ -479,22 +479,22 @@ static void free_controller(frugal *f) {
 
 #else
 
-static frugal_status claim_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL frugal_status claim_device(frugal *f, uint32_t d) {
     (void)f, (void)d;
     return fail_unsupported("attach");
 }
-static frugal_status map_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL frugal_status map_device(frugal *f, uint32_t d) {
     (void)f, (void)d;
     return fail_unsupported("attach");
 }
-static frugal_status join_counting(frugal *f) {
+FRUGAL_INTERNAL frugal_status join_counting(frugal *f) {
     (void)f;
     return fail_unsupported("begin_counting");
 }
-static void leave_instance(frugal *f) {
+FRUGAL_INTERNAL void leave_instance(frugal *f) {
     (void)f;
 }
-static void free_controller(frugal *f) {
+FRUGAL_INTERNAL void free_controller(frugal *f) {
     (void)f;
 }
 frugal_status frugal_join(const char *name, double seconds, frugal **out) {

@@ -7,13 +7,13 @@
  * these wait for each other and for its trainer's calls. Only the last two wait for a GPU's work under the lock, when
  * no stream waits for a gate (settle_devices).
  */
-#include "host.h"
+#include "steps.h"
 
 /* Held around lookup, update and recount. In a process that has joined, the attendant may work on any device. */
-static void hold_copies(host_device *device) {
+FRUGAL_INTERNAL void hold_copies(host_device *device) {
     if (device->keeps || device->mail) pthread_mutex_lock(&device->keep_lock);
 }
-static void release_copies(host_device *device) {
+FRUGAL_INTERNAL void release_copies(host_device *device) {
     if (device->keeps || device->mail) pthread_mutex_unlock(&device->keep_lock);
 }
 
@@ -25,18 +25,18 @@ static int keeps_updates(const frugal *f) {
 }
 
 /* Were updates of committed steps lost with a device that kept them? Then the table is that of no single step. */
-static int has_lost_rows(const frugal *f) {
+FRUGAL_INTERNAL int has_lost_rows(const frugal *f) {
     /* [F10] pairs with [F9]: acquires the message, and the number of the first loss, which is therefore read relaxed */
     return frugal_load_acquire(&f->lost) && frugal_load_relaxed(&f->lost_kept) > 0;
 }
 
 /* Has the host table all updates of the committed steps? */
-static int is_complete(frugal *f) {
+FRUGAL_INTERNAL int is_complete(frugal *f) {
     return is_flushed(f) && !keeps_updates(f);
 }
 
 /* Is the table that of the last committed step? */
-static int is_drained(frugal *f) {
+FRUGAL_INTERNAL int is_drained(frugal *f) {
     return is_complete(f) && device_ahead(f) == f->desc.devices && !has_lost_rows(f);
 }
 
@@ -52,15 +52,10 @@ void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_ba
     frugal_store_relaxed(&device->mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
 }
 
-typedef struct recall { /* what a device is to write back before the gate of a step */
-    uint64_t step;
-    int done; /* 1: it has done the step before; 0: it was given that step, and may be at work on it (ops.recall) */
-} recall;
-
 /* Are there recalls for the step that are not done, and with which the device has not begun? Exact if the caller holds
  * the device's lock, because then no other thread begins; a hint otherwise. `recalling` is read before the state
  * machine: a thread that finds the bit cleared then finds the recall done there. */
-static int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
     /* [F25] pairs with [F24]: what the state machine knows */
     uint64_t begun = frugal_load_acquire(&f->devices[d].recalling) >> step % FRUGAL_P2F_SLOTS & 1;
     return frugal_p2f_is_recalled(f->p2f, d, step) && !begun; /* acquires that the device was attached */
@@ -81,7 +76,7 @@ static int find_recall(frugal *f, uint32_t d, recall *out) {
 }
 
 /* Writes back what is recalled from `d`, or begins to. The caller holds its lock. */
-static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
+FRUGAL_INTERNAL frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     host_device *device = &f->devices[d];
     const uint32_t *rows = NULL;
     uint32_t n = frugal_p2f_recalls(f->p2f, d, r->step, &rows);
@@ -159,7 +154,7 @@ static int may_recall(frugal *f, uint32_t d) {
 /* Does the recalls of one device. Returns 0 if none is to be done. A device whose lock another thread holds comes last;
  * then this thread waits for the lock, because no event would tell it to come back. The other thread is about to do the
  * same recalls, or is draining or reading, because the device is between two steps. */
-static int recall_piece(frugal *f) {
+FRUGAL_INTERNAL int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
     if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0; /* after a loss no gate opens */
     if (f->door && frugal_load_relaxed(&f->stopped)) return 0;      /* nor after a stop; relaxed: a hint */
@@ -177,7 +172,7 @@ static int recall_piece(frugal *f) {
 
 /* No thread may be at a recall while steps are cancelled. Recalls that a device has begun go on, but are no longer
  * waited for: all that it keeps is recalled anew after the cancel. */
-static void hold_recalls(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void hold_recalls(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].keep_lock);
     lock_polling(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -186,7 +181,7 @@ static void hold_recalls(frugal *f, uint64_t step) {
         frugal_store_relaxed(&f->devices[d].recalling, begun);
     }
 }
-static void release_recalls(frugal *f) {
+FRUGAL_INTERNAL void release_recalls(frugal *f) {
     pthread_mutex_unlock(&f->poll_lock);
     for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].keep_lock);
 }

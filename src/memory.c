@@ -1,8 +1,6 @@
 /* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks; on which pages memory
  * lies. All memory is zeroed. Blocks of whole pages are an instance's alone: a forked child does not have them. */
-#include "host.h"
-
-#define HUGE_PAGE (UINT64_C(2) << 20)
+#include "ground.h"
 
 #ifndef LEAST_PAGE /* tests whose memory is small, and their own, set it */
 #define LEAST_PAGE 65536
@@ -10,20 +8,20 @@
 
 /* What mappings are aligned to, and their lengths are multiples of. Not less than 64 KiB where pages are smaller: so
  * layouts are the same on all systems, and what only a system with large pages refuses is never asked for. */
-static size_t page_unit(void) {
+FRUGAL_INTERNAL size_t page_unit(void) {
     long bytes = sysconf(_SC_PAGESIZE);
     return bytes > LEAST_PAGE ? (size_t)bytes : LEAST_PAGE;
 }
 
 /* Rounds up to whole pages: memory that a device may pin shares no page with anything else. */
-static size_t whole_pages(size_t bytes) {
+FRUGAL_INTERNAL size_t whole_pages(size_t bytes) {
     size_t unit = page_unit();
     return (bytes + unit - 1) / unit * unit;
 }
 
 /* Leaves the pages out of processes that this one forks. Otherwise each page that a step writes would be copied while a
  * child lives, even if the child never reads it, and fork would copy all pages that a device has pinned. */
-static void keep_from_children(void *memory, size_t bytes) {
+FRUGAL_INTERNAL void keep_from_children(void *memory, size_t bytes) {
 #if defined(MADV_DONTFORK)
     madvise(memory, bytes, MADV_DONTFORK); /* may fail: children only cost memory then */
 #else
@@ -32,7 +30,7 @@ static void keep_from_children(void *memory, size_t bytes) {
 }
 
 /* Fresh pages, `whole` bytes from a multiple of `unit` on. Returns NULL if there are none. */
-static unsigned char *map_aligned(size_t whole, size_t unit, int protection) {
+FRUGAL_INTERNAL unsigned char *map_aligned(size_t whole, size_t unit, int protection) {
     unsigned char *memory = mmap(NULL, whole + unit, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     size_t before = (unit - (uintptr_t)memory % unit) % unit;
@@ -41,11 +39,11 @@ static unsigned char *map_aligned(size_t whole, size_t unit, int protection) {
     return memory + before;
 }
 
-static int is_large(size_t bytes) {
+FRUGAL_INTERNAL int is_large(size_t bytes) {
     return bytes >= HUGE_PAGE / 2;
 }
 
-static void ask_for_huge_pages(void *memory, size_t whole) {
+FRUGAL_INTERNAL void ask_for_huge_pages(void *memory, size_t whole) {
 #if defined(MADV_HUGEPAGE)
     madvise(memory, whole, MADV_HUGEPAGE); /* may fail: read_page_sizes finds out */
 #else
@@ -64,13 +62,9 @@ static double share_of_parts(const frugal_memory *parts, uint32_t n, uint64_t fr
     return end > from ? (double)bytes / (double)(end - from) : 0;
 }
 
-typedef struct page_sizes { /* of memory that is there; both 0: the system does not say */
-    uint64_t resident, huge;
-} page_sizes;
-
 /* What the large ones among the parts got of what was asked for. The system counts all pages of this process, so it
  * takes time. */
-static page_sizes read_page_sizes(const frugal_memory *parts, uint32_t n) {
+FRUGAL_INTERNAL page_sizes read_page_sizes(const frugal_memory *parts, uint32_t n) {
     static const struct {
         const char *name;
         int is_resident, is_huge;
@@ -113,7 +107,7 @@ static int is_mapped(size_t bytes) {
     return is_large(bytes) || (bytes > 0 && bytes % page_unit() == 0);
 }
 
-static void *allocate_memory(const frugal_desc *desc, size_t bytes, size_t alignment) {
+FRUGAL_INTERNAL void *allocate_memory(const frugal_desc *desc, size_t bytes, size_t alignment) {
     void *memory = NULL;
     if (!desc->allocate && is_mapped(bytes)) return map_pages(bytes, alignment);
     if (desc->allocate)
@@ -124,7 +118,7 @@ static void *allocate_memory(const frugal_desc *desc, size_t bytes, size_t align
     return memory;
 }
 
-static void release_memory(const frugal_desc *desc, void *memory, size_t bytes) {
+FRUGAL_INTERNAL void release_memory(const frugal_desc *desc, void *memory, size_t bytes) {
     if (!memory) return;
     if (desc->allocate) {
         if (desc->release) desc->release(memory, bytes, desc->user);

@@ -7,7 +7,7 @@
  *
  * Contents: >>reading >>groups >>checking
  */
-#include "host.h"
+#include "steps.h"
 
 #define UNLIMITED       UINT64_MAX
 #define LEAST_CHECKED   (UINT64_C(16) << 20) /* bytes: less fits anywhere, and is not worth reading files for */
@@ -180,7 +180,8 @@ static void find_room(const char *root, memory_room *room) {
 
 /* May `bytes` be allocated? What never fits is refused; what does not fit now is told. `what` begins the message, and
  * `remedy` ends it. */
-static frugal_status check_memory(frugal *f, const char *root, uint64_t bytes, const char *what, const char *remedy) {
+FRUGAL_INTERNAL frugal_status check_memory(frugal *f, const char *root, uint64_t bytes, const char *what,
+                                           const char *remedy) {
     memory_room room;
     if (bytes < LEAST_CHECKED) return FRUGAL_OK;
     find_room(root, &room);

@@ -6,7 +6,7 @@
  *
  * Contents: >>text >>instance >>devices >>tables >>all
  */
-#include "host.h"
+#include "instance.h"
 
 #include <inttypes.h>
 #include <math.h>

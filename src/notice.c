@@ -4,13 +4,13 @@
  *
  * Contents: >>notices >>waits >>rows >>explaining
  */
-#include "host.h"
+#include "steps.h"
 
 /* >>notices */
 
-static _Thread_local int is_worker; /* 1: a thread of the library, in which the caller is told nothing */
+FRUGAL_INTERNAL _Thread_local int is_worker; /* 1: a thread of the library, in which the caller is told nothing */
 
-static void open_notices(frugal *f, frugal_notice call, void *user) {
+FRUGAL_INTERNAL void open_notices(frugal *f, frugal_notice call, void *user) {
     pthread_mutex_init(&f->notices.lock, NULL);
     f->notices.call = call, f->notices.user = user;
 }
@@ -27,7 +27,7 @@ static void give_text(frugal *f, const char *format, va_list arguments) {
     call(text, user);
 }
 
-static void give_notice(frugal *f, const char *format, ...) {
+FRUGAL_INTERNAL void give_notice(frugal *f, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     give_text(f, format, arguments);
@@ -60,7 +60,7 @@ frugal_status frugal_on_notice(frugal *f, frugal_notice notice, void *user) {
 #define NOTICE_SECONDS 5.0
 
 /* How long a wait may last before it is told: less where STUCK comes soon; FOREVER where nobody is told. */
-static double notice_seconds(frugal *f) {
+FRUGAL_INTERNAL double notice_seconds(frugal *f) {
     double stuck = f->desc.stuck_seconds;
     pthread_mutex_lock(&f->notices.lock);
     int is_told = f->notices.call && !is_worker;
@@ -101,7 +101,7 @@ static int note_wait(frugal *f, double after, const char *text, double *again) {
 
 /* A wait has found nothing to do for `after` seconds: the caller is told, unless it knows. The format is that of the
  * message of STUCK. Returns after how many seconds this is to be called again. */
-static double tell_wait(frugal *f, double after, const char *format, ...) {
+FRUGAL_INTERNAL double tell_wait(frugal *f, double after, const char *format, ...) {
     char text[448];
     double again;
     va_list arguments;
@@ -116,7 +116,7 @@ static double tell_wait(frugal *f, double after, const char *format, ...) {
 /* >>rows - that are not finite */
 
 /* Has the row a weight that is NaN or infinite? By its bits, as is_finite. */
-static int is_row_finite(const float *weights, uint32_t n) {
+FRUGAL_INTERNAL int is_row_finite(const float *weights, uint32_t n) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -127,18 +127,13 @@ static int is_row_finite(const float *weights, uint32_t n) {
     return most < 0x7f800000u;
 }
 
-/* Rows that were found. */
-typedef struct found_rows {
-    uint64_t n, first;
-} found_rows;
-
-static void add_found(found_rows *found, uint64_t row) {
+FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row) {
     if (found->n == 0 || row < found->first) found->first = row;
     found->n++;
 }
 
 /* `call` has read rows, and found these. Relaxed, all: statistics order nothing. */
-static void tell_found(frugal *f, const char *call, const found_rows *found) {
+FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *found) {
     uint32_t t = 0;
     frugal_store_relaxed(&f->nonfinite, found->n);
     frugal_store_relaxed(&f->first_nonfinite, found->n ? found->first : 0);
@@ -152,9 +147,6 @@ static void tell_found(frugal *f, const char *call, const found_rows *found) {
 
 /* >>explaining */
 
-/* Of the call, its step, the seconds, and why: of STUCK, and of the notice before. */
-#define STUCK_FORMAT "%s, step %llu: nothing has moved for %.3g s: %s"
-
 /* Is it sure that no thread here can announce for the device, because it is not attached? In a process that has joined,
  * other processes' devices are not known. */
 static int is_missing(const frugal *f, uint32_t d) {
@@ -162,7 +154,8 @@ static int is_missing(const frugal *f, uint32_t d) {
 }
 
 /* A call of device `d` waits until device `late` has announced the step. */
-static void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_t step, char *text, size_t size) {
+FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_t step, char *text,
+                                      size_t size) {
     unsigned long long s = step;
     if (is_missing(f, late))
         snprintf(text, size,
@@ -183,7 +176,7 @@ static void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_
 }
 
 /* A call waits until device `late` has updated the step. */
-static void explain_update(const frugal *f, uint32_t late, uint64_t step, char *text, size_t size) {
+FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t step, char *text, size_t size) {
     unsigned long long s = step;
     snprintf(text, size,
              "device %u has not updated step %llu; update it on every device first%s. If one thread drives several, "
@@ -194,7 +187,7 @@ static void explain_update(const frugal *f, uint32_t late, uint64_t step, char *
 
 /* An announcement of `step` is further ahead than the lookahead allows: step `closed` is not closed. `late`: a device
  * that has not updated that step; NO_DEVICE: all have. */
-static void explain_ahead(const frugal *f, uint32_t late, uint64_t closed, char *text, size_t size) {
+FRUGAL_INTERNAL void explain_ahead(const frugal *f, uint32_t late, uint64_t closed, char *text, size_t size) {
     unsigned long long s = closed, last = closed + f->desc.lookahead;
     if (late == NO_DEVICE)
         snprintf(text, size, "lookahead is %u and step %llu is not closed, by a thread that has not finished",

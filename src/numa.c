@@ -3,7 +3,7 @@
  * Tables, their state and words are interleaved, because all devices and threads reach all of them: else they lie where
  * they were first touched, and one node's memory carries all traffic. What belongs to one GPU lies near it. By mbind
  * itself, so that nothing is linked. Where the process has a policy of its own, as numactl sets it, that stays. */
-#include "host.h"
+#include "ground.h"
 
 #if defined(__linux__)
 
@@ -16,7 +16,7 @@
 enum { POLICY_DEFAULT = 0, POLICY_PREFERRED = 1, POLICY_INTERLEAVE = 3, MOVE_PAGES = 2 };
 
 /* The nodes that have memory, from a list such as 0-3,8; none if the process has a policy of its own. */
-static memory_nodes find_nodes(void) {
+FRUGAL_INTERNAL memory_nodes find_nodes(void) {
     memory_nodes nodes = {0};
     char text[1024] = "", *end;
     int policy = POLICY_DEFAULT;
@@ -35,14 +35,14 @@ static memory_nodes find_nodes(void) {
 }
 
 /* Interleaves whole pages that nobody has touched. What the system refuses is told when the instance is open. */
-static void interleave(frugal *f, void *memory, size_t bytes) {
+FRUGAL_INTERNAL void interleave(frugal *f, void *memory, size_t bytes) {
     memory_nodes *nodes = &f->nodes;
     if (nodes->n < 2) return;
     if (NUMA_CALL(SYS_mbind, memory, bytes, POLICY_INTERLEAVE, nodes->bits, MOST_NODES + 1, 0)) nodes->error = errno;
 }
 
 /* Moves whole pages to a node. Returns an errno. */
-static int move_to_node(void *memory, size_t bytes, uint32_t node) {
+FRUGAL_INTERNAL int move_to_node(void *memory, size_t bytes, uint32_t node) {
     uint64_t bits[MOST_NODES / 64] = {0};
     bits[node / 64] |= UINT64_C(1) << node % 64;
     return NUMA_CALL(SYS_mbind, memory, bytes, POLICY_PREFERRED, bits, MOST_NODES + 1, MOVE_PAGES) ? errno : 0;
@@ -50,13 +50,13 @@ static int move_to_node(void *memory, size_t bytes, uint32_t node) {
 
 #else
 
-static memory_nodes find_nodes(void) {
+FRUGAL_INTERNAL memory_nodes find_nodes(void) {
     return (memory_nodes){0};
 }
-static void interleave(frugal *f, void *memory, size_t bytes) {
+FRUGAL_INTERNAL void interleave(frugal *f, void *memory, size_t bytes) {
     (void)f, (void)memory, (void)bytes;
 }
-static int move_to_node(void *memory, size_t bytes, uint32_t node) {
+FRUGAL_INTERNAL int move_to_node(void *memory, size_t bytes, uint32_t node) {
     (void)memory, (void)bytes, (void)node;
     return 0;
 }

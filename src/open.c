@@ -1,5 +1,5 @@
 /* open.c - opening an instance: checks, defaults, memory, threads. */
-#include "host.h"
+#include "instance.h"
 
 #define OTHER_THREADS 256u /* threads of the caller in frugal_help, frugal_drain and similar calls at a time */
 

@@ -5,21 +5,9 @@
  * update of a row to an element: flush_taken or close_piece (apply.c), apply_rows (processors.c), in the processor's
  * instructions (rows.c) apply_group, apply_row, apply_elements, frugal_adagrad.
  */
-#include "host.h"
-
-typedef struct row_update { /* one row's update */
-    float *weights, *state;
-    const float *const *records; /* records[n]: what the devices bring, in device order */
-    uint32_t n;
-    const frugal_hyper *hyper;
-} row_update;
-
-/* Prefetches a row, its state and the beginnings of its records. */
-INLINED void prefetch_update(const frugal_store *store, const row_update *update) {
-    prefetch_row(update->weights, store->dim, 1);
-    if (update->state) prefetch_row(update->state, store->state_floats, 1);
-    for (uint32_t r = 0; r < update->n; r++) prefetch_row(update->records[r], LEAST(store->dim, AHEAD_START), 0);
-}
+#ifndef FRUGAL_OPTIMIZER_C
+#define FRUGAL_OPTIMIZER_C
+#include "vectors.c"
 
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for, scaled. Returns a
  * pointer to them. */
@@ -177,3 +165,5 @@ INLINED void apply_group(const frugal_store *store, const frugal_optimizer *opti
     if (optimizer->frozen) return;
     WITH_RULE(optimizer, apply_each, store, optimizer, update, n);
 }
+
+#endif

@@ -8,12 +8,10 @@
  * Sum and step are one pass over the rows, in rising order. To find all gradients first, a few rows at a time, is
  * slower, because then rows are asked for in bursts that memory cannot answer at once.
  */
-#include "host.h"
-
-typedef void sum_function(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
-                          uint32_t left);
-typedef void sum_bags_function(const frugal_records *r, const bag_gradients *all, uint32_t dim, uint32_t from,
-                               uint32_t end);
+#ifndef FRUGAL_PLACE_C
+#define FRUGAL_PLACE_C
+#include "optimizer.c"
+#include "gather.c"
 
 typedef struct place_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
@@ -107,3 +105,5 @@ INLINED void update_rows(const frugal_store *store, const frugal_step *step, con
     b.bags = grads && step->bags ? &by_bag : NULL, b.sum_bags = sum_bags;
     place_groups(&b, from, end);
 }
+
+#endif

@@ -4,25 +4,17 @@
  * pieces of work. As long as work of a device is outstanding, one of the idle threads polls instead of sleeping. The
  * thread that finds a step done commits it for the device.
  */
-#include "host.h"
-
-/* In seconds: how long an idle thread polls without rests; the longest rest after that; and the rest of a thread that
- * finds another one polling. */
-#ifndef POLL_RESTLESS /* tests in which no time passes set it, so that the thread rests at once */
-#define POLL_RESTLESS 20e-6
-#endif
-#define POLL_RAREST 1e-3
-#define POLL_OTHERS 200e-6
+#include "steps.h"
 
 /* Does a device of another process update, or is it in the middle of a call? A process that has ended is not. */
-static int is_posting(const frugal *f, uint32_t d) {
+FRUGAL_INTERNAL int is_posting(const frugal *f, uint32_t d) {
     mailbox *mail = f->door ? f->devices[d].box : NULL;
     /* [F36] acquire: what was written; pairs with itself */
     return mail && frugal_load_acquire(&mail->state) >= MAIL_WRITER;
 }
 
 /* In a process that has joined: so many writers of a device have ended. */
-static void end_writers(frugal *f, uint32_t d, uint64_t writers) {
+FRUGAL_INTERNAL void end_writers(frugal *f, uint32_t d, uint64_t writers) {
     if (!f->joined || writers == 0) return;
     /* [F36] release: what was written; pairs with itself */
     uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
@@ -41,7 +33,7 @@ static int has_posted_update(const frugal *f) {
 }
 
 /* The same for announcements. */
-static int has_posted_batch(const frugal *f) {
+FRUGAL_INTERNAL int has_posted_batch(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         mailbox *mail = f->devices[d].box;
         if (mail && frugal_load_relaxed(&mail->announced) > frugal_load_acquire(&mail->taken)) return 1; /* [F35] */
@@ -51,7 +43,7 @@ static int has_posted_batch(const frugal *f) {
 
 /* Tells processes that have joined that training has ended, and devices there that they must not begin to write. Of
  * several ends the first counts. */
-static void tell_end(frugal *f, region_end end, const char *text) {
+FRUGAL_INTERNAL void tell_end(frugal *f, region_end end, const char *text) {
     if (!f->door) return;
     pthread_mutex_lock(&f->end_lock);
     if (frugal_load_relaxed(&f->region->ended) == END_NONE) { /* relaxed, both: under the lock */
@@ -82,7 +74,7 @@ static void post_loss(frugal *f, uint32_t d, const char *text) {
 
 /* After a loss: the device whose update may still be writing rows in place; `devices`: none. The update is not
  * committed any more, but a thread that reads the table must wait until the device has done it. */
-static uint32_t device_writing(const frugal *f) {
+FRUGAL_INTERNAL uint32_t device_writing(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
         if (is_posting(f, d)) return d;
@@ -98,7 +90,7 @@ static uint32_t device_writing(const frugal *f) {
 static int is_polled(const frugal *f) {
     return frugal_load_relaxed(&f->polled_devices) > 0;
 }
-static int is_lost(const frugal *f) {
+FRUGAL_INTERNAL int is_lost(const frugal *f) {
     return frugal_load_relaxed(&f->lost) != 0;
 }
 static int is_writing(const frugal *f) {
@@ -115,7 +107,7 @@ static int is_unposted(const frugal *f, uint32_t d) {
 
 /* Is there work of a device that is not committed yet, or, after a loss, not done? In a process that has joined: that
  * is not done. */
-static int is_outstanding(const frugal *f) {
+FRUGAL_INTERNAL int is_outstanding(const frugal *f) {
     if (!is_polled(f)) return 0;
     for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
         if (is_unposted(f, d) && f->devices[d].ops.poll) return 1;
@@ -134,7 +126,7 @@ static int is_outstanding(const frugal *f) {
  * still being written? A device that waits for gates itself may be ahead of others; a drain does not wait for the steps
  * that the others have not been given. is_outstanding cannot answer this, because nothing is outstanding while another
  * thread is in the middle of the last commit. */
-static int is_owing(const frugal *f) {
+FRUGAL_INTERNAL int is_owing(const frugal *f) {
     int trains = 0;
     /* [F10] pairs with [F9]: what was committed just before the loss */
     if (frugal_load_acquire(&f->lost)) return (is_polled(f) || f->door) && is_writing(f);
@@ -150,7 +142,7 @@ static int is_owing(const frugal *f) {
 }
 
 /* Are all committed steps closed, and all their updates applied? */
-static int is_flushed(frugal *f) {
+FRUGAL_INTERNAL int is_flushed(frugal *f) {
     if (is_owing(f)) return 0; /* read before the progress, which then includes that commit */
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     return now.closed == now.committed && now.pending == 0;
@@ -158,7 +150,7 @@ static int is_flushed(frugal *f) {
 
 /* A device that has updated rows in place in a step that not all devices have committed; `devices`: none. While there
  * is one, the table is of two steps. Between calls of update. */
-static uint32_t device_ahead(frugal *f) {
+FRUGAL_INTERNAL uint32_t device_ahead(frugal *f) {
     uint64_t committed = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
@@ -173,7 +165,7 @@ static uint32_t device_ahead(frugal *f) {
 
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
  * table is read as it is, once no device writes any more. A loss that happens just now may not be known yet. */
-static frugal_status check_ahead(frugal *f, const char *call) {
+FRUGAL_INTERNAL frugal_status check_ahead(frugal *f, const char *call) {
     static const char late[] = "%s: after a loss, device %u is still writing rows: call frugal_drain first";
     uint32_t d = device_ahead(f);
     if (is_lost(f)) return is_writing(f) ? frugal_fail(FRUGAL_ERR_BUSY, late, call, device_writing(f)) : FRUGAL_OK;
@@ -184,7 +176,7 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 /* Is the gate of a step no more than the order in which the device does its steps? Then it is given a lookup once it
  * has been given the update before. So it is with a device that goes on working after a call has returned, if nothing
  * is left to do on the host between its steps (frugal_p2f.h, section 4), and if it waits for no gate itself. */
-static int is_in_order(const frugal *f, uint32_t d) {
+FRUGAL_INTERNAL int is_in_order(const frugal *f, uint32_t d) {
     const frugal_device_ops *ops = &f->devices[d].ops;
     if (!ops->poll || frugal_p2f_has_words(f->p2f)) return 0;
     return !ops->waits_for_gate || !ops->waits_for_gate(f->devices[d].state);
@@ -201,7 +193,7 @@ static void commit_done(frugal *f) {
 
 /* Ends training, because of the device; `text` says why. Of several losses, calls report the first. The caller holds
  * poll_lock. */
-static void end_training(frugal *f, uint32_t d, const char *text) {
+FRUGAL_INTERNAL void end_training(frugal *f, uint32_t d, const char *text) {
     if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
     commit_done(f);                            /* after a loss nothing is committed */
     copy_text(f->lost_message, sizeof f->lost_message, text);
@@ -213,7 +205,7 @@ static void end_training(frugal *f, uint32_t d, const char *text) {
 
 /* The device's poll has failed, and the message says why. The device does nothing any more, and what it keeps is gone.
  * The caller holds poll_lock. */
-static void lose_device(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
@@ -226,7 +218,7 @@ static void lose_device(frugal *f, uint32_t d) {
     event_notify(f->event);
 }
 
-static frugal_status fail_lost(const frugal *f, const char *call) {
+FRUGAL_INTERNAL frugal_status fail_lost(const frugal *f, const char *call) {
     char text[sizeof f->lost_message], kept[96] = "";
     unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: that of a later loss may come late */
     memcpy(text, f->lost_message, sizeof text);
@@ -238,12 +230,12 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
 }
 
 /* What threads that poll sleep on: in a process that has joined, one of its own. */
-static host_event *polling_event(frugal *f) {
+FRUGAL_INTERNAL host_event *polling_event(frugal *f) {
     return f->joined ? &f->own_event : f->event;
 }
 
 /* Takes poll_lock, which a polling thread holds while it rests. */
-static void lock_polling(frugal *f) {
+FRUGAL_INTERNAL void lock_polling(frugal *f) {
     frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
     event_notify(polling_event(f));      /* the polling thread releases the lock while others want it */
     pthread_mutex_lock(&f->poll_lock);
@@ -251,7 +243,7 @@ static void lock_polling(frugal *f) {
 }
 
 /* Polls a device, unless it is known to be lost: then the number of rows that it kept is known, too. */
-static void check_device_lost(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL void check_device_lost(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     uint64_t done;
     lock_polling(f);
@@ -262,7 +254,7 @@ static void check_device_lost(frugal *f, uint32_t d) {
 
 /* A device has refused a call: is the device lost? This is asked at once, because its trainer may not call again, and
  * the other devices would wait for it. */
-static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
+FRUGAL_INTERNAL frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
     char text[sizeof last_message];
     if (!f->devices[d].ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
@@ -345,12 +337,12 @@ static int find_batches(frugal *f, uint32_t d) {
 }
 
 /* Must the step wait for a cancel, because of a key? */
-static int is_refused(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL int is_refused(frugal *f, uint64_t step) {
     return step >= frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
 }
 
 /* Says which key. */
-static frugal_status fail_refused(frugal *f) {
+FRUGAL_INTERNAL frugal_status fail_refused(frugal *f) {
     uint64_t step = frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
     uint32_t d = 0, n;
     while (d + 1 < f->desc.devices && frugal_load_relaxed(&batch_at(f, d, step)->stage) != BATCH_BAD) d++;
@@ -423,7 +415,7 @@ static int post_done(frugal *f, uint32_t d) {
 }
 
 /* Commits, or posts, the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
-static int poll_locked(frugal *f) {
+FRUGAL_INTERNAL int poll_locked(frugal *f) {
     int posted = 0;
     for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
         if (is_attached(f, d)) posted |= post_done(f, d);
@@ -435,7 +427,7 @@ static int poll_locked(frugal *f) {
     return any;
 }
 
-static int poll_devices(frugal *f) {
+FRUGAL_INTERNAL int poll_devices(frugal *f) {
     if (!is_outstanding(f) || pthread_mutex_trylock(&f->poll_lock)) return 0;
     int any = poll_locked(f);
     pthread_mutex_unlock(&f->poll_lock);
@@ -445,7 +437,7 @@ static int poll_devices(frugal *f) {
 /* Sleeps until notified, or polls while work is outstanding: at first without rests, then with rests of a quarter of
  * the time that has passed, so that the delay is only a part of that time. A thread that cannot poll because another
  * one does sleeps only for a short time, because the other may stop polling. */
-static void rest(frugal *f, uint32_t seen, double limit) {
+FRUGAL_INTERNAL void rest(frugal *f, uint32_t seen, double limit) {
     host_event *event = polling_event(f);
     if (!is_outstanding(f)) {
         event_sleep(event, seen, limit);

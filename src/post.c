@@ -17,27 +17,10 @@
  *
  * Contents: >>batches >>gates >>writing >>updates >>poster
  */
-#include "host.h"
-
-struct controller { /* the process that opened the instance, as one that has joined sees it */
-    int socket, watch;
-    uint32_t process;
-    pthread_t thread, poster;
-    int started, posts;              /* the two threads run */
-    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
-    pthread_mutex_t lock;            /* one thread asks at a time; it waits for the answer */
-    pthread_mutex_t answer_lock;
-    pthread_cond_t answered;
-    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
-    uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
-    message answer, over;
-    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
-    void *event_memory, *gates_memory;
-    int table_file;
-};
+#include "steps.h"
 
 /* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
-static void end_joined(frugal *f, uint32_t lost, const char *text) {
+FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
     lock_polling(f);
     if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
         copy_text(f->lost_message, sizeof f->lost_message, text);
@@ -54,7 +37,7 @@ static void end_joined(frugal *f, uint32_t lost, const char *text) {
 }
 
 /* Has training ended elsewhere? Then it has ended here. */
-static void learn_end(frugal *f) {
+FRUGAL_INTERNAL void learn_end(frugal *f) {
     uint32_t ended = frugal_load_acquire(&f->region->ended); /* [F38] pairs with [F37] */
     if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
 }
@@ -70,14 +53,6 @@ static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
     return FRUGAL_OK;
 }
-
-/* What a call waits for in the mailbox. */
-typedef struct post_wait {
-    int (*ready)(const frugal *f, const struct post_wait *what);
-    uint32_t d;
-    uint64_t step;
-    const char *call;
-} post_wait;
 
 /* What the instance has done so far: it is not stuck while this number rises. */
 static uint64_t progress_of(frugal *f) {
@@ -99,7 +74,7 @@ static void explain_post(frugal *f, const post_wait *what, char *text, size_t si
 }
 
 /* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and the status of a post that was refused. */
-static frugal_status wait_posted(frugal *f, const post_wait *what) {
+FRUGAL_INTERNAL frugal_status wait_posted(frugal *f, const post_wait *what) {
     mailbox *mail = f->devices[what->d].mail;
     double start = clock_now(), stuck = f->desc.stuck_seconds, tells = notice_seconds(f);
     uint64_t moved = progress_of(f);
@@ -135,13 +110,13 @@ static int room_ready(const frugal *f, const post_wait *what) {
 }
 
 /* The next step that the device is to announce. */
-static uint64_t next_posted(const frugal *f, uint32_t d) {
+FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d) {
     return frugal_load_relaxed(&f->devices[d].mail->announced); /* relaxed: its own; a cancel comes between steps */
 }
 
 /* Posts a batch, whose keys are checked and sorted: sorted[n] as in posted_batch. */
-static frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n, int read_only,
-                                int wait) {
+FRUGAL_INTERNAL frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
+                                         int read_only, int wait) {
     host_device *device = &f->devices[d];
     mailbox *mail = device->mail;
     const post_wait room = {room_ready, d, step, "announce"};
@@ -180,7 +155,7 @@ static int opened_ready(const frugal *f, const post_wait *what) {
 
 /* Waits, if `wait`, until the batch is known, and the gate is open, or the step is sealed if the device waits for the
  * gate itself. */
-static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     host_device *device = &f->devices[d];
     const post_wait opened = {opened_ready, d, step, "lookup"};
     if (!opened_ready(f, &opened)) {
@@ -205,7 +180,7 @@ static frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int 
 /* >>writing */
 
 /* Before the device writes rows or records. */
-static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
+FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
     uint32_t found = 0;
     if (!f->joined) return FRUGAL_OK;
     /* [F36] acquire: the end; release: its attaching, and this process's gates; with itself */
@@ -217,14 +192,14 @@ static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
     return FRUGAL_OK;
 }
 
-static void end_writing(frugal *f, uint32_t d) {
+FRUGAL_INTERNAL void end_writing(frugal *f, uint32_t d) {
     end_writers(f, d, 1);
 }
 
 /* >>updates */
 
 /* Posts a step that the device has updated, or was given if it has `poll`; `gradients` NULL: without any. */
-static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+FRUGAL_INTERNAL void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     host_device *device = &f->devices[d];
     mailbox *mail = device->mail;
     mail->brings = gradients != NULL;
@@ -236,7 +211,7 @@ static void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradi
 }
 
 /* Is all taken that was posted, and done? */
-static int committed_posts(const frugal *f, const post_wait *what) {
+FRUGAL_INTERNAL int committed_posts(const frugal *f, const post_wait *what) {
     const host_device *device = &f->devices[what->d];
     uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed, all: its own; nothing is read after them */
     if (device->ops.poll && frugal_load_relaxed(&device->mail->done) < updated) return 0;
@@ -248,7 +223,7 @@ static int done_ready(const frugal *f, const post_wait *what) {
 }
 
 /* Waits until a device with `poll` has done the steps before. */
-static frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call) {
+FRUGAL_INTERNAL frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call) {
     return wait_posted(f, &(post_wait){done_ready, d, step, call});
 }
 
@@ -264,7 +239,7 @@ static void *poster_main(void *argument) {
 }
 
 /* Called before the first device with `poll` is attached. */
-static frugal_status open_poster(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_poster(frugal *f) {
     controller *c = f->joined;
     pthread_mutex_lock(&c->lock); /* several threads may attach devices */
     int error = c->posts ? 0 : start_quiet_thread(&c->poster, poster_main, f);
@@ -277,7 +252,7 @@ static frugal_status open_poster(frugal *f) {
 }
 
 /* Waits until all is done that devices were given. */
-static void close_poster(frugal *f) {
+FRUGAL_INTERNAL void close_poster(frugal *f) {
     controller *c = f->joined;
     if (!c->posts) return;
     frugal_store_relaxed(&c->settles, 1); /* relaxed: see the field */

@@ -1,5 +1,5 @@
 /* processors.c - the row functions on this processor: which instruction set, and rounding. */
-#include "host.h"
+#include "rows.h"
 
 /* The row functions (rows.c) of the largest instruction set that this processor has. */
 static const row_functions *rows_here(void) {
@@ -12,8 +12,8 @@ static const row_functions *rows_here(void) {
 }
 
 /* Applies updates to rows of one group, with its settings. */
-static void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
-                       uint32_t n) {
+FRUGAL_INTERNAL void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
+                                uint32_t n) {
     rows_here()->apply(store, optimizer, rows, n);
 }
 
@@ -61,24 +61,22 @@ void frugal_update_rows(const frugal_store *store, const frugal_step *step, cons
 /* The caller's thread may flush small numbers to zero or round in another mode. It must not while it helps, and our
  * threads must not. */
 #if defined(__SSE__)
-typedef unsigned int float_mode;
-static float_mode float_mode_enter(void) {
+FRUGAL_INTERNAL float_mode float_mode_enter(void) {
     unsigned int saved = __builtin_ia32_stmxcsr();
     if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(0x1f80u);
     return saved;
 }
-static void float_mode_leave(float_mode saved) {
+FRUGAL_INTERNAL void float_mode_leave(float_mode saved) {
     if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(saved);
 }
 #else
-typedef fenv_t float_mode;
-static float_mode float_mode_enter(void) {
+FRUGAL_INTERNAL float_mode float_mode_enter(void) {
     fenv_t saved;
     fegetenv(&saved);
     fesetenv(FE_DFL_ENV);
     return saved;
 }
-static void float_mode_leave(float_mode saved) {
+FRUGAL_INTERNAL void float_mode_leave(float_mode saved) {
     fesetenv(&saved);
 }
 #endif

@@ -19,7 +19,7 @@
  *
  * Contents: >>batches >>pages
  */
-#include "host.h"
+#include "steps.h"
 
 #if defined(__linux__)
 #include <sys/vfs.h>
@@ -49,7 +49,7 @@ static int is_memory_file(int file) {
 }
 
 /* Before the first batch. */
-static void open_read_ahead(frugal *f) {
+FRUGAL_INTERNAL void open_read_ahead(frugal *f) {
     read_ahead *a = &f->ahead;
     if (!f->file) return;
     a->file = table_descriptor(f);
@@ -69,7 +69,7 @@ static void drop_ahead(host_device *device, uint64_t step) {
 }
 
 /* The device's batch of `step` is about to be written, where that of step - (L + 1) is. */
-static void begin_ahead(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL void begin_ahead(frugal *f, uint32_t d, uint64_t step) {
     if (!f->file || step <= f->desc.lookahead) return;
     pthread_mutex_lock(&f->ahead.lock);
     drop_ahead(&f->devices[d], step - f->desc.lookahead);
@@ -77,7 +77,7 @@ static void begin_ahead(frugal *f, uint32_t d, uint64_t step) {
 }
 
 /* The device's batch of `step` is written. */
-static void hand_ahead(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL void hand_ahead(frugal *f, uint32_t d, uint64_t step) {
     ahead_rows *rows = &f->devices[d].ahead;
     if (!f->file) return;
     pthread_mutex_lock(&f->ahead.lock);
@@ -88,7 +88,7 @@ static void hand_ahead(frugal *f, uint32_t d, uint64_t step) {
 }
 
 /* Steps from `step` on are cancelled. */
-static void cancel_ahead(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void cancel_ahead(frugal *f, uint64_t step) {
     if (!f->file) return;
     pthread_mutex_lock(&f->ahead.lock);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -233,13 +233,13 @@ static int ask_for_piece(frugal *f, const ahead_range *range) {
 }
 
 /* Asks for a piece of the earliest batch of any device. Returns 0 if there is none. */
-static int ask_ahead(frugal *f) {
+FRUGAL_INTERNAL int ask_ahead(frugal *f) {
     return ask_for_piece(f, &(ahead_range){0, f->desc.devices, UINT64_MAX});
 }
 
 /* Before the device looks up the step: asks for what no other thread has come to. Asking for all pages and then
  * touching them takes a small part of the time in which they would be read one by one. */
-static void ask_for_batch(frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL void ask_for_batch(frugal *f, uint32_t d, uint64_t step) {
     while (ask_for_piece(f, &(ahead_range){d, d + 1, step + 1})) {
     }
 }

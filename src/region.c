@@ -4,15 +4,15 @@
  * last mapping. The size of /dev/shm does not limit it. Each process maps the parts that it needs, wherever it has
  * room. An instance that no process can join has no region: the same calls then give private memory.
  */
-#include "host.h"
+#include "ground.h"
 
-static frugal_status fail_unsupported(const char *call) {
+FRUGAL_INTERNAL frugal_status fail_unsupported(const char *call) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
 }
 
 /* Makes an empty file in memory, without a name. It never gets shorter, so no process that shares it can end the others
  * by SIGBUS. -1: it cannot be made, and errno says why (ENOSYS: the system has no such files). */
-static int make_memory_file(const char *name) {
+FRUGAL_INTERNAL int make_memory_file(const char *name) {
 #if defined(__linux__)
     int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file >= 0) fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL); /* may fail: it is only a guard */
@@ -27,7 +27,7 @@ static int make_memory_file(const char *name) {
 /* Maps a part of a file, large parts as memory.c does. A part need not begin with a page. `protection`: PROT_READ for
  * what this process only reads, so that a stray write ends it and leaves the others alone. Returns NULL if it cannot be
  * mapped. */
-static void *map_part(int file, memory_part part, int protection) {
+FRUGAL_INTERNAL void *map_part(int file, memory_part part, int protection) {
     size_t before = (size_t)(part.at % page_unit()), whole = whole_pages(before + (size_t)part.bytes);
     size_t unit = is_large((size_t)part.bytes) ? HUGE_PAGE : page_unit();
     unsigned char *room = map_aligned(whole, unit, PROT_NONE);
@@ -41,13 +41,13 @@ static void *map_part(int file, memory_part part, int protection) {
     return room + before;
 }
 
-static void unmap_part(void *memory, uint64_t bytes) {
+FRUGAL_INTERNAL void unmap_part(void *memory, uint64_t bytes) {
     size_t before = (uintptr_t)memory % page_unit();
     if (memory) munmap((unsigned char *)memory - before, whole_pages(before + (size_t)bytes));
 }
 
 /* Maps a part of an instance, which forked children do not have. */
-static void *map_own(int file, memory_part part, int protection) {
+FRUGAL_INTERNAL void *map_own(int file, memory_part part, int protection) {
     unsigned char *memory = map_part(file, part, protection);
     size_t before = (uintptr_t)memory % page_unit();
     if (memory) keep_from_children(memory - before, whole_pages(before + (size_t)part.bytes));
@@ -56,7 +56,7 @@ static void *map_own(int file, memory_part part, int protection) {
 
 /* Maps a whole file of memory for this process alone: pages that it writes become its own, the others stay the file's.
  * Returns NULL if it cannot be mapped. */
-static void *map_private(int file, size_t bytes) {
+FRUGAL_INTERNAL void *map_private(int file, size_t bytes) {
     size_t whole = whole_pages(bytes);
     void *room = map_aligned(whole, is_large(bytes) ? HUGE_PAGE : page_unit(), PROT_NONE);
     if (!room) return NULL;
@@ -67,7 +67,7 @@ static void *map_private(int file, size_t bytes) {
 }
 
 /* Enters pages that exist into this process's page table, so that the first read of each has no page fault. */
-static void make_present(const void *memory, size_t bytes) {
+FRUGAL_INTERNAL void make_present(const void *memory, size_t bytes) {
 #if defined(MADV_POPULATE_READ)
     if (!madvise((void *)(uintptr_t)memory, bytes, MADV_POPULATE_READ)) return;
 #endif
@@ -96,7 +96,7 @@ static size_t make_huge(int file, memory_part part, void *memory) {
 
 /* Gives a fresh part all its pages. Otherwise the first write after memory has run out would end the process (SIGBUS).
  * Returns 0 if there is not enough memory. */
-static int make_resident(int file, memory_part part, void *memory) {
+FRUGAL_INTERNAL int make_resident(int file, memory_part part, void *memory) {
     size_t whole = whole_pages((size_t)part.bytes),
            huge = is_large((size_t)part.bytes) ? make_huge(file, part, memory) : 0;
     for (size_t at = huge; at < whole; at += HUGE_PAGE) /* in pieces, so that signals do not hinder it for ever */
@@ -105,12 +105,12 @@ static int make_resident(int file, memory_part part, void *memory) {
 }
 
 /* Of the file of the gates of a process that joins. */
-static memory_part gates_part(void) {
+FRUGAL_INTERNAL memory_part gates_part(void) {
     return (memory_part){0, page_unit()};
 }
 
 /* Reserves room in the region, which no process has mapped yet. Returns 0 if there is none. */
-static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
+FRUGAL_INTERNAL int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     uint64_t unit = is_large((size_t)bytes) ? HUGE_PAGE : page_unit();
     memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
     if (bytes > SIZE_MAX / 4 || set_file_size(f->region_file, made.at + whole_pages((size_t)bytes))) return 0;
@@ -120,7 +120,7 @@ static int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
 
 /* Allocates zeroed memory in the region, or, without a region, the instance's own. *part says where it is, for
  * processes that join; it is not used without a region. */
-static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
+FRUGAL_INTERNAL void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
     int placed = is_large(bytes) && (f->region_file >= 0 || !f->desc.allocate); /* large: begins with a page */
     void *memory = NULL;
     if (f->region_file < 0)
@@ -134,10 +134,7 @@ static void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_p
     return NULL;
 }
 
-/* A part of the header, or NULL without a region. */
-#define REGION_PART(f, part) ((f)->region ? &(f)->region->part : NULL)
-
-static void free_shared(frugal *f, void *memory, size_t bytes) {
+FRUGAL_INTERNAL void free_shared(frugal *f, void *memory, size_t bytes) {
     if (f->region_file < 0)
         frugal_free(f, memory, bytes);
     else if (!frugal_load_relaxed(&f->leaves_pages)) /* else the pages stay */
@@ -145,7 +142,7 @@ static void free_shared(frugal *f, void *memory, size_t bytes) {
 }
 
 /* Makes the region and its header, if the instance has a name by which others may join. */
-static frugal_status open_region(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_region(frugal *f) {
     memory_part part = {0, 0};
     if (!f->desc.name) return FRUGAL_OK;
     f->region_file = make_memory_file("frugal");
@@ -158,7 +155,7 @@ static frugal_status open_region(frugal *f) {
     return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
 }
 
-static void close_region(frugal *f) {
+FRUGAL_INTERNAL void close_region(frugal *f) {
     if (f->region_file < 0) return;
     if (f->region) unmap_part(f->region, sizeof *f->region);
     close(f->region_file);
@@ -167,7 +164,7 @@ static void close_region(frugal *f) {
 
 /* Fixes the settings of a step for all processes. Returns 0 if another process has fixed other settings, which *fixed
  * receives. The scale is never 0, so that no settings are 0. */
-static int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_settings *fixed) {
+FRUGAL_INTERNAL int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_settings *fixed) {
     uint32_t bits[2];
     memcpy(&bits[0], &lr, sizeof lr);
     memcpy(&bits[1], &scale, sizeof scale);
@@ -184,7 +181,7 @@ static int fix_shared(frugal *f, uint64_t step, float lr, float scale, step_sett
 }
 
 /* Bytes of what a device counts, with its hits by table. */
-static size_t count_bytes(const frugal *f) {
+FRUGAL_INTERNAL size_t count_bytes(const frugal *f) {
     return sizeof(device_counts) + f->desc.n_tables * sizeof(table_hits);
 }
 
@@ -193,16 +190,16 @@ static uint64_t inbox_stride(const frugal *f) {
     return (sizeof(posted_batch) + f->desc.max_keys * sizeof(uint64_t) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-static uint64_t inbox_bytes(const frugal *f) {
+FRUGAL_INTERNAL uint64_t inbox_bytes(const frugal *f) {
     return (f->desc.lookahead + 1) * inbox_stride(f);
 }
 
-static posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step) {
     return (posted_batch *)(void *)(f->devices[d].inbox + step % (f->desc.lookahead + 1) * inbox_stride(f));
 }
 
 /* Relaxed, all: no process has joined yet. */
-static void reset_mail(mailbox *mail, uint64_t step) {
+FRUGAL_INTERNAL void reset_mail(mailbox *mail, uint64_t step) {
     frugal_store_relaxed(&mail->announced, step);
     frugal_store_relaxed(&mail->taken, step);
     frugal_store_relaxed(&mail->wanted, step);

@@ -9,39 +9,12 @@
  *
  * Contents: >>calls >>operations >>posts >>holding
  */
-#include "host.h"
+#include "instance.h"
 
 #if defined(__linux__)
 
-typedef struct member { /* a process that has joined */
-    int socket, watch;
-    uint32_t process;
-    int welcomed;
-    FRUGAL_ATOMIC(uint64_t) * gates; /* its word (stream_gates.c); NULL: it has not been welcomed */
-    pthread_mutex_t sending;
-    FRUGAL_ATOMIC(uint32_t) gone; /* it has left, has ended, or was dismissed; set once */
-    int ended;                    /* it has ended, which its descriptor tells; the doorman's */
-} member;
-
-typedef struct remote {
-    frugal *f;
-    uint32_t d;
-    member *member;
-    mailbox *mail;
-    uint32_t flags;          /* of MESSAGE_ATTACH */
-    pthread_mutex_t serving; /* held by the thread that serves its posts, or cancels them */
-    pthread_mutex_t calling; /* one call at a time */
-    uint64_t calls;
-    uint64_t kept, written_back;        /* the part of the mailbox's counts that is counted here */
-    uint64_t recalls[FRUGAL_P2F_SLOTS]; /* by step mod 64: number of its last CALL_RECALL */
-    uint64_t asked_early;               /* step + 1 of a recall that can only begin when the step before is done */
-    int waits;                          /* a lookup waits at its gate; the next three are of that wait */
-    double since, met;                  /* when it began; when all had committed, or 0 */
-    gate_watch watch;
-} remote;
-
 /* The device if it is one of another process; else NULL. */
-static remote *remote_of(const frugal *f, uint32_t d) {
+FRUGAL_INTERNAL remote *remote_of(const frugal *f, uint32_t d) {
     return frugal_load_acquire(&f->devices[d].linked) ? f->devices[d].remote : NULL; /* [F41] pairs with [F42] */
 }
 
@@ -51,7 +24,7 @@ static int is_gone(const remote *r) {
 
 /* Counts what the device has kept and written back since the last count: under the device's lock, or poll_lock if it
  * has `poll`. */
-static void count_remote_kept(remote *r) {
+FRUGAL_INTERNAL void count_remote_kept(remote *r) {
     uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or an end was acquired */
     uint64_t written = frugal_load_relaxed(&r->mail->written_back);
     frugal_count_kept(r->f, r->d, kept - r->kept, written - r->written_back, frugal_load_relaxed(&r->mail->kept_now));
@@ -231,7 +204,7 @@ static int remote_updates_in_place(void *device) {
     return (((const remote *)device)->flags & ATTACH_IN_PLACE) != 0;
 }
 
-static void remote_close(void *device) {
+FRUGAL_INTERNAL void remote_close(void *device) {
     remote *r = device;
     pthread_mutex_destroy(&r->serving);
     pthread_mutex_destroy(&r->calling);
@@ -251,7 +224,7 @@ static const frugal_device_ops remote_operations = {.lookup = remote_lookup,
                                                     .write_back = remote_write_back};
 
 /* Those of a device with these flags. */
-static frugal_device_ops remote_operations_of(uint32_t flags) {
+FRUGAL_INTERNAL frugal_device_ops remote_operations_of(uint32_t flags) {
     frugal_device_ops ops = remote_operations;
     if (!(flags & ATTACH_KEEPS)) ops.write_back = NULL;
     if (flags & ATTACH_POLLS) ops.poll = remote_poll, ops.recall = remote_recall, ops.recalled = remote_recalled;
@@ -296,7 +269,7 @@ static int take_batches(remote *r) {
     return any;
 }
 
-static int take_update(remote *r) {
+FRUGAL_INTERNAL int take_update(remote *r) {
     uint64_t taken = frugal_load_relaxed(&r->mail->committed);     /* relaxed: under the lock */
     if (frugal_load_acquire(&r->mail->updated) == taken) return 0; /* [F33] pairs with [F32] */
     const frugal_gradients gradients = {.records = 1, .lr = r->mail->lr, .scale = r->mail->scale};
@@ -307,7 +280,7 @@ static int take_update(remote *r) {
 }
 
 /* Takes an update of a device that posts no more, unless training has ended. The caller holds the lock. */
-static void take_last(remote *r) {
+FRUGAL_INTERNAL void take_last(remote *r) {
     if (!is_lost(r->f) && !frugal_load_relaxed(&r->f->stopped)) take_update(r); /* relaxed: take_update asks again */
 }
 
@@ -396,7 +369,7 @@ static int serve_device(remote *r) {
 
 /* Serves one device. A device that another thread is serving comes last: this thread waits, and serves it, too, because
  * the other thread may have looked before the post was there. */
-static int serve_posts(frugal *f) {
+FRUGAL_INTERNAL int serve_posts(frugal *f) {
     remote *held = NULL;
     if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: the calls below ask again */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -415,7 +388,7 @@ static int serve_posts(frugal *f) {
 /* >>holding - while steps are cancelled, posts are served by the thread that cancels, or not at all */
 
 /* From here on no other thread serves posts. This one serves those that can be served now. */
-static void hold_posts(frugal *f) {
+FRUGAL_INTERNAL void hold_posts(frugal *f) {
     if (!f->door) return;
     frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: serve_device asks again under the lock */
     for (int again = 1; again;) {
@@ -432,7 +405,7 @@ static void hold_posts(frugal *f) {
 }
 
 /* Steps from `step` on were cancelled: posts of these are dropped. Relaxed, all: between steps. */
-static void drop_posts(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step) {
     for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r) continue;
@@ -444,19 +417,19 @@ static void drop_posts(frugal *f, uint64_t step) {
     }
 }
 
-static void release_posts(frugal *f) {
+FRUGAL_INTERNAL void release_posts(frugal *f) {
     if (f->door) frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
 }
 
 #else
 
-static void hold_posts(frugal *f) {
+FRUGAL_INTERNAL void hold_posts(frugal *f) {
     (void)f;
 }
-static void drop_posts(frugal *f, uint64_t step) {
+FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step) {
     (void)f, (void)step;
 }
-static void release_posts(frugal *f) {
+FRUGAL_INTERNAL void release_posts(frugal *f) {
     (void)f;
 }
 

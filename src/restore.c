@@ -7,24 +7,7 @@
  *
  * Contents: >>blocks >>heads >>rows >>opening
  */
-#include "host.h"
-
-typedef struct saved_reader { /* a save that is being read */
-    int file;
-    const char *name;
-    uint64_t bytes;
-    saved_file head;
-    saved_part part; /* of the wanted instance */
-    uint64_t part_rows[SAVED_MOST_PARTS];
-    /* A walk goes over the headers in order; several threads may read the blocks. This is where the walk is. */
-    uint64_t at, number, next_row;
-    uint32_t sums, at_part;
-    int ended;
-    struct {
-        uint64_t at, number;
-        uint32_t sums;
-    } first_rows; /* where blocks of rows begin */
-} saved_reader;
+#include "table.h"
 
 static frugal_status fail_saved(const saved_reader *r, uint64_t at, const char *what) {
     return frugal_fail(FRUGAL_ERR_FILE, "the save cannot be used: at byte %llu %s; take another copy of it: %s",
@@ -205,8 +188,8 @@ static frugal_status look_at_end(const saved_reader *r) {
 }
 
 /* Opens a save and reads its head. Whatever this returns, close_saved must be called. For `tables` see read_parts. */
-static frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
-                                saved_part **tables, size_t *tables_bytes) {
+FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
+                                         saved_part **tables, size_t *tables_bytes) {
     file_name name;
     struct stat now;
     *r = (saved_reader){.file = -1, .name = path};
@@ -227,7 +210,7 @@ static frugal_status open_saved(saved_reader *r, const char *path, uint32_t part
     return look_at_end(r);
 }
 
-static void close_saved(saved_reader *r) {
+FRUGAL_INTERNAL void close_saved(saved_reader *r) {
     if (r->file >= 0) close(r->file);
     r->file = -1;
 }
@@ -278,7 +261,7 @@ typedef struct rows_block { /* in a thread's buffer, as it is in the file */
     unsigned char payload[];
 } rows_block;
 
-static uint64_t row_bytes_of(const frugal *f) {
+FRUGAL_INTERNAL uint64_t row_bytes_of(const frugal *f) {
     return (uint64_t)(f->store.dim + f->store.state_floats) * sizeof(float);
 }
 
@@ -459,7 +442,7 @@ static void *restore_blocks(void *argument) {
     return NULL;
 }
 
-static uint32_t threads_of(const frugal *f) {
+FRUGAL_INTERNAL uint32_t threads_of(const frugal *f) {
     return LEAST(f->desc.init_threads, MOST_PARALLEL);
 }
 
@@ -492,7 +475,7 @@ static frugal_status read_chain(frugal *f, int apply) {
 }
 
 /* Reads the weights of the saves from number `first` on, for a version that is served. */
-static frugal_status read_weights(frugal *f, uint32_t first, int marks) {
+FRUGAL_INTERNAL frugal_status read_weights(frugal *f, uint32_t first, int marks) {
     return read_saves(f, first, (restore_job){.apply = 1, .is_served = 1, .marks = marks});
 }
 
@@ -574,7 +557,7 @@ static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t
     return status;
 }
 
-static void close_all_saved(frugal *f) {
+FRUGAL_INTERNAL void close_all_saved(frugal *f) {
     for (uint32_t i = 0; f->saved && i < f->desc.n_saved; i++) close_saved(&f->saved[i]);
     frugal_free(f, f->saved, f->desc.n_saved * sizeof *f->saved);
     f->saved = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
@@ -588,7 +571,7 @@ static int has_rows_before(const frugal_desc *desc) {
 
 /* Opens the saves and checks their heads. The first step becomes that of the last save. Called before there is a
  * table. */
-static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
+FRUGAL_INTERNAL frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
     if (desc->n_saved == 0) return FRUGAL_OK;
     size_t bytes = desc->n_saved * sizeof *f->saved;
     if (!(f->saved = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("reading saves", bytes);
@@ -605,7 +588,7 @@ static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
 }
 
 /* Reads the rows into the table, which is open by now. */
-static frugal_status restore_table(frugal *f) {
+FRUGAL_INTERNAL frugal_status restore_table(frugal *f) {
     if (f->desc.n_saved == 0) return FRUGAL_OK;
     frugal_status status = read_chain(f, 1);
     const saved_reader *last = &f->saved[f->desc.n_saved - 1];

@@ -12,36 +12,7 @@
  *                         builds of the library share them: cc ... -DFRUGAL_ROWS_APART -DFRUGAL_ROWS_SET_avx2
  *                         -c src/rows.c, and the same for avx512 and baseline.
  */
-#ifndef FRUGAL_FLUSH_C /* compiled apart */
-#ifndef FRUGAL_ROWS_APART
-#error "this is a part of frugal_flush.c: compile that file, which includes this one"
-#endif
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#define FRUGAL_FLUSH_C
-#define FRUGAL_ATOMICS
-#include "../frugal_p2f.h"
-#include "host.h"
-#include "vectors.c"
-#include "optimizer.c"
-#include "sums.c"
-#include "gather.c"
 #include "place.c"
-#endif
-#include "host.h"
-
-typedef struct row_functions { /* of one instruction set */
-    void (*apply)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows, uint32_t n);
-    void (*sum_records)(const frugal_records *r, strided_rows grads, uint32_t dim);
-    sum_function *sum_positions;
-    void (*gather)(const frugal_store *store, const frugal_records *r, float *rows, uint64_t stride);
-    void (*update)(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
-                   uint32_t from, uint32_t end);
-    void (*pool)(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride);
-    sum_bags_function *sum_bags;
-    double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
-} row_functions;
 
 /* The set `suffix`: the functions, and a struct that lists them. */
 #define ROW_FUNCTIONS(suffix, attribute)                                                                               \
@@ -80,8 +51,7 @@ typedef struct row_functions { /* of one instruction set */
         apply_##suffix,  sum_records_##suffix, sum_positions_##suffix, gather_##suffix,                                \
         update_##suffix, pool_##suffix,        sum_bags_##suffix,      squares_##suffix};
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(FRUGAL_ROWS_BASELINE)
-#define ROWS_X86
+#if defined(ROWS_X86)
 #define AVX2_TARGET __attribute__((target("avx2,fma")))
 #if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
 #define AVX512_TARGET AVX2_TARGET /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
@@ -91,7 +61,6 @@ typedef struct row_functions { /* of one instruction set */
 #endif
 
 #if defined(FRUGAL_ROWS_APART)
-extern const row_functions frugal_rows_baseline, frugal_rows_avx2, frugal_rows_avx512;
 #define ROWS_LINKAGE
 #if defined(FRUGAL_ROWS_SET_baseline)
 ROW_FUNCTIONS(baseline, )

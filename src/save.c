@@ -7,7 +7,7 @@
  *
  * Contents: >>checks >>planning >>writing >>saving
  */
-#include "host.h"
+#include "instance.h"
 
 typedef struct planned_block { /* of rows */
     uint64_t at, first, span;

@@ -4,7 +4,7 @@
  * laid out anew, in one block of memory, and the device makes room for the copies. Nothing is changed before both have
  * their memory.
  */
-#include "host.h"
+#include "instance.h"
 
 typedef struct listed_row {
     uint32_t row, bound;

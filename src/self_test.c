@@ -11,7 +11,7 @@
  *
  * Contents: >>operations >>numbers >>optimizers >>sums >>bags
  */
-#include "host.h"
+#include "rows.h"
 
 /* >>operations, one at a time */
 
@@ -331,7 +331,7 @@ static int self_test(void) {
 /* A result that is right holds for the process. relaxed: a thread that misses it runs the test, too. */
 static FRUGAL_ATOMIC(uint32_t) arithmetic_is_right;
 
-static frugal_status check_arithmetic(void) {
+FRUGAL_INTERNAL frugal_status check_arithmetic(void) {
     if (frugal_load_relaxed(&arithmetic_is_right)) return FRUGAL_OK;
     if (self_test()) {
         frugal_store_relaxed(&arithmetic_is_right, 1);

@@ -10,25 +10,14 @@
  *
  * Contents: >>layout >>saves >>file
  */
-#include "host.h"
+#include "instance.h"
 
-typedef struct served {
-    frugal *f;                    /* desc, tables, store, first_row; `changed`: rows that differ from the file below */
-    int file;                     /* the memory that versions share, or the table's file; -1: none */
-    void *map;                    /* of that file, or memory of its own */
-    size_t bytes;                 /* of the mapping */
-    int is_private;               /* pages that are written are its own */
-    uint64_t step;                /* the next to train */
-    saved_chain chain;            /* the last of its saves; id 0: it is a table's file */
-    uint64_t in_file;             /* the id of the last save whose rows are in the memory that versions share */
-    uint64_t number, file_number; /* of the version, from 1; of the version with which its file came */
-    uint64_t own_bytes;
-} served;
+#include <sys/file.h>
 
 /* >>layout */
 
 /* Frees a version, or the parts of it that were made. */
-static void close_served(served *v) {
+FRUGAL_INTERNAL void close_served(served *v) {
     frugal *f = v->f;
     if (v->map && v->file >= 0)
         munmap(v->map, v->bytes);
@@ -288,8 +277,8 @@ static frugal_status map_served_file(const char *path, served *v) {
 }
 
 /* Opens a version. If this fails, close_served frees what was made. `before`: what it may continue, or NULL. */
-static frugal_status open_served(const frugal_served *from, uint32_t threads, const served *before, served *v,
-                                 const char *call) {
+FRUGAL_INTERNAL frugal_status open_served(const frugal_served *from, uint32_t threads, const served *before, served *v,
+                                          const char *call) {
     *v = (served){.file = -1};
     if (!from || !from->file == !(from->saved && from->n_saved > 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: %s; give saves, or a table's file", call,
@@ -301,7 +290,7 @@ static frugal_status open_served(const frugal_served *from, uint32_t threads, co
 }
 
 /* Bytes of memory that this version, when it was made, shared with no other one, and with no other process. */
-static uint64_t own_bytes(const served *v) {
+FRUGAL_INTERNAL uint64_t own_bytes(const served *v) {
     uint64_t bytes = 0, page_end = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
     const frugal *f = v->f;
     if (!f->changed) return v->chain.id ? v->bytes : 0;

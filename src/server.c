@@ -6,7 +6,7 @@
  * then on no lookup can begin with the old version, and when as many have left it as had begun, no lookup reads it any
  * more.
  */
-#include "host.h"
+#include "instance.h"
 
 #define SERVED_AT    63 /* bits of the word below the version's place: lookups that have begun */
 #define SERVED_BEGUN ((UINT64_C(1) << SERVED_AT) - 1)

@@ -3,7 +3,7 @@
  * Consecutive tables with the same settings form a group. A step's numbers (learning rate, Adam's step size) are fixed
  * by the first device that updates it; every other device must bring the same learning rate.
  */
-#include "host.h"
+#include "rows.h"
 
 uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
     switch (kind) {
@@ -21,7 +21,7 @@ uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
 
 /* Is x neither infinite nor NaN? Tests the bits, because with -ffinite-math-only compilers assume that every number is
  * finite. */
-static int is_finite(float x) {
+FRUGAL_INTERNAL int is_finite(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (bits & 0x7f800000u) != 0x7f800000u;
@@ -35,7 +35,7 @@ static frugal_status check_setting(const char *whose, const char *name, float va
 }
 
 /* Fills in what zero stands for, as optimizer_of does. */
-static void resolve_optimizer(frugal_optimizer *o) {
+FRUGAL_INTERNAL void resolve_optimizer(frugal_optimizer *o) {
     if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.999f;
@@ -45,7 +45,7 @@ static void resolve_optimizer(frugal_optimizer *o) {
 
 /* SGD is kind 0, so it is also what a caller gets who sets other fields and forgets the kind. Returns such a field that
  * SGD does not use, or NULL. Settings that frugal_settings returned are no mistake. */
-static const char *unused_setting(const frugal_optimizer *o) {
+FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o) {
     frugal_optimizer usual = {.kind = FRUGAL_SGD};
     if (o->kind != FRUGAL_SGD) return NULL;
     resolve_optimizer(&usual);
@@ -70,7 +70,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
 }
 
 /* Checks the instance's settings, and those of tables that have their own. */
-static frugal_status check_optimizers(const frugal_desc *d) {
+FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d) {
     static const char *const names[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
     frugal_status status = check_optimizer(&d->optimizer, "");
     for (uint32_t t = 0; t < d->n_tables && status == FRUGAL_OK; t++) {
@@ -89,27 +89,27 @@ static frugal_status check_optimizers(const frugal_desc *d) {
 }
 
 /* A table's settings, resolved. */
-static frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
+FRUGAL_INTERNAL frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
     const frugal_optimizer *own = f->tables[table].optimizer;
     frugal_optimizer o = own ? *own : f->desc.optimizer;
     resolve_optimizer(&o);
     return o;
 }
 
-static int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
+FRUGAL_INTERNAL int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
     return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
            a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale &&
            a->clip_norm == b->clip_norm && a->frozen == b->frozen; /* the kind always is the same */
 }
 
-static size_t group_bytes(uint32_t n) {
+FRUGAL_INTERNAL size_t group_bytes(uint32_t n) {
     size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(beta_powers));
     return n * (sizeof(frugal_table_group) + sizeof(beta_powers) + ring);
 }
 
 /* Makes a group of consecutive tables with the same settings. From here on each table points to the settings of its
  * group. */
-static frugal_status open_groups(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_groups(frugal *f) {
     uint32_t n = 0;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
         frugal_optimizer own = optimizer_of(f, t), before = optimizer_of(f, t ? t - 1 : 0);
@@ -134,7 +134,7 @@ static frugal_status open_groups(frugal *f) {
 
 /* Computes the powers beta^t up to the first step, as running products. It stops when 1 - beta^t is 1 in a double for
  * both. */
-static void open_powers(frugal *f) {
+FRUGAL_INTERNAL void open_powers(frugal *f) {
     float_mode saved = float_mode_enter();
     for (uint32_t g = 0; g < f->store.n_groups; g++) {
         const frugal_optimizer *o = &f->store.groups[g].optimizer;
@@ -159,7 +159,7 @@ static void raise_powers(frugal *f, uint64_t step) {
         }
 }
 
-static frugal_status check_scale(float scale) {
+FRUGAL_INTERNAL frugal_status check_scale(float scale) {
     if (is_finite(scale) && scale >= 0) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_ARGUMENT,
                        "update: scale must be finite and not negative, and is %g; 0 means 1; to train nothing, update "
@@ -167,7 +167,7 @@ static frugal_status check_scale(float scale) {
                        (double)scale);
 }
 
-static frugal_status check_lr(const frugal *f, float lr) {
+FRUGAL_INTERNAL frugal_status check_lr(const frugal *f, float lr) {
     if (!is_finite(lr) || !(lr >= 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "update: lr must be finite and not negative, and is %g; 0 leaves the weights as they are",
@@ -203,7 +203,8 @@ static int is_idle_step(const frugal *f, const frugal_hyper *hyper) {
 }
 
 /* Fixes the step's settings, or checks that they are what another device fixed. */
-static frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradients *given, const frugal_hyper **out) {
+FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradients *given,
+                                           const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
     float lr = given->lr, scale = given->scale == 0 ? 1.0f : given->scale;
     step_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];

@@ -1,12 +1,7 @@
 /* size_limit.c - files that grow: beyond the limit of a file's size (ulimit -f) is an error, EFBIG, not a signal that
  * ends the process. The limit is also one of files in memory.
  */
-#include "host.h"
-
-typedef struct size_signal { /* the state of SIGXFSZ before */
-    sigset_t mask;
-    int pending;
-} size_signal;
+#include "ground.h"
 
 static int is_size_pending(void) {
     sigset_t pending;
@@ -16,7 +11,7 @@ static int is_size_pending(void) {
 }
 
 /* From here on, writing beyond the limit of a file's size is an error (EFBIG), not a signal. */
-static size_signal hold_size_signal(void) {
+FRUGAL_INTERNAL size_signal hold_size_signal(void) {
     size_signal saved;
     sigset_t one;
     sigemptyset(&one);
@@ -26,7 +21,7 @@ static size_signal hold_size_signal(void) {
     return saved;
 }
 
-static void release_size_signal(const size_signal *saved) {
+FRUGAL_INTERNAL void release_size_signal(const size_signal *saved) {
     sigset_t one;
     int taken;
     sigemptyset(&one);
@@ -36,7 +31,7 @@ static void release_size_signal(const size_signal *saved) {
 }
 
 /* Makes the file so large. Returns an errno. */
-static int set_file_size(int file, uint64_t bytes) {
+FRUGAL_INTERNAL int set_file_size(int file, uint64_t bytes) {
     size_signal saved = hold_size_signal();
     int error;
     do error = ftruncate(file, (off_t)bytes) ? errno : 0;
@@ -46,7 +41,7 @@ static int set_file_size(int file, uint64_t bytes) {
 }
 
 /* Gives a part of a file its pages. Returns an errno. On older systems a signal interrupts it, and undoes it. */
-static int reserve_pages(int file, uint64_t at, size_t bytes) {
+FRUGAL_INTERNAL int reserve_pages(int file, uint64_t at, size_t bytes) {
     size_signal saved = hold_size_signal();
     int error;
     do error = posix_fallocate(file, (off_t)at, (off_t)bytes);

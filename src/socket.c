@@ -7,60 +7,12 @@
  * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched. Sockets are
  * listed (forked.c), because a copy in a forked child would hide the end of its parent.
  */
-#include "host.h"
+#include "ground.h"
 
 #if defined(__linux__)
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#endif
-
-enum { MOST_NAME = 64, MOST_FILES = 4 }; /* bytes of a name; descriptors that a message may carry */
-
-typedef enum {
-    MESSAGE_HELLO,  /* from a process that joins: its layout and version */
-    MESSAGE_ATTACH, /* ... it attaches device `d` to itself; `flags` */
-    MESSAGE_COUNT,  /* ... touches are to be counted */
-    MESSAGE_LEAVE,  /* ... it leaves */
-    MESSAGE_ANSWER, /* from the process that opened: to one of these; with descriptors to MESSAGE_HELLO */
-    MESSAGE_CALL    /* from the process that opened: an operation of device `d`; answered in its mailbox */
-} message_kind;
-
-enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2, ATTACH_POLLS = 4, ATTACH_WAITS = 8 }; /* flags */
-
-typedef enum {
-    CALL_WRITE_BACK,
-    CALL_RECALL, /* of `step`, of which the device has done the step before, if n is 1 */
-    CALL_PRELOAD,
-    CALL_REFRESH,
-    CALL_VERIFY,
-    CALL_EMPTY,
-    CALL_RECOUNT,
-    CALL_CANCELLED
-} call_kind;
-#define CALL_ALL UINT32_MAX /* n of CALL_WRITE_BACK: all rows */
-
-typedef struct message {
-    uint64_t magic;
-    uint32_t layout, version;
-    int32_t kind, status;
-    uint32_t d, flags, call, n;
-    uint64_t number, step;
-    char text[256];
-} message;
-
-#if defined(__linux__)
-
-typedef struct file_list {
-    uint32_t n;
-    int files[MOST_FILES];
-    int cut; /* more were sent, and this process may have no more */
-} file_list;
 
 /* The address of the name, and its length. */
-static socklen_t name_address(const char *name, struct sockaddr_un *address) {
+FRUGAL_INTERNAL socklen_t name_address(const char *name, struct sockaddr_un *address) {
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
     int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "frugal.%u.%s", (unsigned)geteuid(), name);
@@ -68,7 +20,7 @@ static socklen_t name_address(const char *name, struct sockaddr_un *address) {
 }
 
 /* Finds which process is on the other side, and its user. *process is 0 if the process is not visible from here. */
-static int peer_of(int socket, pid_t *process, uid_t *user) {
+FRUGAL_INTERNAL int peer_of(int socket, pid_t *process, uid_t *user) {
     struct ucred who;
     socklen_t bytes = sizeof who;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return 0;
@@ -77,7 +29,7 @@ static int peer_of(int socket, pid_t *process, uid_t *user) {
 }
 
 /* Who has the name? Connects to find out, and sends nothing. Returns 0 if it cannot be told. */
-static int holder_of(const char *name, pid_t *process, uid_t *user) {
+FRUGAL_INTERNAL int holder_of(const char *name, pid_t *process, uid_t *user) {
     struct sockaddr_un address;
     socklen_t bytes = name_address(name, &address);
     int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -88,7 +40,7 @@ static int holder_of(const char *name, pid_t *process, uid_t *user) {
 
 /* The wait of a thread was interrupted, or the system is short of memory or descriptors. The thread tries again
  * later. */
-static void pause_after_error(void) {
+FRUGAL_INTERNAL void pause_after_error(void) {
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
@@ -104,7 +56,7 @@ static int is_to_be_repeated(int *attempts) {
 /* Sends a message, and descriptors with it. Never waits for the other side. Returns an errno; EAGAIN: the other side
  * has some hundred messages that it has not read. A message is sent whole, because the socket keeps the bounds of
  * messages. */
-static int send_message(int socket, message *m, const file_list *files) {
+FRUGAL_INTERNAL int send_message(int socket, message *m, const file_list *files) {
     union {
         struct cmsghdr head;
         unsigned char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
@@ -127,7 +79,7 @@ static int send_message(int socket, message *m, const file_list *files) {
 
 /* Receives a message. Returns 1; 0 if the other side has closed the socket; or -1 if what came is no message. `files`
  * NULL: no descriptors are expected. */
-static int receive_message(int socket, message *m, file_list *files) {
+FRUGAL_INTERNAL int receive_message(int socket, message *m, file_list *files) {
     union {
         struct cmsghdr head;
         unsigned char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
@@ -150,7 +102,7 @@ static int receive_message(int socket, message *m, file_list *files) {
 }
 
 /* A descriptor that becomes readable when the process ends; -1: the system has none, so only the socket is watched. */
-static int watch_process(pid_t process) {
+FRUGAL_INTERNAL int watch_process(pid_t process) {
 #if defined(SYS_pidfd_open)
     return process > 0 ? (int)syscall(SYS_pidfd_open, process, 0) : -1;
 #else
@@ -160,7 +112,7 @@ static int watch_process(pid_t process) {
 }
 
 /* `call` cannot have or find the name, because of `error`, an errno. */
-static frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
+FRUGAL_INTERNAL frugal_status fail_door(const char *call, const char *what, int error, const char *name) {
     return frugal_fail(FRUGAL_ERR_PROCESS, "%s: %s for the name %s: %s", call, what, name, error_text(error));
 }
 

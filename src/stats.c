@@ -1,5 +1,5 @@
 /* stats.c - what an instance has counted. */
-#include "host.h"
+#include "instance.h"
 
 /* After so many times as many steps: memory is touched, and gets its pages, as training goes. */
 enum { LOOKS_AGAIN = 8 };

@@ -1,5 +1,5 @@
 /* step.c - a step of a device: announce, lookup, update. */
-#include "host.h"
+#include "instance.h"
 
 static int announce_ready(frugal *f, const condition *what) {
     return frugal_p2f_legal(f->p2f, what->step);
@@ -56,7 +56,7 @@ static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
 /* Announces a batch that a device of another process has posted: AGAIN while the step is not legal. Its process has
  * checked the keys; this is checked again, because it is what memory here depends on: in a copy, which that process
  * cannot change. */
-static frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post) {
+FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post) {
     frugal_status status = FRUGAL_OK;
     uint32_t n = post->n;
     int is_sorted = n <= f->desc.max_keys, read_only = post->read_only;
@@ -196,14 +196,8 @@ static frugal_status check_stride(const frugal *f, uint64_t stride, const char *
                        (unsigned long long)stride, f->store.dim);
 }
 
-typedef struct row_array {   /* where a lookup writes */
-    float *rows;             /* NULL: into the staging block */
-    uint64_t stride;         /* 0: dim */
-    const frugal_bags *bags; /* NULL: by position */
-} row_array;
-
 /* The caller has checked that the device is attached. */
-static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
+FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status;
     host_device *device = &f->devices[d];
     uint64_t next =
@@ -264,7 +258,7 @@ frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float 
 }
 
 /* All of bags but their offsets. */
-static frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled) {
+FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, no offsets, or no array for the result", call);
     if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
@@ -373,7 +367,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradi
     if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 
-static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = check_looked_up(f, d, step, "update");
     if (status != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F3] pairs with [F4] */

@@ -3,7 +3,7 @@
  * Such devices read a word with the number of open gates. It only grows, unless frugal_cancel lowers it. For other
  * devices frugal_lookup waits on the host (gate.c).
  */
-#include "host.h"
+#include "steps.h"
 
 /* A process that has joined has a word of its own, because it forces gates by itself when it stops; its own word a
  * device of this process finds in `gates`. The caller holds gates_lock. */
@@ -19,7 +19,7 @@ static void publish_gates(frugal *f, uint64_t open) {
 
 /* Publishes every gate whose conditions hold. The thread that makes the last condition of a gate hold notifies the
  * event. If that thread does not come here itself, a worker that it wakes does. */
-static void open_gates(frugal *f) {
+FRUGAL_INTERNAL void open_gates(frugal *f) {
     if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: devices attach before their steps */
     if (!frugal_p2f_gate(f->p2f, frugal_load_relaxed(f->gates))) return; /* relaxed: asked again under the lock */
     pthread_mutex_lock(&f->gates_lock);
@@ -32,7 +32,7 @@ static void open_gates(frugal *f) {
 
 /* Steps from `step` on are cancelled: takes back their gates. The caller holds gates_lock; between steps, when nobody
  * waits for a gate. */
-static void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step) {
+FRUGAL_INTERNAL void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step) {
     uint64_t open = frugal_load_relaxed(gates);              /* relaxed, both: as said above */
     while (open > step && open - step < FRUGAL_GATES_FORCED) /* forced ones stay so */
         if (frugal_cas_relaxed(gates, &open, step)) break;
@@ -41,11 +41,11 @@ static void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step) {
 /* Forces all gates of a word open, so that no device waits for ever. What a device reads behind such a gate is never
  * committed. The number is far ahead of any step, but not so far that a comparison by distance, which a GPU's stream
  * makes, finds it behind. */
-static void force_word(frugal *f, FRUGAL_ATOMIC(uint64_t) * gates) {
+FRUGAL_INTERNAL void force_word(frugal *f, FRUGAL_ATOMIC(uint64_t) * gates) {
     frugal_store_release(gates, frugal_p2f_closed(f->p2f) + 2 * FRUGAL_GATES_FORCED); /* [F8] as above */
 }
 
 /* Those of this process. */
-static void force_gates(frugal *f) {
+FRUGAL_INTERNAL void force_gates(frugal *f) {
     if (f->gates) force_word(f, f->gates); /* open makes p2f before the gates */
 }

@@ -4,12 +4,9 @@
  * The order of every sum is fixed. Gradients are added by rising position, in blocks of 32; rows of a bag are added by
  * position. So the result is a function of the batch alone.
  */
-#include "host.h"
-
-typedef struct strided_rows { /* of an array of the caller */
-    const float *at;          /* a chunk of each row, or all of it */
-    uint64_t stride;          /* floats from row to row */
-} strided_rows;
+#ifndef FRUGAL_SUMS_C
+#define FRUGAL_SUMS_C
+#include "optimizer.c"
 
 INLINED const float *row_at(strided_rows rows, uint32_t i) {
     return rows.at + i * rows.stride;
@@ -145,12 +142,6 @@ INLINED void scale_row(float *to, const float *what, float by, int first, bag_sc
     IN_PIECES(floats, i, n, scale_elements(to + i, what + i, by, first, scaling, n));
 }
 
-typedef struct bag_gradients { /* gradients by bag, from which those by position are computed */
-    strided_rows grads;        /* by bag */
-    const frugal_bags *bags;
-    const uint32_t *bag_of; /* by position */
-} bag_gradients;
-
 /* to = the gradient of position p if `first`, else to += that gradient; `floats` elements. */
 INLINED void spread_gradient(float *to, const bag_gradients *g, uint32_t p, uint32_t floats, int first,
                              bag_scaling scaling) {
@@ -246,3 +237,5 @@ INLINED double square_records(const frugal_store *store, const frugal_records *r
         square_each(&b, &sum, UNSCALED);
     return sum;
 }
+
+#endif

@@ -1,11 +1,11 @@
 /* table.c - where the table lies: in memory, in the caller's matrix, or in a mapped file (table_file.c); and how rows
  * lie in it. */
-#include "host.h"
+#include "table.h"
 
 /* Floats from row to row. Rows start at multiples of 128 bytes if their size is such a multiple, else at multiples of
  * 32 bytes, so that a GPU reads no cache line that it does not need. A row of less than 32 bytes takes a power of
  * two. */
-static uint64_t aligned_floats(uint32_t floats) {
+FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats) {
     if (floats == 0) return 0;
     if (floats < 8) {
         uint64_t power = 1;
@@ -66,7 +66,7 @@ static frugal_status place_table(frugal *f, int element_wise) {
 }
 
 /* Makes or maps the memory of the table. No row is changed. */
-static frugal_status open_table(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_table(frugal *f) {
     frugal_store *s = &f->store;
     int element_wise = s->state_floats > 0 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD;
     if (f->desc.weights) {
@@ -87,7 +87,7 @@ static frugal_status open_table(frugal *f) {
 }
 
 /* Writes the first values of rows that no save and no file has. */
-static void fill_table(frugal *f) {
+FRUGAL_INTERNAL void fill_table(frugal *f) {
     int kept = f->file && f->file->kept;
     if (f->desc.n_saved == 0) init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
     for (uint32_t t = 0; t < f->desc.n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */

@@ -9,22 +9,9 @@
  *
  * Contents: >>header >>layout >>opening >>publishing
  */
-#include "host.h"
+#include "table.h"
 
-struct table_file {
-    file_name name;
-    new_file made; /* a new one, until it has its name */
-    int file;      /* descriptor with the lock; -1: none */
-    int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
-    int kept;      /* the file existed before */
-    int torn;      /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
-    /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
-     * nothing else in memory. */
-    FRUGAL_ATOMIC(uint32_t) marked;
-    pthread_mutex_t lock; /* for marking, which several loaders may do at a time */
-    table_header header;  /* as it was written or read last */
-    void *map;            /* the mapping of the whole file, or NULL */
-};
+#include <sys/file.h>
 
 /* >>header */
 
@@ -64,7 +51,7 @@ static void name_user(table_header *header) {
 }
 
 /* Another process has the file. The message names it if the header can be read. `how`: the beginning of the message. */
-static frugal_status fail_taken(int file, const char *how, const char *name) {
+FRUGAL_INTERNAL frugal_status fail_taken(int file, const char *how, const char *name) {
     unsigned char page[TABLE_PAGE];
     table_header header = {.version = 0};
     if (!read_at(file, page, sizeof page, 0)) memcpy(&header, page, sizeof header);
@@ -78,7 +65,7 @@ static frugal_status fail_taken(int file, const char *how, const char *name) {
 
 /* Is it a table's file at all, of this version and undamaged? `old`: bytes of a file of version 0.1, which has no
  * header. */
-static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
+FRUGAL_INTERNAL frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     const char *name = t->name.path;
     unsigned char page[TABLE_PAGE] = {0};
     table_header *header = &t->header;
@@ -147,7 +134,7 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
 }
 
 /* Rows and settings of a table, as they are in files. */
-static saved_table describe_table(const frugal *f, uint32_t table) {
+FRUGAL_INTERNAL saved_table describe_table(const frugal *f, uint32_t table) {
     const frugal_optimizer *o = f->desc.tables[table].optimizer; /* resolved */
     return (saved_table){.rows = f->desc.tables[table].rows,
                          .eps = o->eps,
@@ -307,7 +294,7 @@ static frugal_status make_file(frugal *f, const table_header *wanted) {
 
 /* Maps the table's file. Makes it if there is none, or an empty one. `wanted`: the layout that its header must have;
  * `old`: bytes of a file of version 0.1. */
-static frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old) {
+FRUGAL_INTERNAL frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old) {
     struct stat now = {.st_size = 0};
     table_file *t = f->file = frugal_allocate(f, sizeof *t, CACHE_LINE);
     if (!t) return fail_memory("the table's file", sizeof *t);
@@ -336,10 +323,10 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
 }
 
 /* For read_ahead.c: the open file, and where it is mapped. */
-static int table_descriptor(const frugal *f) {
+FRUGAL_INTERNAL int table_descriptor(const frugal *f) {
     return f->file->file;
 }
-static unsigned char *table_map(const frugal *f) {
+FRUGAL_INTERNAL unsigned char *table_map(const frugal *f) {
     return f->file->map;
 }
 
@@ -361,7 +348,7 @@ static frugal_status mark_table(table_file *t) {
 }
 
 /* Called before rows can change, by any thread. */
-static frugal_status use_table_file(frugal *f) {
+FRUGAL_INTERNAL frugal_status use_table_file(frugal *f) {
     table_file *t = f->file;
     if (!t || frugal_load_relaxed(&t->marked)) return FRUGAL_OK; /* relaxed: the disk has the header */
     pthread_mutex_lock(&t->lock);
@@ -386,7 +373,7 @@ static frugal_status name_holder(table_file *t) {
 }
 
 /* Called before open itself changes rows that may exist: if open does not finish, they are torn. */
-static frugal_status overwrite_table_file(frugal *f) {
+FRUGAL_INTERNAL frugal_status overwrite_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     f->file->torn = 1;
     return f->file->kept ? use_table_file(f) : FRUGAL_OK;
@@ -418,7 +405,7 @@ static frugal_status name_table(table_file *t) {
 }
 
 /* The last step of open: a new file takes its name; the header of one that existed says which process has it. */
-static frugal_status publish_table_file(frugal *f) {
+FRUGAL_INTERNAL frugal_status publish_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     if (!f->file->kept) return name_table(f->file);
     return f->file->torn ? use_table_file(f) : name_holder(f->file); /* torn rows count as changed */
@@ -442,13 +429,13 @@ static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) 
 }
 
 /* Removes a new file that has no name yet, so that a process that ends without frugal_close leaves nothing. */
-static void drop_table_file(frugal *f) {
+FRUGAL_INTERNAL void drop_table_file(frugal *f) {
     if (f->file) drop_new(&f->file->made);
 }
 
 /* Closes the file; a new one that open has not finished is removed. `next`: the next step to train; `drained`: the rows
  * have all updates of the steps before `next`, and no others. Whatever this returns, everything is released. */
-static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
+FRUGAL_INTERNAL frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map && !frugal_load_relaxed(&f->leaves_pages)) munmap(t->map, (size_t)t->header.file_bytes);

@@ -6,13 +6,11 @@
  * has one: threads that sleep until there is a job. A team starts with the first job, so a device whose batches are
  * small has no such threads. Several jobs may be given at the same time.
  */
-#include "host.h"
+#include "rows.h"
 
 #if defined(__linux__)
 #include <sched.h>
 #endif
-
-#define MOST_TEAM 64u
 
 #ifndef PIECE_BYTES /* some 10 us of work. Tests cut smaller batches, too */
 #define PIECE_BYTES 65536u
@@ -28,18 +26,8 @@ typedef struct team_job { /* on the stack of the thread that gives it, which wai
     uint32_t inside;               /* threads but the one that gave it; under the lock */
 } team_job;
 
-struct team {
-    frugal *f;
-    uint32_t n, started; /* threads, the calling one not counted; `started` under the lock of jobs, as the next two */
-    int begun, ends;
-#if defined(__linux__)
-    cpu_set_t processors; /* of the attaching thread: a trainer may be bound to one */
-#endif
-    pthread_t threads[MOST_TEAM];
-};
-
 /* Where piece `piece` of n things begins, if there are so many pieces. */
-static uint32_t piece_begin(uint32_t n, uint32_t piece, uint32_t pieces) {
+FRUGAL_INTERNAL uint32_t piece_begin(uint32_t n, uint32_t piece, uint32_t pieces) {
     return (uint32_t)((uint64_t)n * piece / pieces);
 }
 
@@ -81,7 +69,7 @@ static team_job *join_job(frugal *f) {
 }
 
 /* For a thread that helps. Returns 0 if there is no job. */
-static int help_job(frugal *f) {
+FRUGAL_INTERNAL int help_job(frugal *f) {
     if (!frugal_load_relaxed(&f->jobs.open)) return 0; /* relaxed: a hint; the event tells of jobs */
     pthread_mutex_lock(&f->jobs.lock);
     int any = join_job(f) != NULL;
@@ -113,7 +101,7 @@ static void team_start(struct team *c) {
 }
 
 /* Ends the threads, when they have done their pieces. */
-static void free_team(frugal *f, struct team *c) {
+FRUGAL_INTERNAL void free_team(frugal *f, struct team *c) {
     if (!c) return;
     pthread_mutex_lock(&f->jobs.lock);
     c->ends = 1;
@@ -123,12 +111,12 @@ static void free_team(frugal *f, struct team *c) {
     frugal_free(f, c, sizeof *c);
 }
 
-static void open_jobs(frugal *f) {
+FRUGAL_INTERNAL void open_jobs(frugal *f) {
     pthread_mutex_init(&f->jobs.lock, NULL);
     pthread_cond_init(&f->jobs.given, NULL);
     pthread_cond_init(&f->jobs.left, NULL);
 }
-static void close_jobs(frugal *f) {
+FRUGAL_INTERNAL void close_jobs(frugal *f) {
     pthread_mutex_destroy(&f->jobs.lock);
     pthread_cond_destroy(&f->jobs.given);
     pthread_cond_destroy(&f->jobs.left);

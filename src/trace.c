@@ -19,25 +19,9 @@
  *
  * Contents: >>rings >>events >>control >>writing
  */
-#include "host.h"
+#include "table.h"
 
 #include <inttypes.h>
-
-typedef enum { TRACE_TRAINER, TRACE_LOADER, TRACE_WORKER, TRACE_CALLER, TRACE_SAVER } trace_role;
-typedef enum {
-    TRACE_ANNOUNCE,
-    TRACE_PLAN,
-    TRACE_GATE,
-    TRACE_LOOKUP,
-    TRACE_UPDATE,
-    TRACE_CLOSE,
-    TRACE_FLUSH,
-    TRACE_RECALL,
-    TRACE_SAVE,
-    TRACE_DRAIN,
-    TRACE_WAIT, /* of an announcement */
-    TRACE_KINDS
-} trace_kind;
 
 enum {
     TRACE_WORDS = 8,   /* of an event */
@@ -46,18 +30,6 @@ enum {
     TRACE_LEAST = 16,
     TRACE_MOST = 1 << 24
 };
-
-typedef FRUGAL_ATOMIC(uint64_t) trace_word;
-
-typedef struct trace_ring {
-    trace_word head; /* events written so far; changed by the writer */
-    trace_word *words;
-    FRUGAL_ATOMIC(uint32_t) claimed; /* of TRACE_CALLER: a thread has it */
-    uint64_t from;                   /* `head` when recording began; under trace_lock */
-    trace_role role;
-    uint32_t number; /* of the device, the worker, the caller */
-    uint8_t pad[24];
-} trace_ring;
 
 _Static_assert(sizeof(trace_ring) == CACHE_LINE, "rings, and the words behind them, fill whole lines");
 
@@ -71,33 +43,13 @@ struct trace {
     trace_ring *rings;      /* [n_rings]: trainers, loaders, workers, callers, the saver */
 };
 
-typedef struct trace_event {
-    trace_kind kind;
-    cause_kind cause;
-    uint32_t d, other;   /* the device; the one that it waits for. NO_DEVICE: none */
-    uint64_t begin, end; /* ns */
-    uint64_t step;       /* NO_COUNT: none */
-    uint64_t a, b, c;    /* counts, by kind: the table `kinds` names them; NO_COUNT: not known */
-} trace_event;
-
-#define NO_DEVICE UINT32_C(0xffff)
-#define NO_COUNT  UINT64_MAX
-
-/* What keeps a gate closed, as found at some moment. */
-typedef struct gate_cause {
-    cause_kind kind;
-    uint32_t d;     /* the device that is waited for; NO_DEVICE: none */
-    uint64_t step;  /* of the gate */
-    uint64_t count; /* steps that the device has announced; rows that are not flushed */
-} gate_cause;
-
 /* What the piece of work that is under way has counted: its step, device and rows. Set by the code that does it. */
 typedef struct trace_note {
     uint64_t step, rows;
     uint32_t d;
 } trace_note;
 
-static _Thread_local trace_ring *trace_own; /* NULL: this thread is in no call that records */
+FRUGAL_INTERNAL _Thread_local trace_ring *trace_own; /* NULL: this thread is in no call that records */
 /* When this thread last turned from one cause of its wait to another: a piece of work recorded later begins no
  * earlier. */
 static _Thread_local uint64_t trace_turned;
@@ -120,7 +72,7 @@ static uint32_t trace_rings_of(const frugal *f) {
 }
 
 /* The ring of a device's trainer or loader, of a worker, or of the saver. NULL: nothing is recorded. */
-static trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number) {
+FRUGAL_INTERNAL trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number) {
     const trace *t = trace_of(f);
     if (!t) return NULL;
     if (role == TRACE_SAVER) return &t->rings[t->n_rings - 1];
@@ -141,10 +93,10 @@ static void give_back_ring(trace_ring *claimed) {
 }
 
 /* Claims a ring for a thread in some other call; NULL if the thread has one already, or none is free. */
-static trace_ring *trace_claim(frugal *f) {
+FRUGAL_INTERNAL trace_ring *trace_claim(frugal *f) {
     return trace_own || !trace_of(f) ? NULL : (trace_own = claim_ring(f));
 }
-static void trace_release(trace_ring *claimed) {
+FRUGAL_INTERNAL void trace_release(trace_ring *claimed) {
     if (!claimed) return;
     trace_own = NULL;
     give_back_ring(claimed);
@@ -178,7 +130,7 @@ static void trace_add(frugal *f, const trace_event *e) {
 }
 
 /* Records a piece of work of a thread that helps, from `begin` to `end` in seconds. */
-static void trace_piece(frugal *f, trace_kind kind, double begin, double end) {
+FRUGAL_INTERNAL void trace_piece(frugal *f, trace_kind kind, double begin, double end) {
     if (!is_tracing(f)) return;
     if (kind == TRACE_PLAN) trace_noted = (trace_note){NO_COUNT, NO_COUNT, NO_DEVICE};
     uint64_t from = ns_of(begin) > trace_turned ? ns_of(begin) : trace_turned;
@@ -194,15 +146,9 @@ static void trace_piece(frugal *f, trace_kind kind, double begin, double end) {
 }
 
 /* Notes what the piece under way is about. */
-static void trace_count(frugal *f, uint32_t d, uint64_t step, uint64_t rows) {
+FRUGAL_INTERNAL void trace_count(frugal *f, uint32_t d, uint64_t step, uint64_t rows) {
     if (is_tracing(f)) trace_noted = (trace_note){step, rows, d};
 }
-
-typedef struct trace_span {   /* a call of a device's trainer or loader, of drain, or of save */
-    trace_ring *ring, *outer; /* the call's; the thread's before it. ring NULL: the call is not recorded */
-    trace_event event;
-    uint64_t counted, missed; /* counters before the call */
-} trace_span;
 
 /* Notes the keys and unique rows of the batch, which must be there and stay. */
 static void trace_batch(frugal *f, trace_event *e) {
@@ -211,7 +157,7 @@ static void trace_batch(frugal *f, trace_event *e) {
 }
 
 /* A call of a device begins, by its trainer or loader. `f`, `d` and `step` are the caller's, and may be wrong. */
-static trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t step) {
+FRUGAL_INTERNAL trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t step) {
     trace_span span = {.ring = NULL};
     if (!f || !f->opened || !is_tracing(f) || !is_this_process(f->process) || d >= f->desc.devices) return span;
     span.ring = trace_ring_of(f, kind == TRACE_ANNOUNCE ? TRACE_LOADER : TRACE_TRAINER, d);
@@ -231,7 +177,7 @@ static trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t s
 }
 
 /* The call ends. It is recorded if it succeeded. */
-static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
+FRUGAL_INTERNAL void trace_leave(frugal *f, trace_span *span, frugal_status status) {
     if (!span->ring) return;
     if (status == FRUGAL_OK) {
         trace_event *e = &span->event;
@@ -249,7 +195,7 @@ static void trace_leave(frugal *f, trace_span *span, frugal_status status) {
 }
 
 /* Records a whole call of another kind, which began at `begin` in seconds. */
-static void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes) {
+FRUGAL_INTERNAL void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes) {
     if (is_tracing(f))
         trace_add(f, &(trace_event){.kind = kind,
                                     .d = NO_DEVICE,
@@ -263,7 +209,7 @@ static void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes)
 }
 
 /* The instance was saved. */
-static void trace_saved(frugal *f, double begin, uint64_t bytes) {
+FRUGAL_INTERNAL void trace_saved(frugal *f, double begin, uint64_t bytes) {
     trace_ring *ring = trace_ring_of(f, TRACE_SAVER, 0), *outer = trace_own;
     if (!ring) return;
     trace_own = ring;
@@ -272,7 +218,8 @@ static void trace_saved(frugal *f, double begin, uint64_t bytes) {
 }
 
 /* A thread of device `d` waited for a cause, at a gate or to announce, from `begin` to `end` in seconds. */
-static void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin, double end) {
+FRUGAL_INTERNAL void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin,
+                                double end) {
     if (!is_tracing(f)) return;
     trace_add(f, &(trace_event){.kind = kind,
                                 .cause = cause->kind,
@@ -361,7 +308,7 @@ frugal_status frugal_trace_stop(frugal *f) {
     return FRUGAL_OK;
 }
 
-static void close_trace(frugal *f) {
+FRUGAL_INTERNAL void close_trace(frugal *f) {
     if (f->trace) frugal_free(f, f->trace, f->trace->bytes);
     f->trace = NULL;
 }
@@ -395,11 +342,11 @@ trace_print(trace_text *out, const char *format, ...) {
     out->used += (size_t)n;
 }
 
-static const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
-                                                "recall", "plan",   "flush", "ahead"};
+FRUGAL_INTERNAL const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
+                                                         "recall", "plan",   "flush", "ahead"};
 
 /* Says the cause in a sentence. */
-static void explain_cause(const gate_cause *cause, char *text, size_t size) {
+FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t size) {
     unsigned long long step = cause->step, before = cause->step - 1, count = cause->count;
     switch (cause->kind) {
     case CAUSE_COMMIT:

@@ -1,6 +1,6 @@
 /* version.c - the version and the struct sizes of the library that is linked, for programs that declare its calls and
  * structs again in another language. */
-#include "host.h"
+#include "instance.h"
 
 int frugal_version(void) {
     return FRUGAL_VERSION;

@@ -1,16 +1,7 @@
 /* wait.c - every wait of a call for what other threads do in a step: the waiting thread helps, sleeps, and says what is
  * missing if nothing moves: first by a notice, then by its status. Opening and closing have waits of their own, for
  * workers (workers.c). */
-#include "host.h"
-
-typedef struct condition {
-    int (*ready)(frugal *f, const struct condition *what);
-    void (*explain)(frugal *f, const struct condition *what, char *text, size_t size);
-    uint32_t d; /* the device, if the call has one */
-    uint64_t step;
-    const char *call; /* the call that waits */
-    int devices;      /* 1: it waits for devices, and the loss of one ends it; 2: for their batches, too: a bad key */
-} condition;
+#include "steps.h"
 
 /* Is there a reason to check again instead of sleeping? Relaxed, both: the next check acquires. */
 static int is_over(frugal *f, const condition *what) {
@@ -56,7 +47,7 @@ static frugal_status wait_for(frugal *f, const condition *what) {
 }
 
 /* The same. A thread in a call that has no ring of a trace gets one, for what it does while it helps. */
-static frugal_status wait_until(frugal *f, const condition *what) {
+FRUGAL_INTERNAL frugal_status wait_until(frugal *f, const condition *what) {
     trace_ring *claimed = trace_claim(f);
     frugal_status status = wait_for(f, what);
     trace_release(claimed);

@@ -3,15 +3,13 @@
  * Workers visit the seats of the instances that they serve. A worker stays inside a seat from its first visit until it
  * finds the seat closed. So a visit costs one read of a word that hardly ever changes.
  */
-#include "host.h"
-
-#define MAX_WORKERS 1024u
+#include "steps.h"
 
 #ifndef EVENT_SHARES /* 0: the event of shared workers is private, for tests whose memory is their own */
 #define EVENT_SHARES 1
 #endif
 
-static const memory_part event_part = {0, sizeof(host_event)}; /* of the file of a workers' event */
+FRUGAL_INTERNAL const memory_part event_part = {0, sizeof(host_event)}; /* of the file of a workers' event */
 
 typedef struct worker { /* one thread's; private */
     frugal_workers *workers;
@@ -143,7 +141,7 @@ static void *worker_main(void *argument) {
 }
 
 /* Takes a seat for the instance, which is not served before open_seat. */
-static frugal_status take_seat(frugal *f, frugal_workers *w) {
+FRUGAL_INTERNAL frugal_status take_seat(frugal *f, frugal_workers *w) {
     uint32_t i = 0, most = f->desc.shared_workers ? FRUGAL_MAX_INSTANCES : 1;
     if (!is_this_process(w->process)) return fail_forked(w->process, "open with shared_workers");
     pthread_mutex_lock(&w->lock);
@@ -169,7 +167,7 @@ static void open_seat(frugal *f) {
 }
 
 /* Closes the seat, and gives it back when no worker is inside. */
-static void give_back_seat(frugal *f) {
+FRUGAL_INTERNAL void give_back_seat(frugal *f) {
     frugal_workers *w = f->workers;
     worker_seat *seat = &w->seats[f->seat];
     if (f->entered) {
@@ -212,13 +210,13 @@ static void close_worker_event(frugal_workers *w) {
     close(w->event_file);
 }
 
-static void join_workers(frugal_workers *w) {
+FRUGAL_INTERNAL void join_workers(frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
     event_notify(w->event);
     for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
 }
 /* After that. `memory`: the settings, whose allocator is used. */
-static void free_workers(const frugal_desc *memory, frugal_workers *w) {
+FRUGAL_INTERNAL void free_workers(const frugal_desc *memory, frugal_workers *w) {
     pthread_mutex_destroy(&w->lock);
     close_worker_event(w);
     release_memory(memory, w->threads, w->n * sizeof *w->threads);
@@ -275,7 +273,7 @@ frugal_status frugal_workers_close(frugal_workers *w) {
 }
 
 /* From here on workers serve the instance. */
-static frugal_status open_workers(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_workers(frugal *f) {
     frugal_status status = FRUGAL_OK;
     if (f->desc.workers == 0) return FRUGAL_OK;
     if (!f->desc.shared_workers) {

@@ -28,7 +28,7 @@
  * Contents: >>byte >>array >>counting
  */
 #include "counting.h"
-#include "host.h"
+#include "table.h"
 
 enum { WORTH_AHEAD = 40 }; /* rows whose bytes are prefetched ahead, to the second-level cache, as in cpu.c */
 
@@ -42,14 +42,9 @@ static inline uint8_t raised_byte(uint8_t byte, uint32_t current, uint32_t hash)
     return (uint8_t)frugal_raised(byte, current, hash, frugal_chances[byte >> LEVEL_AT]);
 }
 
-/* A byte of which only the level is known. */
-static inline uint8_t byte_of_level(uint32_t level) {
-    return (uint8_t)(level << LEVEL_AT | STAYED);
-}
-
 /* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to
  * it. */
-static void list_counts(uint64_t *counts) {
+FRUGAL_INTERNAL void list_counts(uint64_t *counts) {
     uint64_t whole = 0, rest = 0; /* rest / 2 ^ 32 */
     for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) {
         counts[worth] = whole + (rest >> 31); /* rounded */
@@ -62,7 +57,7 @@ static void list_counts(uint64_t *counts) {
 }
 
 /* The level whose count is nearest; the lower one of two. */
-static uint32_t level_of_count(const uint64_t *counts, uint64_t count) {
+FRUGAL_INTERNAL uint32_t level_of_count(const uint64_t *counts, uint64_t count) {
     uint32_t low = 0, n = WORTH_MOST + 1; /* the last level with a count of at most `count` is one of n from `low` on */
     while (n > 1) {
         uint32_t half = n / 2;
@@ -80,7 +75,7 @@ static uint32_t level_of_count(const uint64_t *counts, uint64_t count) {
 /* >>array */
 
 /* Begins to count, if that has not begun. Any thread. */
-static frugal_status open_counts(frugal *f) {
+FRUGAL_INTERNAL frugal_status open_counts(frugal *f) {
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->worth)
@@ -94,7 +89,7 @@ static frugal_status open_counts(frugal *f) {
     return status;
 }
 
-static int is_counting(frugal *f) {
+FRUGAL_INTERNAL int is_counting(frugal *f) {
     return frugal_load_acquire(&f->counting) != 0; /* [F20] pairs with [F19] */
 }
 
@@ -102,7 +97,7 @@ static int is_counting(frugal *f) {
 
 /* Counts the touches of some unique rows of a batch, and notes what they are worth for the lookup: a lookup that read
  * the bytes itself would find what the planning of some later steps has added, and hits would depend on the time. */
-static void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end) {
+FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end) {
     const uint32_t *rows = b->rows; /* kept in registers: the stores below are of bytes */
     const uint64_t step = b->step;
     const int read_only = b->read_only, planned = frugal_p2f_has_words(f->p2f); /* otherwise all bits are set */
@@ -137,7 +132,7 @@ static void count_piece(void *argument, uint32_t phase, uint32_t piece) {
     (void)phase;
 }
 
-static void count_whole(frugal *f, uint32_t d, host_batch *b) {
+FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b) {
     count_job job = {f, b, d, frugal_pieces(f, d, (uint64_t)b->n_unique * CACHE_LINE)};
     frugal_run_pieces(f, d, 1, job.pieces, count_piece, &job);
 }
