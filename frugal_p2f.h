@@ -98,6 +98,15 @@
  *      The gate of s makes four tests, in this order: step s - 1 is closed, s is planned, all rows that are recalled
  *      for s are written back, and pending[s] is zero. It opens when all hold.
  *
+ *      An example, with L = 3 and S = 5: a row that device 0 announces for step 0, and device 1, later, for step 3.
+ *
+ *          what has happened                     R       W    due  holder  counted in
+ *          0, 1 and 2 are planned                {0}     -    -    0       -
+ *          all have committed 0; it is closed    {}      0    5    0       pending[5]: no read is known, so 0 + S
+ *          3 is planned: the row is moved        {3}     0    3    1       pending[3]; device 0's copy is outdated
+ *          a worker has taken it, and applies    {3}     0    3    1       pending[3] still: the gate of 3 is shut
+ *          it is done                            {3}     -    -    1       -: when 2 is closed, the gate of 3 opens
+ *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
  *          was due at s or before. Either the row was planned for s before it was closed for r: then min R <= s when
@@ -140,6 +149,10 @@
  *      (h) Without words only the one device writes rows, in its own order of steps, so it misses nothing. If a caller
  *          writes a row between steps, the device's copy of it must be dropped or read anew, because no word says that
  *          it is outdated.
+ *
+ *      Together: what a device reads at s has every update of the steps before s (a, f, g, h), each applied once and
+ *      whole (c, d); a gate that has opened stays open, and no slot stands for two steps (b, e). So any number of
+ *      devices and workers leaves the bits that one thread leaves.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.

@@ -53,6 +53,51 @@ static void bad_keys_are_refused_and_change_nothing(void **state) {
     free(p);
 }
 
+static uint32_t holder_of(frugal_p2f *p, uint32_t row) {
+    return frugal_priv_holder(frugal_load_relaxed(&frugal_priv_words(p)[row]));
+}
+
+/* Line by line. */
+static void the_example_of_section_4_is_true(void **state) {
+    (void)state;
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    frugal_p2f *p =
+        open_p2f((frugal_p2f_desc){.rows = 8, .devices = 2, .max_rows = 2, .lookahead = 3, .staging = 5, .taken = 1});
+    for (uint64_t t = 0; t < 3; t++) {
+        if (t == 0)
+            announce(p, 0, t, ROWS(7));
+        else
+            announce(p, 0, t, NO_ROWS);
+        announce(p, 1, t, NO_ROWS);
+    }
+    plan_all(p);
+    assert_int_equal(0, holder_of(p, 7));
+    assert_false(frugal_p2f_is_dirty(p, 7));
+    for (uint32_t d = 0; d < 2; d++) commit(p, d, 0);
+    close_all(p);
+    assert_true(frugal_p2f_is_dirty(p, 7));
+    assert_int_equal(1, frugal_p2f_pending(p, 5));
+    announce(p, 0, 3, NO_ROWS);
+    announce(p, 1, 3, ROWS(7));
+    plan_all(p);
+    assert_true(frugal_p2f_pending(p, 5) == 0 && frugal_p2f_pending(p, 3) == 1);
+    assert_int_equal(1, holder_of(p, 7));
+    for (uint64_t t = 1; t < 3; t++) {
+        assert_true(frugal_p2f_gate(p, t));
+        for (uint32_t d = 0; d < 2; d++) commit(p, d, t);
+        close_all(p);
+    }
+    assert_int_equal(1, frugal_p2f_take(p, 3, work, NULL));
+    assert_int_equal(7, work[0].row);
+    assert_int_equal(1, frugal_p2f_pending(p, 3));
+    assert_false(frugal_p2f_gate(p, 3));
+    assert_int_equal(1, frugal_p2f_done(p, work, 1));
+    assert_int_equal(0, frugal_p2f_pending(p, 3));
+    assert_false(frugal_p2f_is_dirty(p, 7));
+    assert_true(frugal_p2f_gate(p, 3));
+    free(p);
+}
+
 static void legal_says_what_announce_would_answer(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2});
@@ -407,6 +452,7 @@ int main(void) {
         cmocka_unit_test(take_row_tells_clean_from_taken),
         cmocka_unit_test(done_says_whether_a_slot_became_empty),
         cmocka_unit_test(commits_without_gradients_leave_rows_clean),
+        cmocka_unit_test(the_example_of_section_4_is_true),
         cmocka_unit_test(legal_says_what_announce_would_answer),
         cmocka_unit_test(empty_batches_pass_through_every_stage),
     };
