@@ -30,6 +30,10 @@
  * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
  * row whose update is not kept, one row per copy written back.
  */
+#if !defined(FRUGAL_FLUSH_C) && !defined(FRUGAL_PARTS)
+#error "this is a part of frugal_flush.c: compile that file, which includes this one"
+#endif
+
 #ifndef FRUGAL_ATOMICS
 #define FRUGAL_ATOMICS
 #endif

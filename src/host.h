@@ -9,13 +9,15 @@
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
-/* Of names that cross parts: static in frugal_flush.c, which includes all of them; hidden where each is compiled. */
+/* Of names that cross parts: static in frugal_flush.c, which includes all parts. */
 #if defined(FRUGAL_FLUSH_C)
 #define FRUGAL_INTERNAL      static
 #define FRUGAL_INTERNAL_DATA static
-#else
+#elif defined(FRUGAL_PARTS) /* each part is compiled, to see that it can be (tests/compile/parts) */
 #define FRUGAL_INTERNAL      __attribute__((visibility("hidden")))
 #define FRUGAL_INTERNAL_DATA extern __attribute__((visibility("hidden")))
+#else
+#error "this is a part of frugal_flush.c: compile that file, which includes this one"
 #endif
 
 #ifndef _GNU_SOURCE

@@ -12,6 +12,9 @@
  *                         builds of the library share them: cc ... -DFRUGAL_ROWS_APART -DFRUGAL_ROWS_SET_avx2
  *                         -c src/rows.c, and the same for avx512 and baseline.
  */
+#if defined(FRUGAL_ROWS_APART) && !defined(FRUGAL_FLUSH_C) && !defined(FRUGAL_PARTS)
+#define FRUGAL_PARTS /* the only part that is compiled apart for its own sake */
+#endif
 #include "place.c"
 
 /* The set `suffix`: the functions, and a struct that lists them. */

@@ -123,7 +123,7 @@ typedef struct row_functions { /* of one instruction set */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(FRUGAL_ROWS_BASELINE)
 #define ROWS_X86
 #endif
-#if defined(FRUGAL_ROWS_APART) || !defined(FRUGAL_FLUSH_C)
+#if defined(FRUGAL_ROWS_APART)
 extern const row_functions frugal_rows_baseline, frugal_rows_avx2, frugal_rows_avx512;
 #endif
 
