@@ -150,14 +150,14 @@ FRUGAL_INTERNAL int plan_piece(frugal *f) {
 /* Rows of which the device's copies became outdated in the step before, if that is known: *n of them, at most as many
  * as a batch has keys, because it is a hint. After a step in which a device only read, rows that were taken may still
  * have a current copy. */
-static const uint32_t *lost_rows(const frugal *f, uint32_t d, const host_batch *b, uint32_t *n) {
+static const uint32_t *outdated_rows(const frugal *f, uint32_t d, const host_batch *b, uint32_t *n) {
     const uint32_t *rows = NULL;
     *n = 0;
     if (!b->counted || f->desc.devices == 1 || f->desc.lookahead == 0 || b->step == f->desc.first_step) return NULL;
     for (uint32_t other = 0; !f->joined && other < f->desc.devices; other++)
         if (other != d && f->devices[other].reads_only[(b->step - 1) % FRUGAL_P2F_SLOTS]) return NULL;
     *n = LEAST(frugal_p2f_taken(f->p2f, d, b->step - 1, &rows), f->desc.max_keys);
-    if (f->joined) *n = b->n_lost; /* as the process that opened has found */
+    if (f->joined) *n = b->n_outdated; /* as the process that opened has found */
     return rows;
 }
 
@@ -174,7 +174,7 @@ FRUGAL_INTERNAL frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
                         .worth = b->counted ? b->worth : NULL,
                         .alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL,
                         .read_only = b->read_only};
-    view.lost = lost_rows(f, d, b, &view.n_lost);
+    view.outdated = outdated_rows(f, d, b, &view.n_outdated);
     view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
     return view;
 }

@@ -354,10 +354,10 @@ static frugal_status gather_rows(cpu_job *job) {
 /* Frees the places of copies that other devices have outdated. */
 static void drop_lost(cpu_device *c, const frugal_step *step) {
     if (c->sets == 0 || c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
-    for (uint32_t i = 0; i < step->n_lost; i++) {
-        if (i + GATHER_AHEAD < step->n_lost)
-            __builtin_prefetch(&c->rows[set_of(c, step->lost[i + GATHER_AHEAD]) * WAYS], 1, 3);
-        int64_t place = find_copy(c, step->lost[i]);
+    for (uint32_t i = 0; i < step->n_outdated; i++) {
+        if (i + GATHER_AHEAD < step->n_outdated)
+            __builtin_prefetch(&c->rows[set_of(c, step->outdated[i + GATHER_AHEAD]) * WAYS], 1, 3);
+        int64_t place = find_copy(c, step->outdated[i]);
         if (place < 0) continue;
         clean_copy(c, (uint64_t)place);
         c->rows[place] = NO_ROW;

@@ -132,10 +132,10 @@ typedef struct frugal_step { /* a device's announced batch */
     /* A number below 128 for each unique row, as of the plan: a copy with a larger one will have more hits, by
      * what was counted (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
-    /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
-     * order. The cache may drop these copies. There are none unless touches are counted and L > 0. */
-    const uint32_t *lost;
-    uint32_t n_lost;
+    /* outdated[n_outdated], in no order: rows of which the device's copies, if there are any, became outdated in the
+     * step before. The cache may drop them. There are none unless touches are counted and L > 0. */
+    const uint32_t *outdated;
+    uint32_t n_outdated;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */

@@ -83,9 +83,10 @@ typedef struct host_batch { /* an announced batch: handed in by the loader, sort
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t step;
-    uint32_t n_lost; /* in a process that has joined: rows that the device has lost, as of the process that opened */
-    int counted;     /* the instance was counting when it was announced, so the next is there (worth.c) */
-    uint8_t *worth;  /* [n_unique]: what each row was worth then; written by planners */
+    uint32_t
+        n_outdated; /* in a process that has joined: rows of outdated copies, as the process that opened has found */
+    int counted;    /* the instance was counting when it was announced, so the next is there (worth.c) */
+    uint8_t *worth; /* [n_unique]: what each row was worth then; written by planners */
 } host_batch;
 
 enum { SORT_PIECES = 16, SORT_DIGITS = 4096 };

@@ -99,7 +99,7 @@ static frugal_status remote_lookup(void *device, const frugal_step *step, float 
     remote *r = device;
     const host_batch *b = batch_at(r->f, r->d, step->step);
     (void)rows;
-    r->mail->batch = (opened_batch){b->n, b->n_unique, step->n_lost, b->read_only, b->counted};
+    r->mail->batch = (opened_batch){b->n, b->n_unique, step->n_outdated, b->read_only, b->counted};
     return FRUGAL_OK;
 }
 

@@ -40,7 +40,7 @@ typedef struct posted_batch {
 
 /* What the process that opened knows of a batch when it may be looked up. The batch's arrays are in `batches`. */
 typedef struct opened_batch {
-    uint32_t n, n_unique, n_lost;
+    uint32_t n, n_unique, n_outdated;
     int32_t read_only, counted;
 } opened_batch;
 

@@ -39,14 +39,14 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
     const frugal_records *r = &step->records;
     int counted = is_counted(c) && !c->counts.words;
     uint64_t valid_bytes = (r->n_unique + 63) / 64 * sizeof(uint64_t);
-    a->n_lost = counted && r->n > 0 ? step->n_lost : 0; /* without keys nothing is sent */
-    if (!sorts(c)) place_tail(c, a, r->n_unique, a->n_lost);
+    a->n_outdated = counted && r->n > 0 ? step->n_outdated : 0; /* without keys nothing is sent */
+    if (!sorts(c)) place_tail(c, a, r->n_unique, a->n_outdated);
     memcpy(a->tail_sent, step->valid, valid_bytes);
     write_kept(a, step);
     if (counted && step->worth) memcpy(a->tail_sent + a->worth_at, step->worth, r->n_unique);
     if (counted && !step->worth) memset(a->tail_sent + a->worth_at, 0, r->n_unique);
-    if (a->n_lost) memcpy(a->tail_sent + a->lost_at, step->lost, a->n_lost * sizeof(uint32_t));
-    a->tail_bytes = counted ? a->lost_at + a->n_lost * sizeof(uint32_t) : valid_bytes;
+    if (a->n_outdated) memcpy(a->tail_sent + a->outdated_at, step->outdated, a->n_outdated * sizeof(uint32_t));
+    a->tail_bytes = counted ? a->outdated_at + a->n_outdated * sizeof(uint32_t) : valid_bytes;
     if (sorts(c)) return;
     write_chunks(a, r);
     a->tail_bytes = a->chunks_at + a->n_chunks * sizeof(row_chunk);

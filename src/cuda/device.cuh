@@ -34,13 +34,13 @@ struct shared_pins {             /* what all devices of an instance share; the l
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's from `device_announced` on */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
-    /* Valid bits, and for a counted cache the worth of rows and lost rows, then chunks; each begins at a multiple of 8
-     * bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
+    /* Valid bits, and for a counted cache the worth of rows and outdated rows, then chunks; each begins at a multiple
+     * of 8 bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
     unsigned char *tail, *tail_sent;
-    uint64_t worth_at, lost_at, chunks_at, tail_bytes; /* in the tail */
+    uint64_t worth_at, outdated_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
-    uint32_t n_chunks, n_lost; /* n_chunks: if the host has listed them */
-    int failed, whole;         /* failed: must be sent again; whole: record_of is sent, too */
+    uint32_t n_chunks, n_outdated; /* n_chunks: if the host has listed them */
+    int failed, whole;             /* failed: must be sent again; whole: record_of is sent, too */
     /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
     uint32_t *kept, *kept_sent;
     int has_kept;

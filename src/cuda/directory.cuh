@@ -53,13 +53,13 @@ __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, 
 /* Frees the places of copies that other devices have outdated. A place that was claimed in this step stays: its copy is
  * being refreshed. Relaxed, as claims are: a claim and this change the word by compare-and-swap, and one of them
  * fails. */
-__device__ static inline void free_lost(const gpu_view &g, const uint32_t *lost, uint32_t n, uint32_t now) {
+__device__ static inline void free_outdated(const gpu_view &g, const uint32_t *outdated, uint32_t n, uint32_t now) {
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-        uint64_t *set = g.words + set_of(g.sets, lost[i]) * WAYS;
+        uint64_t *set = g.words + set_of(g.sets, outdated[i]) * WAYS;
         for (uint32_t way = 0; way < WAYS; way++) {
             gpu_atomic<uint64_t> at(set[way]);
             uint64_t word = at.load(cuda::memory_order_relaxed);
-            if ((uint32_t)(word >> 32) != lost[i] || ((now - (uint32_t)word) & STEP_BITS) == 0) continue;
+            if ((uint32_t)(word >> 32) != outdated[i] || ((now - (uint32_t)word) & STEP_BITS) == 0) continue;
             at.compare_exchange_strong(word, FREE_WORD, cuda::memory_order_relaxed, cuda::memory_order_relaxed);
         }
     }

@@ -47,7 +47,7 @@ static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
     given.order = a->arrays + 2 * c->pitch, given.record_of = a->arrays + 3 * c->pitch;
     given.valid = a->is_told ? (const uint64_t *)(const void *)a->tail : c->ones;
     if (is_counted(c)) given.worth = a->tail + a->worth_at;
-    given.lost = (const uint32_t *)(const void *)(a->tail + a->lost_at);
+    given.outdated = (const uint32_t *)(const void *)(a->tail + a->outdated_at);
     if (a->has_kept) given.kept = a->kept, given.kept_copies = c->kept_copies;
     given.chunks = (const row_chunk *)(const void *)(a->tail + a->chunks_at);
     if (step->alone)
@@ -55,7 +55,7 @@ static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
                                                                         (unsigned char *)c->pins->alone.memory.start));
     given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = sorts(c) ? a->found->n_chunks : a->n_chunks,
-    given.n_lost = a->n_lost;
+    given.n_outdated = a->n_outdated;
     given.record_stride = (uint32_t)r->stride;
     /* A lookup after one that failed half way counts as repeated, too; one after a replay that never began does not. */
     given.repeated = c->gathered_for == step->step + 1, given.waits = (uint32_t)c->desc.gate_on_stream;

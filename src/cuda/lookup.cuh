@@ -122,7 +122,7 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);
-    if (g.sets > 0 && step.n_lost > 0 && !step.repeated) free_lost(g, step.lost, step.n_lost, now);
+    if (g.sets > 0 && step.n_outdated > 0 && !step.repeated) free_outdated(g, step.outdated, step.n_outdated, now);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;

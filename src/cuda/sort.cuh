@@ -178,12 +178,12 @@ static uint64_t whole_words(uint64_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
-/* Where in the tail of a batch what is, if it has at most n rows and n_lost lost ones. */
-static void place_tail(const gpu_device *c, batch_ahead *a, uint64_t n, uint64_t n_lost) {
+/* Where in the tail of a batch what is, if it has at most n rows and n_outdated outdated ones. */
+static void place_tail(const gpu_device *c, batch_ahead *a, uint64_t n, uint64_t n_outdated) {
     int counted = is_counted(c);
     a->worth_at = (n + 63) / 64 * sizeof(uint64_t);
-    a->lost_at = a->worth_at + (counted ? whole_words(n) : 0);
-    a->chunks_at = a->lost_at + (counted ? whole_words(n_lost * sizeof(uint32_t)) : 0);
+    a->outdated_at = a->worth_at + (counted ? whole_words(n) : 0);
+    a->chunks_at = a->outdated_at + (counted ? whole_words(n_outdated * sizeof(uint32_t)) : 0);
 }
 
 /* Does it sort all its batches, or none? */
@@ -312,7 +312,7 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     if (status != FRUGAL_OK) return status;
     *a->found = {NO_POSITION, 0, 0, 0, 0, batch->n > 0 ? 0 : batch->step + 1};
     place_tail(c, a, batch->n, frugal_settings(c->f)->max_keys);
-    a->n_lost = 0, a->has_kept = a->is_told = 0, a->whole = 1;
+    a->n_outdated = 0, a->has_kept = a->is_told = 0, a->whole = 1;
     cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;

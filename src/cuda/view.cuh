@@ -50,15 +50,15 @@ struct batch_arrays { /* as in frugal_records */
 struct gpu_step {
     uint64_t step;
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
-    const uint64_t *valid;   /* a bit for each unique row: its copy, also a declared stale one, is to be read */
-    const uint8_t *worth;    /* worth[n_unique]; NULL: all are worth 0. This and `lost`: for counted caches */
-    const uint32_t *lost;    /* lost[n_lost]: rows whose copies are outdated */
-    const uint32_t *kept;    /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
-    float *kept_copies;      /* [][copy_stride]: these copies */
-    const row_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
+    const uint64_t *valid;    /* a bit for each unique row: its copy, also a declared stale one, is to be read */
+    const uint8_t *worth;     /* worth[n_unique]; NULL: all are worth 0. This and `outdated`: for counted caches */
+    const uint32_t *outdated; /* outdated[n_outdated]: rows whose copies are outdated */
+    const uint32_t *kept;     /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
+    float *kept_copies;       /* [][copy_stride]: these copies */
+    const row_chunk *chunks;  /* chunks[n_chunks], those of a row one after the other */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */
-    uint32_t n, n_unique, n_chunks, n_lost, record_stride;
+    uint32_t n, n_unique, n_chunks, n_outdated, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream waits for the gate */
     uint32_t replayed;  /* 1: a graph's kernels, with the largest sizes; the actual ones are in `current` */
     frugal_hyper hyper; /* of the first group of tables */
