@@ -5,8 +5,8 @@
  *     reorder --data day.gz --ids hash --rows 1e6 --out sorted
  *                          then: dlrm --data sorted/log.csv --schema sorted/log.schema --ids given
  *
- * `reorder --help` says more. Here: the command line. In tools/reorder: order (the map), triples, clicks. It reads what
- * build/place reads (tools/place/data.h).
+ * `reorder --help` says more. Here: the command line. In tools/reorder: order (the map), work, triples, clicks. It
+ * reads what build/place reads (tools/place/data.h).
  */
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
@@ -82,24 +82,6 @@ static int reorder_parse(reorder_options *options, int argc, char **argv, progra
 }
 
 /* ---- What both kinds share ----------------------------------------------------------------------------- */
-
-int reorder_go_on(reorder_work *work, const char *what, uint64_t samples, program_error *error) {
-    double seconds = program_now() - work->started;
-    char text[80];
-    if (program_signalled) return program_fail(error, "ended by %s; nothing is written", program_signal());
-    if (seconds < 1) return 0;
-    snprintf(text, sizeof text, "%s %" PRIu64 " samples", what, samples);
-    progress_show(&work->line, text, seconds, 0);
-    return 0;
-}
-
-int reorder_write_map(reorder_work *work, const char *name, const uint32_t *numbers, uint64_t n, program_error *error) {
-    FILE *file = save_open(work->set, name, error);
-    if (!file) return -1;
-    save_begin_array(file, "u4", n, SAVE_VECTOR);
-    fwrite(numbers, sizeof *numbers, n, file);
-    return save_close(work->set, name, error);
-}
 
 /* No result may be written to a file that is read. OpenKE's files have the names of those that are written; plain ones
  * have others. */
