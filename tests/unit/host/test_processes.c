@@ -103,6 +103,8 @@ static frugal *open_world(const crew *c) {
     return f;
 }
 
+static int attached[2]; /* a pipe: device 0 is */
+
 /* What belongs to the process that opened is refused, and changes nothing. */
 static int try_all(const crew *c) {
     frugal *f = join_or_exit(c, 1), *other;
@@ -130,6 +132,7 @@ static int try_all(const crew *c) {
     EXPECT(frugal_write_metrics(&f, NULL, 1, text, sizeof text) > 0 && strstr(text, "device=\"1\""));
     EXPECT(frugal_trace_start(f, 64) == FRUGAL_OK && frugal_trace_stop(f) == FRUGAL_OK);
     /* devices: one that the other process has, one of this process once more, one that there is not */
+    EXPECT(read(attached[0], row, 1) == 1);
     EXPECT(frugal_cpu_attach(f, 0, NULL) == FRUGAL_ERR_DEVICE);
     EXPECT(frugal_cpu_attach(f, 1, NULL) == FRUGAL_ERR_DEVICE);
     EXPECT(frugal_cpu_attach(f, 2, NULL) == FRUGAL_ERR_DEVICE);
@@ -153,9 +156,12 @@ static void test_refusals(void **state) {
     crew c;
     crew_init(&c, 1);
     c.cache.cache_rows = 16;
+    assert_int_equal(0, pipe(attached));
     pid_t child = fork_to(try_all, &c);
     frugal *f = open_world(&c), *other;
+    assert_int_equal(1, write(attached[1], "", 1));
     assert_int_equal(CREW_FINE, crew_wait(child));
+    close(attached[0]), close(attached[1]);
     assert_int_equal(FRUGAL_ERR_PROCESS, frugal_open(&c.desc, &other)); /* the name is taken */
     assert_non_null(strstr(frugal_message(), c.name));
     frugal_close(other);
