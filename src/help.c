@@ -3,7 +3,7 @@
 
 /* A piece of work of a kind is done: adds the time since *since to its clock of the statistics, and sets *since to now.
  */
-static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
+static void tick(frugal *f, trace_kind kind, atomic_word *clock, double *since) {
     double now = clock_now();
     trace_piece(f, kind, *since, now);
     tally(clock, (uint64_t)((now - *since) * 1e9));

@@ -63,6 +63,7 @@ typedef struct host_event { /* changed only by event.c */
 } host_event;
 
 typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
+typedef FRUGAL_ATOMIC(uint64_t) atomic_word;
 
 #include "shared.h"
 
@@ -203,8 +204,8 @@ typedef struct host_device {
     unsigned char *inbox;  /* posted_batch[L + 1], by step */
     struct remote *remote; /* a device of another process (remote.c), as the next two */
     uint32_t process;      /* that has it; 0: this one */
-    FRUGAL_ATOMIC(uint64_t) * gates; /* what frugal.gates is in that process; written here and there */
-    FRUGAL_ATOMIC(uint32_t) linked;  /* 1: it is one; or, where it is: it may be called from there (join.c) */
+    atomic_word *gates;    /* what frugal.gates is in that process; written here and there */
+    FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;
 
@@ -309,7 +310,7 @@ struct frugal {
     saved_chain chain;
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
-    FRUGAL_ATOMIC(uint64_t) * changed;
+    atomic_word *changed;
     worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
     FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
     uint32_t counter; /* device + 1 that counts them, and `worth` is what was copied last; 0: the host does. Written
@@ -347,7 +348,7 @@ struct frugal {
     pthread_mutex_t end_lock;          /* the data of a device ends, or another device is followed (finish.c) */
     FRUGAL_ATOMIC(uint32_t) finished;  /* devices whose data has ended; written under end_lock */
     FRUGAL_ATOMIC(uint32_t) refusals;  /* threads that want poll_lock now; relaxed: the event tells of it */
-    FRUGAL_ATOMIC(uint64_t) * gates;   /* in a page of its own: the number of open gates, counted from step 0 */
+    atomic_word *gates;                /* in a page of its own: the number of open gates, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;      /* device + 1; 0: none */
     FRUGAL_ATOMIC(uint64_t) lost_kept; /* rows of which lost devices kept updates; under poll_lock */
     char lost_message[256];            /* constant once `lost` is set */
@@ -378,7 +379,7 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
-static inline void tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
+static inline void tally(atomic_word *counter, uint64_t n) {
     frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
 }
 

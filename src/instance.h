@@ -45,7 +45,7 @@ typedef struct member { /* a process that has joined */
     int socket, watch;
     uint32_t process;
     int welcomed;
-    FRUGAL_ATOMIC(uint64_t) * gates; /* its word (stream_gates.c); NULL: it has not been welcomed */
+    atomic_word *gates; /* its word (stream_gates.c); NULL: it has not been welcomed */
     pthread_mutex_t sending;
     FRUGAL_ATOMIC(uint32_t) gone; /* it has left, has ended, or was dismissed; set once */
     int ended;                    /* it has ended, which its descriptor tells; the doorman's */
@@ -114,7 +114,7 @@ FRUGAL_INTERNAL void free_controller(frugal *f);
 
 typedef struct remote_process { /* for which a device is attached */
     uint32_t process;
-    FRUGAL_ATOMIC(uint64_t) * gates; /* its word */
+    atomic_word *gates; /* its word */
 } remote_process;
 
 FRUGAL_INTERNAL frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,

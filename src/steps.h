@@ -128,8 +128,8 @@ FRUGAL_INTERNAL int flush_page(frugal *f, uint64_t limit, uint64_t closed);
 /* stream_gates.c */
 
 FRUGAL_INTERNAL void open_gates(frugal *f);
-FRUGAL_INTERNAL void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step);
-FRUGAL_INTERNAL void force_word(frugal *f, FRUGAL_ATOMIC(uint64_t) * gates);
+FRUGAL_INTERNAL void take_back_gates(atomic_word *gates, uint64_t step);
+FRUGAL_INTERNAL void force_word(frugal *f, atomic_word *gates);
 FRUGAL_INTERNAL void force_gates(frugal *f);
 
 /* poll.c */

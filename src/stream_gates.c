@@ -32,7 +32,7 @@ FRUGAL_INTERNAL void open_gates(frugal *f) {
 
 /* Steps from `step` on are cancelled: takes back their gates. The caller holds gates_lock; between steps, when nobody
  * waits for a gate. */
-FRUGAL_INTERNAL void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t step) {
+FRUGAL_INTERNAL void take_back_gates(atomic_word *gates, uint64_t step) {
     uint64_t open = frugal_load_relaxed(gates);              /* relaxed, both: as said above */
     while (open > step && open - step < FRUGAL_GATES_FORCED) /* forced ones stay so */
         if (frugal_cas_relaxed(gates, &open, step)) break;
@@ -41,7 +41,7 @@ FRUGAL_INTERNAL void take_back_gates(FRUGAL_ATOMIC(uint64_t) * gates, uint64_t s
 /* Forces all gates of a word open, so that no device waits for ever. What a device reads behind such a gate is never
  * committed. The number is far ahead of any step, but not so far that a comparison by distance, which a GPU's stream
  * makes, finds it behind. */
-FRUGAL_INTERNAL void force_word(frugal *f, FRUGAL_ATOMIC(uint64_t) * gates) {
+FRUGAL_INTERNAL void force_word(frugal *f, atomic_word *gates) {
     frugal_store_release(gates, frugal_p2f_closed(f->p2f) + 2 * FRUGAL_GATES_FORCED); /* [F8] as above */
 }
 

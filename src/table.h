@@ -108,10 +108,9 @@ typedef enum {
     TRACE_KINDS
 } trace_kind;
 
-typedef FRUGAL_ATOMIC(uint64_t) trace_word;
 typedef struct trace_ring {
-    trace_word head; /* events written so far; changed by the writer */
-    trace_word *words;
+    atomic_word head; /* events written so far; changed by the writer */
+    atomic_word *words;
     FRUGAL_ATOMIC(uint32_t) claimed; /* of TRACE_CALLER: a thread has it */
     uint64_t from;                   /* `head` when recording began; under trace_lock */
     trace_role role;

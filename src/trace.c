@@ -37,8 +37,8 @@ struct trace {
     size_t bytes;
     uint64_t events; /* of a ring; a power of two */
     uint32_t n_rings;
-    trace_word started;     /* ns of the clock; relaxed: ordered by `tracing` */
-    trace_word homeless;    /* events of threads that have no ring */
+    atomic_word started;    /* ns of the clock; relaxed: ordered by `tracing` */
+    atomic_word homeless;   /* events of threads that have no ring */
     uint64_t homeless_from; /* `homeless` when recording began */
     trace_ring *rings;      /* [n_rings]: trainers, loaders, workers, callers, the saver */
 };
@@ -110,7 +110,7 @@ static uint64_t ns_of(double seconds) {
 
 static void write_event(const trace *t, trace_ring *ring, const trace_event *e) {
     uint64_t i = frugal_load_relaxed(&ring->head); /* relaxed: only this thread changes it */
-    trace_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
+    atomic_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
     const uint64_t all[TRACE_WORDS] = {
         e->begin, e->end, e->step, (uint64_t)e->other << 32 | (uint64_t)e->d << 16 | (uint64_t)e->cause << 8 | e->kind,
         e->a,     e->b,   e->c};
@@ -251,7 +251,7 @@ static frugal_status make_trace(frugal *f, uint64_t events) {
     uint32_t devices = f->desc.devices, workers = f->desc.workers;
     t->bytes = bytes, t->events = events, t->n_rings = trace_rings_of(f);
     t->rings = (trace_ring *)(void *)(memory + (sizeof *t + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-    trace_word *words = (trace_word *)(void *)(t->rings + t->n_rings);
+    atomic_word *words = (atomic_word *)(void *)(t->rings + t->n_rings);
     for (uint32_t i = 0; i < t->n_rings; i++, words += events * TRACE_WORDS) {
         trace_ring *ring = &t->rings[i];
         uint32_t first = 0, next = devices;
@@ -432,7 +432,7 @@ static uint64_t find_events(const trace *t, trace_ring *ring, uint64_t *first) {
 
 /* Reads event `i` of a ring; 0 if it has been overwritten. */
 static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event *e) {
-    trace_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
+    atomic_word *words = ring->words + (i & (t->events - 1)) * TRACE_WORDS;
     uint64_t all[TRACE_WORDS] = {0};
     for (uint32_t k = 0; k + 1 < TRACE_WORDS; k++)
         all[k] = frugal_load_acquire(&words[k]); /* [F29] pairs with [F28]: `head` as of its writing */
