@@ -149,6 +149,7 @@ typedef struct file_list {
     int cut; /* more were sent, and this process may have no more */
 } file_list;
 
+#if defined(__linux__)
 FRUGAL_INTERNAL socklen_t name_address(const char *name, struct sockaddr_un *address);
 FRUGAL_INTERNAL int peer_of(int socket, pid_t *process, uid_t *user);
 FRUGAL_INTERNAL int holder_of(const char *name, pid_t *process, uid_t *user);
@@ -157,6 +158,7 @@ FRUGAL_INTERNAL int send_message(int socket, message *m, const file_list *files)
 FRUGAL_INTERNAL int receive_message(int socket, message *m, file_list *files);
 FRUGAL_INTERNAL int watch_process(pid_t process);
 FRUGAL_INTERNAL frugal_status fail_door(const char *call, const char *what, int error, const char *name);
+#endif
 
 /* crc32c.c */
 

@@ -68,6 +68,7 @@ typedef struct remote {
     gate_watch watch;
 } remote;
 
+#if defined(__linux__)
 FRUGAL_INTERNAL remote *remote_of(const frugal *f, uint32_t d);
 FRUGAL_INTERNAL void count_remote_kept(remote *r);
 FRUGAL_INTERNAL void remote_close(void *device);
@@ -75,6 +76,7 @@ FRUGAL_INTERNAL frugal_device_ops remote_operations_of(uint32_t flags);
 FRUGAL_INTERNAL int take_update(remote *r);
 FRUGAL_INTERNAL void take_last(remote *r);
 FRUGAL_INTERNAL int serve_posts(frugal *f);
+#endif
 FRUGAL_INTERNAL void hold_posts(frugal *f);
 FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step);
 FRUGAL_INTERNAL void release_posts(frugal *f);
