@@ -5,10 +5,9 @@
  *
  * A loader checks keys and copies their rows into the ring of the device's batches (step.c). Any thread may then sort
  * any batch: the batch of t + 3 need not wait for that of t. A GPU sorts its own: the thread that polls finds them done
- * (poll.c). The thread that has sorted one gives the state machine
- * what follows of the device, in order; the last device to come seals the step. Steps are planned one after the other,
- * each in pieces of rows, of all devices. So no part of a step hangs on one thread, and everything that announcing
- * decides is a function of the batches.
+ * (poll.c). The thread that has sorted one gives the state machine what follows of the device, in order; the last
+ * device to come seals the step. Steps are planned one after the other, each in pieces of rows, of all devices. So no
+ * part of a step hangs on one thread, and everything that announcing decides is a function of the batches.
  *
  * A device with the operation `announced` is then told. That may call a driver, which may let no other call through
  * while something waits for the GPU, and it may wait for a gate. So no thread that helps does it, but the device's
