@@ -1,6 +1,6 @@
 /* ground.h - what the host needs of a system: errors, sleeping, memory, files, sockets, threads.
  *
- * What crosses the wall of this room, by part. Comments stand where it is defined. */
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_GROUND_H
 #define FRUGAL_GROUND_H
 

@@ -1,6 +1,6 @@
 /* instance.h - the calls: steps, several processes, opening and closing, access, saves, numbers, serving.
  *
- * What crosses the wall of this room, by part. Comments stand where it is defined. */
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_INSTANCE_H
 #define FRUGAL_INSTANCE_H
 

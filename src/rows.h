@@ -1,6 +1,6 @@
 /* rows.h - arithmetic on rows, in the processor's instructions; threads that help; optimizer settings.
  *
- * What crosses the wall of this room, by part. Comments stand where it is defined. */
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_ROWS_H
 #define FRUGAL_ROWS_H
 

@@ -1,6 +1,6 @@
 /* steps.h - from a batch that is announced to rows that are flushed: what any thread does, and what it waits for.
  *
- * What crosses the wall of this room, by part. Comments stand where it is defined. */
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_STEPS_H
 #define FRUGAL_STEPS_H
 

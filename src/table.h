@@ -1,6 +1,6 @@
 /* table.h - where the table lies, what its rows are worth, saves that are read, traces.
  *
- * What crosses the wall of this room, by part. Comments stand where it is defined. */
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_TABLE_H
 #define FRUGAL_TABLE_H
 
