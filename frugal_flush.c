@@ -176,16 +176,10 @@
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"
 #else
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
-#endif
 #ifndef FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
 #define FRUGAL_P2F_IMPLEMENTATION
 #endif
-#undef FRUGAL_STATIC /* other files call this code, frugal_strerror for one, if they have none of their own */
-#define FRUGAL_ATOMICS
-#include "frugal_p2f.h"
-
+#undef FRUGAL_STATIC   /* other files call this code, frugal_strerror for one, if they have none of their own */
 #define FRUGAL_FLUSH_C /* what crosses parts is static */
 #include "src/host.h"
 

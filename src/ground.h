@@ -52,6 +52,7 @@ FRUGAL_INTERNAL double clock_now(void);
 /* memory.c */
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
+
 typedef struct page_sizes { /* of memory that is there; both 0: the system does not say */
     uint64_t resident, huge;
 } page_sizes;
@@ -112,6 +113,7 @@ FRUGAL_INTERNAL void reset_mail(mailbox *mail, uint64_t step);
 /* socket.c */
 
 enum { MOST_NAME = 64, MOST_FILES = 4 }; /* bytes of a name; descriptors that a message may carry */
+
 typedef enum {
     MESSAGE_HELLO,  /* from a process that joins: its layout and version */
     MESSAGE_ATTACH, /* ... it attaches device `d` to itself; `flags` */
@@ -122,6 +124,7 @@ typedef enum {
 } message_kind;
 
 enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2, ATTACH_POLLS = 4, ATTACH_WAITS = 8 }; /* flags */
+
 typedef enum {
     CALL_WRITE_BACK,
     CALL_RECALL, /* of `step`, of which the device has done the step before, if n is 1 */
@@ -134,6 +137,7 @@ typedef enum {
 } call_kind;
 
 #define CALL_ALL UINT32_MAX /* n of CALL_WRITE_BACK: all rows */
+
 typedef struct message {
     uint64_t magic;
     uint32_t layout, version;
@@ -174,7 +178,8 @@ FRUGAL_INTERNAL uint32_t crc32c(uint32_t before, const void *data, size_t bytes)
 #define LONGEST_ENTRY 255 /* bytes of a name in a folder */
 
 #define TRACE_BEGIN "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
-#define END_OF_FILE -1       /* besides the values of errno: the file ends too early */
+#define END_OF_FILE -1 /* besides the values of errno: the file ends too early */
+
 typedef struct file_name {   /* what a name stands for */
     char path[LONGEST_PATH]; /* absolute and without links; its folder exists, the file need not */
     int there;               /* 1: a regular file exists */

@@ -41,12 +41,13 @@ FRUGAL_INTERNAL void ask_for_batch(frugal *f, uint32_t d, uint64_t step);
 /* clocks.c */
 
 #define NO_CLOCK UINT64_MAX /* of a copy that must be fetched */
+
 typedef struct device_clocks {
     uint32_t n, most;          /* rows listed; of these, in a batch at most */
     uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's place on the device */
     uint32_t *bounds;          /* bounds[n]; UINT32_MAX: none */
     uint32_t *indices;         /* indices[n]: of the row in clocks.of_row */
-    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. As all below: see (a) */
+    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. As all below: (a) in clocks.c */
     frugal_secondary *touched; /* ring [L + 1][most]: the batch's listed rows */
     uint64_t *before;          /* ring [L + 1][most]: of their copies, before the batch was announced */
     uint32_t *n_touched;       /* ring [L + 1] */

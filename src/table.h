@@ -93,6 +93,7 @@ FRUGAL_INTERNAL frugal_status restore_table(frugal *f);
 /* trace.c */
 
 typedef enum { TRACE_TRAINER, TRACE_LOADER, TRACE_WORKER, TRACE_CALLER, TRACE_SAVER } trace_role;
+
 typedef enum {
     TRACE_ANNOUNCE,
     TRACE_PLAN,
@@ -108,15 +109,7 @@ typedef enum {
     TRACE_KINDS
 } trace_kind;
 
-typedef struct trace_ring {
-    atomic_word head; /* events written so far; changed by the writer */
-    atomic_word *words;
-    FRUGAL_ATOMIC(uint32_t) claimed; /* of TRACE_CALLER: a thread has it */
-    uint64_t from;                   /* `head` when recording began; under trace_lock */
-    trace_role role;
-    uint32_t number; /* of the device, the worker, the caller */
-    uint8_t pad[24];
-} trace_ring;
+typedef struct trace_ring trace_ring;
 
 typedef struct trace_event {
     trace_kind kind;
@@ -129,6 +122,7 @@ typedef struct trace_event {
 
 #define NO_DEVICE UINT32_C(0xffff)
 #define NO_COUNT  UINT64_MAX
+
 /* What keeps a gate closed, as found at some moment. */
 typedef struct gate_cause {
     cause_kind kind;

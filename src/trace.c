@@ -31,6 +31,16 @@ enum {
     TRACE_MOST = 1 << 24
 };
 
+struct trace_ring {
+    atomic_word head; /* events written so far; changed by the writer */
+    atomic_word *words;
+    FRUGAL_ATOMIC(uint32_t) claimed; /* of TRACE_CALLER: a thread has it */
+    uint64_t from;                   /* `head` when recording began; under trace_lock */
+    trace_role role;
+    uint32_t number; /* of the device, the worker, the caller */
+    uint8_t pad[24];
+};
+
 _Static_assert(sizeof(trace_ring) == CACHE_LINE, "rings, and the words behind them, fill whole lines");
 
 struct trace {

@@ -40,17 +40,16 @@ static frugal_status share_pins(gpu_device *c) {
         if (other) c->pins = other->pins;
         if (other && other->ordinal == c->ordinal) c->hangs = other->hangs;
     }
-    if (c->pins) {
-        c->pins->users++;
-        if (c->hangs) return FRUGAL_OK;
-        c->hangs = &c->pins->hangs[c->device]; /* may be of an attempt on another GPU */
-        __atomic_store_n(c->hangs, 0, __ATOMIC_RELAXED);
-        return FRUGAL_OK;
-    }
-    shared_pins *pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);
+    shared_pins *pins = c->pins;
+    int is_first = !pins;
+    if (is_first) pins = c->pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);
     if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", c->device, sizeof *pins);
-    pins->users = 1;
-    c->pins = pins, c->hangs = &pins->hangs[c->device];
+    pins->users++;
+    if (!c->hangs) {
+        c->hangs = &pins->hangs[c->device];
+        __atomic_store_n(c->hangs, 0, __ATOMIC_RELAXED); /* it may be of an attempt on another GPU */
+    }
+    if (!is_first) return FRUGAL_OK;
     if (is_on_disk(c->f)) return FRUGAL_OK;
     frugal_memory table = frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_TABLE);
     if (!frugal_settings(c->f)->file) populate_pages(c->f, &table);
