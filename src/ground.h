@@ -127,7 +127,7 @@ enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2, ATTACH_POLLS = 4, ATTACH_WAITS = 8
 
 typedef enum {
     CALL_WRITE_BACK,
-    CALL_RECALL, /* of `step`, of which the device has done the step before, if n is 1 */
+    CALL_RECALL, /* of `step` */
     CALL_PRELOAD,
     CALL_REFRESH,
     CALL_VERIFY,

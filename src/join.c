@@ -28,7 +28,9 @@ static frugal_status write_back_here(frugal *f, uint32_t d, const uint32_t *rows
  * has the rows. The caller holds its lock. */
 static frugal_status recall_here(frugal *f, const message *m) {
     host_device *device = &f->devices[m->d];
-    frugal_status status = write_recalled(f, m->d, &(recall){m->step, m->n != 0});
+    /* [F33] pairs with [F32]: this process sees for itself that the step before is done, not by way of another */
+    int done = frugal_load_acquire(&device->mail->done) >= m->step;
+    frugal_status status = write_recalled(f, m->d, &(recall){m->step, done});
     if (status != FRUGAL_OK) return status;
     lock_polling(f);
     device->recall_step = m->step;

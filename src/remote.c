@@ -180,7 +180,7 @@ static frugal_status remote_recall(void *device, uint64_t step, int done, const 
     (void)rows, (void)n;
     int passed = (int64_t)(frugal_load_relaxed(f->gates) - step) >= 0; /* relaxed: a hint; the device asks itself */
     if (!done && (!passed || r->asked_early == step + 1)) return FRUGAL_AGAIN;
-    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = CALL_RECALL, .n = done != 0, .step = step};
+    message m = {.kind = MESSAGE_CALL, .d = r->d, .call = CALL_RECALL, .step = step};
     frugal_status status = make_call(r, &m, NULL);
     if (status == FRUGAL_AGAIN && !done) r->asked_early = step + 1;
     if (status == FRUGAL_OK && has_lost_kept(r)) status = fail_kept(r);

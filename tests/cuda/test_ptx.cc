@@ -503,20 +503,20 @@ void launch_without_the_last() {
     launch_entry(*ptx_try::read(parameters_text), {"k<4>", cuda_on_host::here(), 1, 32, nullptr}, std::move(a));
 }
 /* Each store comes when both streams are at it: what orders a stream's end before another's beginning orders no store.
- * The meeting is relaxed, and orders nothing. */
+ * The meeting is relaxed, and orders nothing. A thread that has stored does nothing more: ThreadSanitizer does not
+ * report a race with a store that it no longer has in its history, and who waits in a kernel fills that. */
 void race_of_streams() {
-    enum { MEETINGS = 20 };
-    static words in(MEETINGS), out(32);
+    static words in(1), out(32);
     cudaStream_t streams[2];
     auto m = ptx_try::read(ptx_try::text_of(std::string("atom.add.relaxed.gpu.u32 %r4, [%rd1], 1;\nMEET:\n"
                                                         "ld.relaxed.gpu.u32 %r5, [%rd1];\n"
                                                         "setp.lt.u32 %p1, %r5, 64;\n@%p1 bra MEET;\n") +
                                             store_r4));
-    for (cudaStream_t &s : streams) cudaStreamCreate(&s);
-    for (unsigned i = 0; i < 2 * MEETINGS; i++) {
+    for (cudaStream_t &s : streams) {
         ptx_on_host::arguments a;
-        a.add(in.data() + i / 2), a.add(out.data());
-        ptx_on_host::launch_entry(*m, {"k", cuda_on_host::here(), 1, 32, streams[i % 2]}, std::move(a));
+        a.add(in.data()), a.add(out.data());
+        cudaStreamCreate(&s);
+        ptx_on_host::launch_entry(*m, {"k", cuda_on_host::here(), 1, 32, s}, std::move(a));
     }
     cudaDeviceSynchronize();
 }
