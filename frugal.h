@@ -320,7 +320,7 @@ FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 FRUGAL_API const char *frugal_message(void);
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
 
-/* A logical device on host cores (src/cpu.c), with a set-associative cache under the holder rule. */
+/* A logical device on host cores (src/devices/cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* with COUNTED, 1 byte a row of the tables is allocated, once for all devices */
@@ -501,7 +501,7 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * device, at one step, that has the row and is not read-only. Bound 0: only copies that lack nothing are read, so all
  * bits are exact. UINT32_MAX: no bound. Every other read is exact, and every gradient goes to the host row, in order.
  * With a bound above 0 training is not exact any more, because gradients are computed from stale copies; but the bits
- * depend on data, settings, lists and bounds alone (src/clocks.c). Source: HET-GMP's secondaries and its bound within
+ * depend on data, settings, lists and bounds alone (clocks.c). Source: HET-GMP's secondaries and its bound within
  * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality:
  * docs/papers/het-gmp.md.
  *
@@ -509,7 +509,7 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
  * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
  * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
- * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Each call goes through all lists of
+ * listed rows over. Memory: clocks.c, and a row with its state for each copy. Each call goes through all lists of
  * all devices, so its time grows with them. Drained, nothing announced (BUSY);
  * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
  * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */

@@ -1,4 +1,4 @@
-/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/cpu.c.
+/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/devices/cpu.c.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
  * sums gradients by unique row and writes the sums straight into the staging block in host memory. With

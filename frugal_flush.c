@@ -2,7 +2,7 @@
  *
  * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns
  * memory and threads; it decides nothing about consistency. All that it knows of a device is a table of operations
- * (frugal_device_ops). The device on host cores, src/cpu.c, is compiled with it and is a device like any other: it sees
+ * (frugal_device_ops). The device on host cores, cpu.c, is compiled with it and is a device like any other: it sees
  * what device.h declares, and nothing here calls it except through that table.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal_flush.c        (link: -lpthread -lm)
@@ -19,7 +19,7 @@
  *   format.h        what saves and mapped tables consist of, byte by byte
  *   shared.h        memory that several processes share: its structs
  *   host.h          the instance: its structs
- *   ground.h        a room: what the host needs of a system
+ *   ground/         a room: what the host needs of a system: errors, sleeping, memory, files, sockets, threads
  *   forked.c        what a forked child must not have: the names and locks of its parent
  *   errors.c        the text of a thread's last error; refusals that several calls share
  *   event.c         sleeping until something has changed
@@ -31,7 +31,7 @@
  *   crc32c.c        the checksum of what is written to files
  *   file.c          what a name stands for; making, writing and publishing a file; locks
  *   parallel.c      a function that several threads run at a time
- *   rows.h          a room: arithmetic on rows; threads that help
+ *   rows/           a room: arithmetic on rows, in the processor's instructions; threads that help; optimizer settings
  *   vectors.c       loops over the elements of a row, which become vectors
  *   optimizer.c     one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c          gradients of equal keys summed; bags pooled
@@ -42,14 +42,14 @@
  *   team.c          threads that help a device's loader and trainer, in pieces
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
- *   table.h         a room: the table, its rows' worth, saves that are read, traces
+ *   table/          a room: where the table lies, what its rows are worth, saves that are read, traces
  *   init.c          the first values of rows
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c         what a copy of each row is worth, counted as batches are announced
  *   restore.c       saves are read, and their rows put into the table
  *   trace.c         what threads did, and when: rings of events, and their file
- *   steps.h         a room: from a batch to flushed rows; waiting
+ *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
  *   clocks.c        the clocks of declared stale copies: which may be read at a step
@@ -59,33 +59,39 @@
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c          devices that go on working after a call has returned; the loss of one
  *   keep.c          updates that devices keep in their caches; recalls
+ *   waits/          a room: what a thread waits for, and does meanwhile; workers; the gate of a step
  *   notice.c        what the caller is told although no call fails; what a wait waits for
- *   memory_limit.c  is there as much memory as an instance asks for?
  *   post.c          a device in a process that has joined: its mailbox
  *   help.c          one piece of whatever is most urgent: frugal_help
  *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
  *   workers.c       threads, and the instances that they serve
- *   instance.h      a room: the calls
  *   gate.c          the gate of a step, and the threads that wait at it
+ *   calls/          a room: a step, on devices of this process and of others; stop, drain, cancel
  *   step.c          announce, lookup, update
  *   remote.c        devices of other processes, in the one that opened: their posts are served
  *   drain.c         stop, drain, cancel
+ *   instance/       a room: opened, joined by other processes, attached to, closed
+ *   memory_limit.c  is there as much memory as an instance asks for?
  *   instance.c      what opening, joining and serving make alike
  *   join.c          a process joins an instance, attaches devices, leaves
  *   attach.c        a device is attached; what it asks the host for
  *   door.c          where other processes join an instance; their end is noticed
  *   open.c          an instance is opened: its settings checked, defaults, memory, threads
  *   close.c         an instance is closed
+ *   access/         a room: what callers do with rows between steps: read, write, count, list, save
  *   holder.c        the holder rule: which cached copies are current
  *   access.c        reading and writing rows, a view, preloading, verifying
  *   counts.c        the counts of touches: read, set, aged and ranked by callers
  *   secondaries.c   a device's list of rows of which its copies may be stale
  *   save.c          tables are written to a file: all rows, or those that changed
+ *   seeing/         a room: counters, as a struct and as text; the version
  *   stats.c         counters, in a struct
  *   metrics.c       counters as OpenMetrics text
+ *   version.c       what a program was linked with
+ *   serving/        a room: versions of a table that is only read
  *   served.c        one version of a table that is served: from saves, or from a file
  *   server.c        lookups from many threads, while newer versions are taken over
- *   version.c       what a program was linked with
+ *   devices/        a room: the device on host cores
  *   cpu.c           the device on host cores: a cache under the holder rule
  *
  * Atomics that order something, beside those of the headers:
@@ -183,72 +189,77 @@
 #define FRUGAL_FLUSH_C /* what crosses parts is static */
 #include "src/host.h"
 
-#include "src/forked.c"
-#include "src/errors.c"
-#include "src/event.c"
-#include "src/memory.c"
-#include "src/numa.c"
-#include "src/size_limit.c"
-#include "src/region.c"
-#include "src/socket.c"
-#include "src/crc32c.c"
-#include "src/file.c"
-#include "src/parallel.c"
+#include "src/ground/forked.c"
+#include "src/ground/errors.c"
+#include "src/ground/event.c"
+#include "src/ground/memory.c"
+#include "src/ground/numa.c"
+#include "src/ground/size_limit.c"
+#include "src/ground/region.c"
+#include "src/ground/socket.c"
+#include "src/ground/crc32c.c"
+#include "src/ground/file.c"
+#include "src/ground/parallel.c"
 
-#include "src/vectors.c"
-#include "src/optimizer.c"
-#include "src/sums.c"
-#include "src/gather.c"
-#include "src/place.c"
-#include "src/rows.c"
-#include "src/processors.c"
-#include "src/team.c"
-#include "src/settings.c"
-#include "src/self_test.c"
+#include "src/rows/vectors.c"
+#include "src/rows/optimizer.c"
+#include "src/rows/sums.c"
+#include "src/rows/gather.c"
+#include "src/rows/place.c"
+#include "src/rows/rows.c"
+#include "src/rows/processors.c"
+#include "src/rows/team.c"
+#include "src/rows/settings.c"
+#include "src/rows/self_test.c"
 
-#include "src/init.c"
-#include "src/table_file.c"
-#include "src/table.c"
-#include "src/worth.c"
-#include "src/restore.c"
-#include "src/trace.c"
+#include "src/table/init.c"
+#include "src/table/table_file.c"
+#include "src/table/table.c"
+#include "src/table/worth.c"
+#include "src/table/restore.c"
+#include "src/table/trace.c"
 
-#include "src/batch.c"
-#include "src/read_ahead.c"
-#include "src/clocks.c"
-#include "src/announce.c"
-#include "src/finish.c"
-#include "src/apply.c"
-#include "src/stream_gates.c"
-#include "src/poll.c"
-#include "src/keep.c"
-#include "src/notice.c"
-#include "src/memory_limit.c"
-#include "src/post.c"
-#include "src/help.c"
-#include "src/wait.c"
-#include "src/workers.c"
+#include "src/steps/batch.c"
+#include "src/steps/read_ahead.c"
+#include "src/steps/clocks.c"
+#include "src/steps/announce.c"
+#include "src/steps/finish.c"
+#include "src/steps/apply.c"
+#include "src/steps/stream_gates.c"
+#include "src/steps/poll.c"
+#include "src/steps/keep.c"
 
-#include "src/gate.c"
-#include "src/step.c"
-#include "src/remote.c"
-#include "src/drain.c"
-#include "src/instance.c"
-#include "src/join.c"
-#include "src/attach.c"
-#include "src/door.c"
-#include "src/open.c"
-#include "src/close.c"
-#include "src/holder.c"
-#include "src/access.c"
-#include "src/counts.c"
-#include "src/secondaries.c"
-#include "src/save.c"
-#include "src/stats.c"
-#include "src/metrics.c"
-#include "src/served.c"
-#include "src/server.c"
-#include "src/version.c"
+#include "src/waits/notice.c"
+#include "src/waits/post.c"
+#include "src/waits/help.c"
+#include "src/waits/wait.c"
+#include "src/waits/workers.c"
+#include "src/waits/gate.c"
 
-#include "src/cpu.c"
+#include "src/calls/step.c"
+#include "src/calls/remote.c"
+#include "src/calls/drain.c"
+
+#include "src/instance/memory_limit.c"
+#include "src/instance/instance.c"
+#include "src/instance/join.c"
+#include "src/instance/attach.c"
+#include "src/instance/door.c"
+#include "src/instance/open.c"
+#include "src/instance/close.c"
+
+#include "src/access/holder.c"
+#include "src/access/access.c"
+#include "src/access/counts.c"
+#include "src/access/secondaries.c"
+#include "src/access/save.c"
+
+#include "src/seeing/stats.c"
+#include "src/seeing/metrics.c"
+#include "src/seeing/version.c"
+
+#include "src/serving/served.c"
+#include "src/serving/server.c"
+
+#include "src/devices/cpu.c"
 #endif /* C */

@@ -14,7 +14,7 @@
  * ROWS come in the order of instances, and of rows within an instance. Those of a base have the form SAVED_ALL, and
  * leave no gap.
  *
- * COUNTS are what rows have counted (src/worth.c); a reader without counts skips them. Those of the last file of a
+ * COUNTS are what rows have counted (worth.c); a reader without counts skips them. Those of the last file of a
  * chain are all that there are; rows without one have counted nothing.
  *
  * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.

@@ -91,7 +91,7 @@ static inline int copies_refresh(copies *c, const frugal_step *step) {
     return right;
 }
 
-/* As update_kept of src/cpu.c. */
+/* As update_kept of src/devices/cpu.c. */
 static inline void copies_update(copies *c, const frugal_step *step, const float *grads) {
     const frugal_records *r = &step->records;
     const frugal_store *store = c->store;

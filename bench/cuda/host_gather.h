@@ -1,7 +1,7 @@
 /* host_gather.h - what a trainer does without UVA: the processor gathers rows into pinned memory, which is then copied
  * to the GPU.
  *
- * It is as fast as we can make it: rows are prefetched as in src/cpu.c, several threads share the batch, and each chunk
+ * It is as fast as we can make it: rows are prefetched as in cpu.c, several threads share the batch, and each chunk
  * is copied while the next one is being gathered.
  */
 #ifndef FRUGAL_BENCH_HOST_GATHER_H

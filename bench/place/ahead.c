@@ -31,7 +31,7 @@ typedef struct simulation {
     uint8_t *holders;    /* holders[rows], before this step */
 } simulation;
 
-static place *set_of(const simulation *s, uint64_t d, uint32_t row) { /* the hash of src/cpu.c */
+static place *set_of(const simulation *s, uint64_t d, uint32_t row) { /* the hash of src/devices/cpu.c */
     return s->places + (d * s->sets + (((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * s->sets >> 32)) * WAYS;
 }
 

@@ -1,6 +1,6 @@
 /* ahead.h - caches whose eviction knows the announced steps, simulated.
  *
- * They are those of the library's host devices (src/cpu.c): sets of 8 places, the same hash, the rows of a step in
+ * They are those of the library's host devices (cpu.c): sets of 8 places, the same hash, the rows of a step in
  * rising order. A copy is current by the holder rule (future.h), and the place of one that is outdated is given away
  * first. What a row is worth to a device is its gain (frugal_place_rank), which knows the whole trace; the caches begin
  * with the rows of most gain. The rules differ in which copy a row replaces if all copies of its set are current.

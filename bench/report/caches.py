@@ -55,7 +55,7 @@ def write():
     page += hits("hits-graph") + source("hits-graph")
     page += "\nOther rows become hot every 250 steps. Counts are not aged:\n\n" + hits("hits-drift")
     page += source("hits-drift")
-    page += ("\nWhat counting costs (`src/worth.c`), where an instance counts, which it does only for counted caches: "
+    page += ("\nWhat counting costs (`worth.c`), where an instance counts, which it does only for counted caches: "
              "26,624 keys a device and step, 10,000,000 rows x 32 floats, all work of a step on one thread, gathers "
              "and updates by the devices included; instances that count and that do not take turns. Medians "
              "in microseconds; counting is what announcing takes longer:\n\n")

@@ -12,7 +12,7 @@
  *   fresh      pairs (head, tail) of a triple that fail HET-GMP's bound between rows, if no copy lacked anything
  *   copies     the same, with the copies as they are
  *   again      rows of a batch that are read from a copy of such a pair: this bound would fetch them once more
- *   by clock   pairs that fail if the rows' own clocks are the frequencies: none (src/clocks.c says why)
+ *   by clock   pairs that fail if the rows' own clocks are the frequencies: none (src/steps/clocks.c says why)
  *
  * The bound between rows wants |g_i p_j / p_i - g_j| <= s for p_i >= p_j (Miao et al., SIGMOD '22, section 5.3): g are
  * clocks of copies, p frequencies of the data set, here the triples of the training set that have the entity. The

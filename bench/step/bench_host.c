@@ -10,7 +10,7 @@
  * Devices gather and update on this thread, too; on GPUs they would not, so that is only in the time of the whole step.
  * Instances take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it,
  * and in place, where only rows that several devices touched are queued; with --counting 0,1 each of them twice, once
- * counting touches, as counted caches need it (src/worth.c). Every update is flushed within its step.
+ * counting touches, as counted caches need it (src/table/worth.c). Every update is flushed within its step.
  *
  * With --ahead: the time on the clock from handing in to the plan, of a thread that announces for all devices, alone
  * and with --workers threads that help.

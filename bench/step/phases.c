@@ -1,5 +1,5 @@
 /* phases.c - announcing and planning by their phases. It includes the library, whose own functions it calls, in the
- * order of src/step.c: announce_step, src/help.c: help_sort and src/announce.c: plan_piece. */
+ * order of src/calls/step.c: announce_step, src/waits/help.c: help_sort and src/steps/announce.c: plan_piece. */
 #include "frugal_flush.c"
 #include "bench/measure.h"
 #include "bench/step/phases.h"

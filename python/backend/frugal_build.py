@@ -39,7 +39,7 @@ HEADERS = ["frugal.h", "frugal_p2f.h", "frugal_pq.h"]  # which frugal/torch/comp
 # As the README's one line, and what a shared library needs. Without NDEBUG each lookup checks its rows.
 FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
 NVCC_FLAGS = ["-O3", "-std=c++17", "--fmad=false", "-DNDEBUG", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
-SOURCES = ["*.h", "frugal_flush.c", "frugal_cuda.cu", "src/*.c", "src/*.h", "src/cuda/*", "LICENSE"]
+SOURCES = ["*.h", "frugal_flush.c", "frugal_cuda.cu", "src/*.h", "src/*/*", "LICENSE"]
 
 
 def source_folder() -> pathlib.Path:

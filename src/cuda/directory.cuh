@@ -21,7 +21,7 @@ constexpr uint32_t WORTH_AT = 24, STEP_BITS = 0xffffff;
 constexpr uint32_t DIRTY = UINT32_C(1) << 31, USE_BITS = DIRTY - 1;
 
 __device__ static inline uint64_t set_of(uint64_t sets, uint32_t row) {
-    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/devices/cpu.c */
 }
 
 struct row_touch {            /* of a step */

@@ -1,4 +1,4 @@
-/* secondaries.cuh - room for declared stale copies (src/clocks.c) in the GPU's memory: operation `keep`. */
+/* secondaries.cuh - room for declared stale copies (src/steps/clocks.c) in the GPU's memory: operation `keep`. */
 #ifndef FRUGAL_CUDA_SECONDARIES_CUH
 #define FRUGAL_CUDA_SECONDARIES_CUH
 

@@ -2,9 +2,9 @@
  * positions into chunks, and, for the one device of an instance, may count touches. On the stream of copies ahead,
  * which has a low priority.
  *
- * The sort is stable, so positions of a row rise, and sums have the bits of the host's (src/batch.c). A kernel writes
+ * The sort is stable, so positions of a row rise, and sums have the bits of the host's (batch.c). A kernel writes
  * the number of rows into host memory, and the rows, if the host needs them, as it does where several devices share
- * rows. The thread that polls finds them by reading a word (src/poll.c). The batch was announced L steps ahead, so the
+ * rows. The thread that polls finds them by reading a word (poll.c). The batch was announced L steps ahead, so the
  * lookup of the step hardly waits for it, and no step is enqueued behind a sort that is not done: streams may share a
  * queue of the GPU, launches have the right size, and a bad key is an error of the lookup, which has changed nothing.
  *
@@ -124,7 +124,7 @@ __global__ void frugal_found_kernel(const uint32_t *rows, found_batch *found, ui
     system_atomic<uint64_t>(to->sorted).store(step + 1, cuda::memory_order_release); /* [C9] pairs with [C10] */
 }
 
-/* Counts a touch of a row by the one device, all of whose copies are current (src/worth.c). Returns what a copy is
+/* Counts a touch of a row by the one device, all of whose copies are current (worth.c). Returns what a copy is
  * worth then. The bytes of four rows are a word; relaxed, because nothing is read through it. */
 __device__ static inline uint32_t count_touch(const touch_counts &c, uint32_t row, uint64_t step, int read_only) {
     gpu_atomic<uint32_t> word(c.words[row / 4]);

@@ -38,7 +38,7 @@ struct found_batch {
 constexpr uint64_t NO_POSITION = UINT64_MAX;
 
 struct touch_counts {
-    uint32_t *words;         /* a byte a row (src/worth.c), four in a word; NULL: the host counts, or nobody */
+    uint32_t *words;         /* a byte a row (src/table/worth.c), four in a word; NULL: the host counts, or nobody */
     const uint32_t *chances; /* chances[WORTH_MOST + 1]: frugal_chances */
 };
 

@@ -8,8 +8,8 @@
  * piece is one step. Helpers (workers and waiting threads) do whatever there is to do, in any order. Where the code
  * goes through rows or slots one after another, the model does so in any order.
  *
- * With KEEP, updates that devices keep in their copies, too: frugal_p2f_has_recall, recalls and recall_done, src/keep.c
- * and what a device on host cores does with its copies (src/cpu.c). A copy may lose its place in any lookup of its
+ * With KEEP, updates that devices keep in their copies, too: frugal_p2f_has_recall, recalls and recall_done, keep.c
+ * and what a device on host cores does with its copies (cpu.c). A copy may lose its place in any lookup of its
  * device. An update of a row that the device alone touches goes to its copy, or to the host row if there is no copy;
  * the model chooses.
  *
@@ -274,7 +274,7 @@ bit listed[LISTS];               /* a ghost: a list that may be read, until the 
 byte recalls[DEVICES];           /* bit ENTRY(t): the device has recalls of step t, and they are not done */
 byte recall_left[SLOTS];         /* devices with recalls that are not done; dead until the step is planned */
 bit recall_all[SLOTS];           /* all that devices keep is recalled, because steps were cancelled */
-bit kept[DEVICES * ROWS];        /* the copy is dirty (src/cpu.c): it has updates that the host row lacks */
+bit kept[DEVICES * ROWS];        /* the copy is dirty (src/devices/cpu.c): it has updates that the host row lacks */
 bit lacks[ROWS];                 /* a ghost: the host row lacks updates, and they are not owed */
 #if PLACE == 2
 bit keeps[DEVICES]; /* does the device ever keep an update? */
@@ -642,7 +642,7 @@ inline plan_rows() {
 #endif
 
 /* Device d updates its alone rows: in place, or in its copy if that is already dirty or the row is one of `keep`
- * (update_kept of src/cpu.c). */
+ * (update_kept of src/devices/cpu.c). */
 inline update_alone(d, s, keep) {
     for (j : 0 .. ROWS - 1) {
         if
@@ -688,7 +688,7 @@ inline find_placed(r, s) {
 /* >>keep */
 
 #if KEEP
-/* clean_copy of src/cpu.c: the host row becomes what device d has in its copy. If the copy is stale, the row then lacks
+/* clean_copy of cpu.c: the host row becomes what device d has in its copy. If the copy is stale, the row then lacks
  * what the copy lacks. */
 inline write_back(d, r) {
     INVARIANT(!dirty[r] && !owed_by[r] && !(written[r] & ~BIT(d)));
@@ -699,7 +699,7 @@ inline write_back(d, r) {
     lacks[r] = stale[COPY(d, r)]
 }
 
-/* insert_copy of src/cpu.c: within a lookup, any copy may have to give its place away. */
+/* insert_copy of src/devices/cpu.c: within a lookup, any copy may have to give its place away. */
 inline evict(d, r) {
 #ifdef EVICTED_UNSAVED
     kept[COPY(d, r)] = 0
@@ -714,7 +714,7 @@ inline evict(d, r) {
 #define IS_WRITTEN(d, r) (kept[COPY(d, r)])
 #endif
 
-/* write_recalled of src/keep.c: what frugal_p2f_recalls lists, as far as it is dirty. */
+/* write_recalled of src/steps/keep.c: what frugal_p2f_recalls lists, as far as it is dirty. */
 inline write_recalled(d, t) {
     for (j : 0 .. ROWS - 1) {
         if
@@ -738,7 +738,7 @@ inline recall_done(d, t) {
 #endif
 }
 
-/* recall_from of src/keep.c. The device is between its commit of the step before and the gate of step t. */
+/* recall_from of src/steps/keep.c. The device is between its commit of the step before and the gate of step t. */
 #ifdef DONE_BEFORE_WRITTEN
 #define RECALL_FOR(d, t)                                                                                               \
     :: d_step { IDLE && HAS(recalls[d], ENTRY(t)) -> s = t; recall_done(d, t) }                                        \
@@ -844,7 +844,7 @@ inline close_step(s) {
     }
     for (i : 0 .. ROWS - 1) {
         written[i] = 0;
-        INVARIANT(COMPLETE(i) || ANY_KEEPS(i)) /* is_complete of src/keep.c relies on this */
+        INVARIANT(COMPLETE(i) || ANY_KEEPS(i)) /* is_complete of src/steps/keep.c relies on this */
     }
 #if KEEP
     recall_all[ENTRY(s)] = 0;
@@ -1538,7 +1538,7 @@ progress:
 }
 
 #if KEEP && TAKES_ROWS
-/* frugal_drain has all that is kept written back, at any time (write_back_all of src/keep.c). */
+/* frugal_drain has all that is kept written back, at any time (write_back_all of src/steps/keep.c). */
 #define DRAIN(d, r)                                                                                                    \
     :: d_step { kept[COPY(d, r)] -> write_back(d, r) }
 #if DEVICES == 1
@@ -1548,7 +1548,7 @@ progress:
 #endif
 #define AT_ONE_STEP (closed == committed && own_committed[0] == closed && own_committed[DEVICES - 1] == closed)
 
-/* frugal_read_rows of a row that some device keeps. All devices are asked for it (write_back_keys of src/access.c). */
+/* frugal_read_rows of a row that some device keeps. All devices are asked for it (write_back_keys of access.c). */
 inline read(r) {
     for (j : 0 .. DEVICES - 1) {
         if

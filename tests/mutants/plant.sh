@@ -82,7 +82,7 @@ logic() {
 }
 
 mutants() {
-    for file in frugal_pq.h frugal_p2f.h src/*.h src/*.c; do orders "$file"; done
+    for file in frugal_pq.h frugal_p2f.h src/*.h src/*/*.[ch]; do orders "$file"; done
     logic
 }
 

@@ -1,4 +1,4 @@
-/* test_new_file.c - names and files (src/file.c): nobody's file is destroyed, a new file is whole or is not there, and
+/* test_new_file.c - names and files (file.c): nobody's file is destroyed, a new file is whole or is not there, and
  * what the system refuses is a status with the name and the reason.
  *
  * The library is compiled into this program, with calls of the system that fail. Do not link frugal_flush.o. */

@@ -1,4 +1,4 @@
-/* test_read_ahead.c - pages of a table in a file (src/read_ahead.c): those of announced rows and of their state are
+/* test_read_ahead.c - pages of a table in a file (read_ahead.c): those of announced rows and of their state are
  * asked for before the rows are looked up, none that is in memory, none without a file; what the system refuses is no
  * error; the table's bits are those of the reference throughout.
  *

@@ -11,7 +11,7 @@
 
 /* >>memory */
 
-/* src/table.c: rows start on 128 bytes where the weights fill a multiple of 128, else on 32; rows under 32 bytes are
+/* table.c: rows start on 128 bytes where the weights fill a multiple of 128, else on 32; rows under 32 bytes are
  * packed to a power of two. Element-wise state lies behind the weights, equally aligned; row-wise state by itself. */
 static void check_layout(uint32_t dim, frugal_optimizer_kind kind) {
     frugal_table table = {.rows = 9};

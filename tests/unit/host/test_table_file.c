@@ -1,4 +1,4 @@
-/* test_table_file.c - the header of a mapped table (src/table_file.c, src/format.h): a file that is another table's,
+/* test_table_file.c - the header of a mapped table (table_file.c, src/format.h): a file that is another table's,
  * damaged, truncated or no table is refused by a message that names the difference, and is not changed; one process has
  * the file; calls of the system that fail leave nothing behind.
  *

@@ -1,0 +1,211 @@
+/* access.c - access to rows outside of lookup and update: reading, writing, a view, preloading, verifying. */
+#include "access.h"
+
+/* The row number of keys->keys[i]; checked by check_keys. */
+FRUGAL_INTERNAL uint64_t row_of(const frugal *f, const frugal_keys *keys, uint32_t i) {
+    return f->first_row[keys->table] + key_at(keys, i);
+}
+
+FRUGAL_INTERNAL frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
+    frugal_status status = check_open(f, call);
+    if (status != FRUGAL_OK) return status;
+    if (!keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
+    if (!has_key_array(keys)) return fail_key_array(keys, call);
+    if (keys->table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
+    for (uint32_t i = 0; i < keys->n; i++)
+        if (key_at(keys, i) >= f->desc.tables[keys->table].rows)
+            return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call,
+                               (long long)key_at(keys, i), i, keys->table,
+                               (unsigned long long)f->desc.tables[keys->table].rows);
+    return FRUGAL_OK;
+}
+
+typedef struct row_condition { /* a row to which another thread applies an update */
+    condition what;
+    uint32_t row;
+} row_condition;
+
+static int row_ready(frugal *f, const condition *what) {
+    return frugal_p2f_is_dirty(f->p2f, ((const row_condition *)what)->row) != 2;
+}
+
+static void row_explain(frugal *f, const condition *what, char *text, size_t size) {
+    (void)f;
+    snprintf(text, size, "an update of row %u is being applied by a thread that has not finished",
+             ((const row_condition *)what)->row);
+}
+
+/* Makes the host row current, even if its update is not due yet. */
+static frugal_status flush_row(frugal *f, uint32_t row) {
+    frugal_p2f_work work;
+    for (;;) {
+        int taken = frugal_p2f_take_row(f->p2f, row, &work);
+        if (taken == 0) return FRUGAL_OK;
+        if (taken > 0) {
+            flush_taken(f, &work, 1);
+            tally(&f->flushed, 1);
+            tally(&f->flushed_by_urgency[0], 1);
+            if (frugal_p2f_done(f->p2f, &work, 1)) event_notify(f->event);
+            return FRUGAL_OK;
+        }
+        row_condition busy = {{row_ready, row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows", 0}, row};
+        frugal_status status = wait_until(f, &busy.what);
+        if (status != FRUGAL_OK) return status;
+    }
+}
+
+static int closed_ready(frugal *f, const condition *what) {
+    (void)what;
+    if (is_owing(f)) return 0;
+    uint64_t closed =
+        frugal_p2f_closed(f->p2f); /* read first: a step that the second read finds committed is closed then */
+    return closed >= frugal_p2f_all_committed(f->p2f);
+}
+
+/* Makes the devices write back what they keep of these rows. A row's word names its holder in the last announced step,
+ * which need not be the device that keeps an update of it. So all devices are asked. */
+static frugal_status write_back_keys(frugal *f, const frugal_keys *keys) {
+    uint32_t rows[1024], n = 0;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; f->desc.alone == FRUGAL_ALONE_KEPT && i < keys->n && status == FRUGAL_OK; i++) {
+        rows[n++] = (uint32_t)row_of(f, keys, i);
+        if (n < 1024 && i + 1 < keys->n) continue;
+        for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++)
+            status = write_back(f, d, rows, n, "read_rows");
+        n = 0;
+    }
+    return status;
+}
+
+frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
+    frugal_status status = check_owner(f, "read_rows");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "read_rows");
+    if (status != FRUGAL_OK) return status;
+    condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
+    if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
+    if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;
+    if ((status = write_back_keys(f, keys)) != FRUGAL_OK) return status;
+    for (uint32_t i = 0; i < keys->n; i++) {
+        uint64_t row = row_of(f, keys, i);
+        if ((status = flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
+        if (weights) memcpy(weights + (uint64_t)i * f->store.dim, weights_of(f, row), f->store.dim * sizeof(float));
+        if (state && f->store.state)
+            memcpy(state + (uint64_t)i * f->store.state_floats, state_of(f, row),
+                   f->store.state_floats * sizeof(float));
+    }
+    return FRUGAL_OK;
+}
+
+/* Makes a device read its copies of rows[n] anew, or drop all, if it cannot. */
+static frugal_status refresh_copies(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n) {
+    host_device *device = &f->devices[d];
+    frugal_status status = FRUGAL_OK;
+    int is_own = !device->mail; /* else its own process locks it */
+    if (is_own) hold_copies(device);
+    if (device->ops.refresh) status = device->ops.refresh(device->state, rows, n);
+    if (!device->ops.refresh || status != FRUGAL_OK) device->ops.empty(device->state);
+    if (is_own) release_copies(device);
+    return status == FRUGAL_OK ? status : after_refusal(f, d, status, "write_rows");
+}
+
+/* The rows of `keys` have been written, so copies of them are outdated. With words it is enough to say there that
+ * nobody has a current one. */
+static frugal_status refresh_keys(frugal *f, const frugal_keys *keys) {
+    uint32_t rows[1024], n = 0;
+    frugal_status first = FRUGAL_OK;
+    for (uint32_t i = 0; !frugal_p2f_has_words(f->p2f) && i < keys->n; i++) {
+        rows[n++] = (uint32_t)row_of(f, keys, i);
+        if (n < 1024 && i + 1 < keys->n) continue;
+        for (uint32_t d = 0; d < f->desc.devices; d++) {
+            frugal_status status = is_attached(f, d) ? refresh_copies(f, d, rows, n) : FRUGAL_OK;
+            if (first == FRUGAL_OK) first = status;
+        }
+        n = 0;
+    }
+    return first;
+}
+
+frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state) {
+    frugal_status status = check_owner(f, "write_rows");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "write_rows");
+    if (status != FRUGAL_OK) return status;
+    if (!is_idle(f)) return fail_busy(f, "write_rows", 1);
+    if ((status = use_table_file(f)) != FRUGAL_OK) return status;
+    for (uint32_t i = 0; i < keys->n; i++) {
+        uint64_t row = row_of(f, keys, i);
+        frugal_p2f_disown(f->p2f, (uint32_t)row);
+        drop_secondaries_of(f, (uint32_t)row);
+        mark_changed(f, row);
+        if (weights) memcpy(weights_of(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
+        if (state && f->store.state)
+            memcpy(state_of(f, row), state + (uint64_t)i * f->store.state_floats,
+                   f->store.state_floats * sizeof(float));
+    }
+    return refresh_keys(f, keys);
+}
+
+frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride) {
+    frugal_status status = check_owner(f, "view");
+    if (status != FRUGAL_OK) return status;
+    if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
+    if (table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
+    if (!is_complete(f)) return fail_busy(f, "view", 0);
+    if ((status = check_ahead(f, "view")) != FRUGAL_OK) return status;
+    *weights = weights_of(f, f->first_row[table]);
+    *stride = f->store.weights_stride;
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
+    frugal_status status = check_device(f, d, "preload");
+    if (status == FRUGAL_OK) status = check_keys(f, keys, "preload");
+    if (status != FRUGAL_OK) return status;
+    if (!is_idle(f)) return fail_busy(f, "preload", 1);
+    uint32_t rows[1024];
+    for (uint32_t at = 0, n; at < keys->n;) {
+        for (n = 0; n < 1024 && at < keys->n; at++) {
+            uint64_t lacks;
+            rows[n] = (uint32_t)row_of(f, keys, at);
+            n += !is_secondary(f, d, rows[n], &lacks); /* a secondary has a place already, and is fetched when read */
+        }
+        int is_own = f->joined || !f->devices[d].mail; /* else its own process locks it */
+        if (is_own) hold_copies(&f->devices[d]);
+        if (n > 0) status = f->devices[d].ops.preload(f->devices[d].state, rows, n);
+        if (is_own) release_copies(&f->devices[d]);
+        if (status != FRUGAL_OK) return status;
+    }
+    return FRUGAL_OK;
+}
+
+void frugal_verified(frugal *f, uint32_t row) {
+    if (f->verified && !is_row_finite(weights_of(f, row), f->store.dim)) add_found(f->verified, row);
+}
+
+static frugal_status verify_copies(frugal *f) {
+    frugal_status status;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        if (!is_attached(f, d) || f->devices[d].ops.verify(f->devices[d].state)) continue;
+        status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that nothing was compared? */
+        if (status == FRUGAL_ERR_LOST) return status;
+        return frugal_fail(FRUGAL_ERR_COPY,
+                           "verify: copies must equal their host rows, and one that device %u may read differs, or "
+                           "could not be read; report it, and do not trust the table",
+                           d);
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_verify(frugal *f) {
+    found_rows found = {0};
+    frugal_status status = check_owner(f, "verify");
+    if (status != FRUGAL_OK) return status;
+    if (!is_complete(f)) return fail_busy(f, "verify", 0);
+    if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
+    f->verified = &found;
+    status = verify_copies(f);
+    f->verified = NULL;
+    if (status == FRUGAL_OK) tell_found(f, "verify", &found);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* rows.c - the row functions, compiled once for each instruction set.
+ *
+ * On x86-64 these are AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library call; elsewhere the baseline
+ * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, place.c) under other target attributes,
+ * and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
+ *
+ * frugal_flush.c includes this file with all sets. Optimizing them takes most of the time in which it is compiled.
+ * Two macros, for both files:
+ *
+ *   FRUGAL_ROWS_BASELINE  the baseline alone: compiles in a third of the time, for sanitizers and debuggers
+ *   FRUGAL_ROWS_APART     frugal_flush.c has no set; this file is compiled, once for each set, and linked. So several
+ *                         builds of the library share them: cc ... -DFRUGAL_ROWS_APART -DFRUGAL_ROWS_SET_avx2
+ *                         -c src/rows/rows.c, and the same for avx512 and baseline.
+ */
+#if defined(FRUGAL_ROWS_APART) && !defined(FRUGAL_FLUSH_C) && !defined(FRUGAL_PARTS)
+#define FRUGAL_PARTS /* the only part that is compiled apart for its own sake */
+#endif
+#include "place.c"
+
+/* The set `suffix`: the functions, and a struct that lists them. */
+#define ROW_FUNCTIONS(suffix, attribute)                                                                               \
+    attribute static void apply_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,                 \
+                                         const row_update *rows, uint32_t n) {                                         \
+        apply_group(store, optimizer, rows, n);                                                                        \
+    }                                                                                                                  \
+    attribute static void sum_records_##suffix(const frugal_records *r, strided_rows grads, uint32_t dim) {            \
+        sum_records(r, grads, dim);                                                                                    \
+    }                                                                                                                  \
+    attribute static void sum_positions_##suffix(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order,  \
+                                                 uint32_t n, uint32_t left) {                                          \
+        sum_row(sum, grads, dim, order, n, left);                                                                      \
+    }                                                                                                                  \
+    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows,             \
+                                          uint64_t stride) {                                                           \
+        gather_all(store, r, rows, stride);                                                                            \
+    }                                                                                                                  \
+    attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim,           \
+                                            uint32_t from, uint32_t end) {                                             \
+        sum_bags_range(r, all, dim, from, end);                                                                        \
+    }                                                                                                                  \
+    attribute static void update_##suffix(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,  \
+                                          const float *grads, uint32_t from, uint32_t end) {                           \
+        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix, sum_bags_##suffix);                 \
+    }                                                                                                                  \
+    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, \
+                                        uint64_t stride) {                                                             \
+        pool_all(r, bags, dim, pooled, stride);                                                                        \
+    }                                                                                                                  \
+    attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
+                                             const bag_gradients *g) {                                                 \
+        return square_records(store, r, g);                                                                            \
+    }                                                                                                                  \
+    ROWS_LINKAGE const row_functions frugal_rows_##suffix = {                                                          \
+        apply_##suffix,  sum_records_##suffix, sum_positions_##suffix, gather_##suffix,                                \
+        update_##suffix, pool_##suffix,        sum_bags_##suffix,      squares_##suffix};
+
+#if defined(ROWS_X86)
+#define AVX2_TARGET __attribute__((target("avx2,fma")))
+#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
+#define AVX512_TARGET AVX2_TARGET /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
+#else
+#define AVX512_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
+#endif
+#endif
+
+#if defined(FRUGAL_ROWS_APART)
+#define ROWS_LINKAGE
+#if defined(FRUGAL_ROWS_SET_baseline)
+ROW_FUNCTIONS(baseline, )
+#elif defined(FRUGAL_ROWS_SET_avx2) && defined(ROWS_X86)
+ROW_FUNCTIONS(avx2, AVX2_TARGET)
+#elif defined(FRUGAL_ROWS_SET_avx512) && defined(ROWS_X86)
+ROW_FUNCTIONS(avx512, AVX512_TARGET)
+#endif
+#else
+#define ROWS_LINKAGE static
+ROW_FUNCTIONS(baseline, )
+#if defined(ROWS_X86)
+ROW_FUNCTIONS(avx2, AVX2_TARGET)
+ROW_FUNCTIONS(avx512, AVX512_TARGET)
+#endif
+#endif

@@ -1,0 +1,156 @@
+/* table.h - where the table lies, what its rows are worth, saves that are read, traces.
+ *
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
+#ifndef FRUGAL_TABLE_H
+#define FRUGAL_TABLE_H
+
+#include "../rows/rows.h"
+
+#include "../counting.h"
+
+/* init.c */
+
+FRUGAL_INTERNAL void init_table(const frugal *f, int new_weights, int new_state, int kept);
+
+/* table_file.c */
+
+struct table_file {
+    file_name name;
+    new_file made; /* a new one, until it has its name */
+    int file;      /* descriptor with the lock; -1: none */
+    int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
+    int kept;      /* the file existed before */
+    int torn;      /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
+    /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
+     * nothing else in memory. */
+    FRUGAL_ATOMIC(uint32_t) marked;
+    pthread_mutex_t lock; /* for marking, which several loaders may do at a time */
+    table_header header;  /* as it was written or read last */
+    void *map;            /* the mapping of the whole file, or NULL */
+};
+
+FRUGAL_INTERNAL frugal_status fail_taken(int file, const char *how, const char *name);
+FRUGAL_INTERNAL frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old);
+FRUGAL_INTERNAL saved_table describe_table(const frugal *f, uint32_t table);
+FRUGAL_INTERNAL frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old);
+FRUGAL_INTERNAL int table_descriptor(const frugal *f);
+FRUGAL_INTERNAL unsigned char *table_map(const frugal *f);
+FRUGAL_INTERNAL frugal_status use_table_file(frugal *f);
+FRUGAL_INTERNAL frugal_status overwrite_table_file(frugal *f);
+FRUGAL_INTERNAL frugal_status publish_table_file(frugal *f);
+FRUGAL_INTERNAL void drop_table_file(frugal *f);
+FRUGAL_INTERNAL frugal_status close_table_file(frugal *f, uint64_t next, int drained);
+
+/* table.c */
+
+FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats);
+FRUGAL_INTERNAL frugal_status open_table(frugal *f);
+FRUGAL_INTERNAL void fill_table(frugal *f);
+
+/* worth.c */
+
+/* A byte of which only the level is known. */
+static inline uint8_t byte_of_level(uint32_t level) {
+    return (uint8_t)(level << LEVEL_AT | STAYED);
+}
+
+FRUGAL_INTERNAL void list_counts(uint64_t *counts);
+FRUGAL_INTERNAL uint32_t level_of_count(const uint64_t *counts, uint64_t count);
+FRUGAL_INTERNAL frugal_status open_counts(frugal *f);
+FRUGAL_INTERNAL int is_counting(frugal *f);
+FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end);
+FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);
+
+/* restore.c */
+
+typedef struct saved_reader { /* a save that is being read */
+    int file;
+    const char *name;
+    uint64_t bytes;
+    saved_file head;
+    saved_part part; /* of the wanted instance */
+    uint64_t part_rows[SAVED_MOST_PARTS];
+    /* A walk goes over the headers in order; several threads may read the blocks. This is where the walk is. */
+    uint64_t at, number, next_row;
+    uint32_t sums, at_part;
+    int ended;
+    struct {
+        uint64_t at, number;
+        uint32_t sums;
+    } first_rows; /* where blocks of rows begin */
+} saved_reader;
+
+FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
+                                         saved_part **tables, size_t *tables_bytes);
+FRUGAL_INTERNAL void close_saved(saved_reader *r);
+FRUGAL_INTERNAL uint64_t row_bytes_of(const frugal *f);
+FRUGAL_INTERNAL uint32_t threads_of(const frugal *f);
+FRUGAL_INTERNAL frugal_status read_weights(frugal *f, uint32_t first, int marks);
+FRUGAL_INTERNAL void close_all_saved(frugal *f);
+FRUGAL_INTERNAL frugal_status begin_restore(frugal *f, const frugal_desc *desc);
+FRUGAL_INTERNAL frugal_status restore_table(frugal *f);
+
+/* trace.c */
+
+typedef enum { TRACE_TRAINER, TRACE_LOADER, TRACE_WORKER, TRACE_CALLER, TRACE_SAVER } trace_role;
+
+typedef enum {
+    TRACE_ANNOUNCE,
+    TRACE_PLAN,
+    TRACE_GATE,
+    TRACE_LOOKUP,
+    TRACE_UPDATE,
+    TRACE_CLOSE,
+    TRACE_FLUSH,
+    TRACE_RECALL,
+    TRACE_SAVE,
+    TRACE_DRAIN,
+    TRACE_WAIT, /* of an announcement */
+    TRACE_KINDS
+} trace_kind;
+
+typedef struct trace_ring trace_ring;
+
+typedef struct trace_event {
+    trace_kind kind;
+    cause_kind cause;
+    uint32_t d, other;   /* the device; the one that it waits for. NO_DEVICE: none */
+    uint64_t begin, end; /* ns */
+    uint64_t step;       /* NO_COUNT: none */
+    uint64_t a, b, c;    /* counts, by kind: the table `kinds` names them; NO_COUNT: not known */
+} trace_event;
+
+#define NO_DEVICE UINT32_C(0xffff)
+#define NO_COUNT  UINT64_MAX
+
+/* What keeps a gate closed, as found at some moment. */
+typedef struct gate_cause {
+    cause_kind kind;
+    uint32_t d;     /* the device that is waited for; NO_DEVICE: none */
+    uint64_t step;  /* of the gate */
+    uint64_t count; /* steps that the device has announced; rows that are not flushed */
+} gate_cause;
+
+typedef struct trace_span {   /* a call of a device's trainer or loader, of drain, or of save */
+    trace_ring *ring, *outer; /* the call's; the thread's before it. ring NULL: the call is not recorded */
+    trace_event event;
+    uint64_t counted, missed; /* counters before the call */
+} trace_span;
+
+FRUGAL_INTERNAL_DATA _Thread_local trace_ring *trace_own;
+FRUGAL_INTERNAL_DATA const char *const cause_names[CAUSES];
+FRUGAL_INTERNAL trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number);
+FRUGAL_INTERNAL trace_ring *trace_claim(frugal *f);
+FRUGAL_INTERNAL void trace_release(trace_ring *claimed);
+FRUGAL_INTERNAL void trace_piece(frugal *f, trace_kind kind, double begin, double end);
+FRUGAL_INTERNAL void trace_count(frugal *f, uint32_t d, uint64_t step, uint64_t rows);
+FRUGAL_INTERNAL trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL void trace_leave(frugal *f, trace_span *span, frugal_status status);
+FRUGAL_INTERNAL void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes);
+FRUGAL_INTERNAL void trace_saved(frugal *f, double begin, uint64_t bytes);
+FRUGAL_INTERNAL void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin,
+                                double end);
+FRUGAL_INTERNAL void close_trace(frugal *f);
+FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t size);
+
+#endif

@@ -1,0 +1,262 @@
+/* post.c - a device in a process that has joined: what its calls post in the mailbox, and what they wait for there.
+ *
+ * The process that opened the instance has the state machine, and decides as for its own devices. Here a call does only
+ * the device's own work: it sorts keys, reads rows, sums gradients, updates rows in place, with the code that all
+ * devices use. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Workers of
+ * the process that opened serve the posts (remote.c). So a process that is killed, at whatever point, leaves nothing
+ * half done except rows and records of a step that is not committed.
+ *
+ * One word, mailbox.state, tells a device that it must not write any more: a device begins to write by a
+ * compare-and-swap from a number without that bit, which the end of training sets. So either the device finds the bit,
+ * or the other side finds the device writing, and waits.
+ *
+ * A device that goes on working after a call has returned, as a GPU does, posts an update when it was given it. A
+ * thread of this process, the poster, polls such devices, and posts what they have done. The process that opened polls
+ * these posts, as it polls devices of its own, and commits. So this device runs ahead as those do. If its stream waits
+ * for gates, it waits for a word of this process, which the process that opened writes.
+ *
+ * Contents: >>batches >>gates >>writing >>updates >>poster
+ */
+#include "waits.h"
+
+/* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
+FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
+    lock_polling(f);
+    if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
+        copy_text(f->lost_message, sizeof f->lost_message, text);
+        if (lost)
+            frugal_store_release(&f->lost, lost); /* [F9] pairs with [F10] */
+        else
+            frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3] */
+        force_gates(f);
+    }
+    pthread_mutex_unlock(&f->poll_lock);
+    /* Also wakes threads of other processes, which only look again. No devices: joining has failed. */
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
+        if (frugal_load_acquire(&f->devices[d].linked)) event_rouse(&f->devices[d].mail->bell); /* [F41] with [F42] */
+}
+
+/* Has training ended elsewhere? Then it has ended here. */
+FRUGAL_INTERNAL void learn_end(frugal *f) {
+    uint32_t ended = frugal_load_acquire(&f->region->ended); /* [F38] pairs with [F37] */
+    if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
+}
+
+/* May the device go on? A post that was refused is reported here, by a later call; with its own status, though training
+ * has ended because of it. */
+static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
+    const mailbox *mail = f->devices[d].mail;
+    learn_end(f);
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped(call);              /* [F3] pairs with [F4] */
+    uint32_t failed = frugal_load_acquire(&((mailbox *)(uintptr_t)mail)->failed); /* [F35] pairs with [F34] */
+    if (failed) return frugal_fail((frugal_status)(int32_t)failed, "%s: %s", call, mail->failed_text);
+    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
+    return FRUGAL_OK;
+}
+
+/* What the instance has done so far: it is not stuck while this number rises. */
+static uint64_t progress_of(frugal *f) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    uint64_t sum = now.closed + now.committed + now.sealed;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        sum += frugal_p2f_announced(f->p2f, d) + frugal_p2f_committed(f->p2f, d);
+    return sum;
+}
+
+/* Says what the wait is waiting for: the first device that is behind. */
+static void explain_post(frugal *f, const post_wait *what, char *text, size_t size) {
+    uint64_t step = what->step;
+    snprintf(text, size, "updates are not flushed, or not taken, by the process that opened the instance");
+    for (uint32_t d = f->desc.devices; d-- > 0;) {
+        if (frugal_p2f_announced(f->p2f, d) <= step) explain_announce(f, what->d, d, step, text, size);
+        if (frugal_p2f_committed(f->p2f, d) < step) explain_update(f, d, step - 1, text, size);
+    }
+}
+
+/* Waits until `ready`. Errors: STOPPED, LOST, STUCK, and the status of a post that was refused. */
+FRUGAL_INTERNAL frugal_status wait_posted(frugal *f, const post_wait *what) {
+    mailbox *mail = f->devices[what->d].mail;
+    double start = clock_now(), stuck = f->desc.stuck_seconds, tells = notice_seconds(f);
+    uint64_t moved = progress_of(f);
+    char text[384];
+    for (;;) {
+        uint32_t seen = event_prepare(&mail->bell);
+        if (what->ready(f, what)) return FRUGAL_OK;
+        frugal_status status = check_posts(f, what->d, what->call);
+        if (status != FRUGAL_OK) return status;
+        double waited = clock_now() - start, left = stuck < 0 ? FOREVER : stuck - waited;
+        if ((left <= 0 || waited >= tells) && moved != progress_of(f)) {
+            start = clock_now(), moved = progress_of(f);
+            continue;
+        }
+        if (left <= 0) {
+            explain_post(f, what, text, sizeof text);
+            return frugal_fail(FRUGAL_ERR_STUCK, STUCK_FORMAT, what->call, (unsigned long long)what->step, stuck, text);
+        }
+        if (waited >= tells) {
+            explain_post(f, what, text, sizeof text);
+            tells = tell_wait(f, tells, STUCK_FORMAT, what->call, (unsigned long long)what->step, tells, text);
+            continue;
+        }
+        event_sleep(&mail->bell, seen, LEAST(left, tells - waited));
+    }
+}
+
+/* >>batches */
+
+static int room_ready(const frugal *f, const post_wait *what) {
+    uint64_t taken = frugal_load_acquire(&f->devices[what->d].mail->taken); /* [F35] pairs with [F34] */
+    return what->step - taken <= f->desc.lookahead;
+}
+
+/* The next step that the device is to announce. */
+FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d) {
+    return frugal_load_relaxed(&f->devices[d].mail->announced); /* relaxed: its own; a cancel comes between steps */
+}
+
+/* Posts a batch, whose keys are checked and sorted: sorted[n] as in posted_batch. */
+FRUGAL_INTERNAL frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
+                                         int read_only, int wait) {
+    host_device *device = &f->devices[d];
+    mailbox *mail = device->mail;
+    const post_wait room = {room_ready, d, step, "announce"};
+    frugal_status status = check_posts(f, d, "announce");
+    if (status != FRUGAL_OK) return status;
+    if (!room_ready(f, &room)) {
+        if (!wait) return FRUGAL_AGAIN;
+        double since = clock_now();
+        status = wait_posted(f, &room);
+        tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    posted_batch *post = posted_at(f, d, step);
+    post->n = n, post->read_only = read_only;
+    if (n) memcpy(post->sorted, sorted, n * sizeof *sorted);
+    frugal_store_release(&mail->announced, step + 1); /* [F32] pairs with [F33] */
+    event_notify(f->event);
+    event_notify(&mail->bell); /* the trainer may wait for it */
+    return FRUGAL_OK;
+}
+
+/* >>gates */
+
+static int opened_ready(const frugal *f, const post_wait *what) {
+    mailbox *mail = f->devices[what->d].mail;
+    if (frugal_load_acquire(&mail->opened) > what->step) return 1; /* [F35] pairs with [F34] */
+    if (has_finished(f, what->d, what->step)) return 1;
+    /* The loader may be late. Relaxed, both: the thread that serves the wish checks the batch itself; `wanted` is the
+     * trainer's own. */
+    if (frugal_load_relaxed(&mail->announced) > what->step && frugal_load_relaxed(&mail->wanted) == what->step) {
+        frugal_store_release(&mail->wanted, what->step + 1); /* [F32] pairs with [F33] */
+        event_notify(f->event);
+    }
+    return 0;
+}
+
+/* Waits, if `wait`, until the batch is known, and the gate is open, or the step is sealed if the device waits for the
+ * gate itself. */
+FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+    host_device *device = &f->devices[d];
+    const post_wait opened = {opened_ready, d, step, "lookup"};
+    if (!opened_ready(f, &opened)) {
+        frugal_status status = check_posts(f, d, "lookup");
+        if (status != FRUGAL_OK) return status;
+        if (!wait) return FRUGAL_AGAIN;
+        double since = clock_now();
+        tally(&device->gate_waits, 1);
+        status = wait_posted(f, &opened);
+        tally(&device->stall_ns, (uint64_t)((clock_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
+    const opened_batch *known = &device->mail->batch;
+    host_batch *b = batch_at(f, d, step);
+    b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_outdated = known->n_outdated;
+    b->read_only = known->read_only, b->counted = known->counted;
+    b->has_record_of = 1; /* by the process that opened: this one only reads batches */
+    return FRUGAL_OK;
+}
+
+/* >>writing */
+
+/* Before the device writes rows or records. */
+FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
+    uint32_t found = 0;
+    if (!f->joined) return FRUGAL_OK;
+    /* [F36] acquire: the end; release: its attaching, and this process's gates; with itself */
+    while (!frugal_cas_acq_rel(&f->devices[d].mail->state, &found, found + MAIL_WRITER)) {
+        if (!(found & MAIL_ENDED)) continue;
+        frugal_status status = check_posts(f, d, call);
+        return status == FRUGAL_OK ? fail_stopped(call) : status;
+    }
+    return FRUGAL_OK;
+}
+
+FRUGAL_INTERNAL void end_writing(frugal *f, uint32_t d) {
+    end_writers(f, d, 1);
+}
+
+/* >>updates */
+
+/* Posts a step that the device has updated, or was given if it has `poll`; `gradients` NULL: without any. */
+FRUGAL_INTERNAL void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+    host_device *device = &f->devices[d];
+    mailbox *mail = device->mail;
+    mail->brings = gradients != NULL;
+    mail->lr = gradients ? gradients->lr : 0, mail->scale = gradients ? gradients->scale : 0;
+    frugal_store_release(&mail->updated, step + 1);   /* [F32] pairs with [F33] */
+    frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6]: after the post, so `done` is, too */
+    event_notify(f->event);
+    if (device->ops.poll) event_notify(polling_event(f));
+}
+
+/* Is all taken that was posted, and done? */
+FRUGAL_INTERNAL int committed_posts(const frugal *f, const post_wait *what) {
+    const host_device *device = &f->devices[what->d];
+    uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed, all: its own; nothing is read after them */
+    if (device->ops.poll && frugal_load_relaxed(&device->mail->done) < updated) return 0;
+    return frugal_load_relaxed(&device->mail->committed) >= updated;
+}
+
+static int done_ready(const frugal *f, const post_wait *what) {
+    return frugal_load_acquire(&f->devices[what->d].done) >= what->step; /* [F18] pairs with [F17] */
+}
+
+/* Waits until a device with `poll` has done the steps before. */
+FRUGAL_INTERNAL frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call) {
+    return wait_posted(f, &(post_wait){done_ready, d, step, call});
+}
+
+/* >>poster - a thread that polls devices of this process */
+
+static void *poster_main(void *argument) {
+    frugal *f = argument;
+    for (;;) {
+        uint32_t seen = event_prepare(polling_event(f));
+        if (!is_outstanding(f) && frugal_load_relaxed(&f->joined->settles)) return NULL; /* relaxed: see the field */
+        rest(f, seen, FOREVER);
+    }
+}
+
+/* Called before the first device with `poll` is attached. */
+FRUGAL_INTERNAL frugal_status open_poster(frugal *f) {
+    controller *c = f->joined;
+    pthread_mutex_lock(&c->lock); /* several threads may attach devices */
+    int error = c->posts ? 0 : start_quiet_thread(&c->poster, poster_main, f);
+    c->posts |= error == 0;
+    pthread_mutex_unlock(&c->lock);
+    if (error)
+        return frugal_fail(FRUGAL_ERR_WORKER, "attach: the thread that polls devices cannot be started: %s",
+                           strerror(error));
+    return FRUGAL_OK;
+}
+
+/* Waits until all is done that devices were given. */
+FRUGAL_INTERNAL void close_poster(frugal *f) {
+    controller *c = f->joined;
+    if (!c->posts) return;
+    frugal_store_relaxed(&c->settles, 1); /* relaxed: see the field */
+    event_notify(polling_event(f));
+    pthread_join(c->poster, NULL);
+    c->posts = 0;
+}

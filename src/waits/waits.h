@@ -1,0 +1,127 @@
+/* waits.h - what a thread waits for, and does meanwhile; workers; the gate of a step.
+ *
+ * What its parts give to other parts, by part; comments on functions stand at their definitions. */
+#ifndef FRUGAL_WAITS_H
+#define FRUGAL_WAITS_H
+
+#include "../steps/steps.h"
+
+/* notice.c */
+
+/* Rows that were found. */
+typedef struct found_rows {
+    uint64_t n, first;
+} found_rows;
+
+/* Of the call, its step, the seconds, and why: of STUCK, and of the notice before. */
+#define STUCK_FORMAT "%s, step %llu: nothing has moved for %.3g s: %s"
+
+FRUGAL_INTERNAL_DATA _Thread_local int is_worker;
+FRUGAL_INTERNAL void open_notices(frugal *f, frugal_notice call, void *user);
+FRUGAL_INTERNAL void give_notice(frugal *f, const char *format, ...);
+FRUGAL_INTERNAL double notice_seconds(frugal *f);
+FRUGAL_INTERNAL double tell_wait(frugal *f, double after, const char *format, ...);
+FRUGAL_INTERNAL int is_row_finite(const float *weights, uint32_t n);
+FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row);
+FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *found);
+FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_t step, char *text,
+                                      size_t size);
+FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t step, char *text, size_t size);
+FRUGAL_INTERNAL void explain_ahead(const frugal *f, uint32_t late, uint64_t closed, char *text, size_t size);
+
+/* post.c */
+
+struct controller { /* the process that opened the instance, as one that has joined sees it */
+    int socket, watch;
+    uint32_t process;
+    pthread_t thread, poster;
+    int started, posts;              /* the two threads run */
+    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
+    pthread_mutex_t lock;            /* one thread asks at a time; it waits for the answer */
+    pthread_mutex_t answer_lock;
+    pthread_cond_t answered;
+    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
+    uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
+    message answer, over;
+    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
+    void *event_memory, *gates_memory;
+    int table_file;
+};
+
+/* What a call waits for in the mailbox. */
+typedef struct post_wait {
+    int (*ready)(const frugal *f, const struct post_wait *what);
+    uint32_t d;
+    uint64_t step;
+    const char *call;
+} post_wait;
+
+FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text);
+FRUGAL_INTERNAL void learn_end(frugal *f);
+FRUGAL_INTERNAL frugal_status wait_posted(frugal *f, const post_wait *what);
+FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d);
+FRUGAL_INTERNAL frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
+                                         int read_only, int wait);
+FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait);
+FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *call);
+FRUGAL_INTERNAL void end_writing(frugal *f, uint32_t d);
+FRUGAL_INTERNAL void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
+FRUGAL_INTERNAL int committed_posts(const frugal *f, const post_wait *what);
+FRUGAL_INTERNAL frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call);
+FRUGAL_INTERNAL frugal_status open_poster(frugal *f);
+FRUGAL_INTERNAL void close_poster(frugal *f);
+
+/* help.c */
+
+FRUGAL_INTERNAL int help_sort(frugal *f, double *since);
+FRUGAL_INTERNAL int help_plan(frugal *f, double *since);
+FRUGAL_INTERNAL int help_gate(frugal *f, double *since);
+FRUGAL_INTERNAL int help_ahead(frugal *f, double *since);
+FRUGAL_INTERNAL int help_queue(frugal *f, double *since);
+FRUGAL_INTERNAL int help_once(frugal *f, double *since);
+
+/* wait.c */
+
+typedef struct condition {
+    int (*ready)(frugal *f, const struct condition *what);
+    void (*explain)(frugal *f, const struct condition *what, char *text, size_t size);
+    uint32_t d; /* the device, if the call has one */
+    uint64_t step;
+    const char *call; /* the call that waits */
+    int devices;      /* 1: it waits for devices, and the loss of one ends it; 2: for their batches, too: a bad key */
+} condition;
+
+FRUGAL_INTERNAL frugal_status wait_until(frugal *f, const condition *what);
+
+/* workers.c */
+
+#define MAX_WORKERS 1024u
+
+FRUGAL_INTERNAL_DATA const memory_part event_part;
+FRUGAL_INTERNAL frugal_status take_seat(frugal *f, frugal_workers *w);
+FRUGAL_INTERNAL void give_back_seat(frugal *f);
+FRUGAL_INTERNAL void join_workers(frugal_workers *w);
+FRUGAL_INTERNAL void free_workers(const frugal_desc *memory, frugal_workers *w);
+FRUGAL_INTERNAL frugal_status open_workers(frugal *f);
+
+/* gate.c */
+
+/* The wait of a thread, which notes for how long each cause kept the gate closed. */
+typedef struct gate_watch {
+    condition what; /* first: the condition's functions find the watch by it */
+    int (*ready)(frugal *f, const condition *what);
+    gate_cause now; /* of kind NONE: not waiting yet, or no longer */
+    double since;   /* when it became the cause */
+    uint64_t cause_ns[CAUSES];
+} gate_watch;
+
+FRUGAL_INTERNAL int committed_ready(frugal *f, const condition *what);
+FRUGAL_INTERNAL int own_ready(frugal *f, const condition *what);
+FRUGAL_INTERNAL int gate_ready(frugal *f, const condition *what);
+FRUGAL_INTERNAL void gate_explain(frugal *f, const condition *what, char *text, size_t size);
+FRUGAL_INTERNAL void turn_cause(frugal *f, gate_watch *w, const gate_cause *next);
+FRUGAL_INTERNAL int watched_ready(frugal *f, const condition *what);
+FRUGAL_INTERNAL void count_wait(host_device *device, uint64_t step, uint64_t ns, const gate_watch *w);
+FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait);
+
+#endif
