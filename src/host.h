@@ -285,6 +285,41 @@ typedef struct read_ahead {
     FRUGAL_ATOMIC(uint64_t) asked; /* pages */
 } read_ahead;
 
+typedef struct announcement { /* what frugal_announce is given */
+    uint32_t d, n;            /* keys, which are checked */
+    uint64_t step;
+    const frugal_batch *batch;
+    const frugal_unsorted *there; /* its keys lie where the device reaches them; NULL: in host memory */
+    int wait;
+} announcement;
+
+/* What calls do in the process that opened an instance, which has the state machine (opener_operations of open.c), and
+ * in one that has joined, which posts to that one (joined_operations of join.c). */
+typedef struct instance_ops {
+    int owns; /* 1: this process has opened it; calls that work on the whole instance are its */
+    /* By a device's loader. */
+    uint64_t (*next)(const frugal *f, uint32_t d);
+    frugal_status (*announce)(frugal *f, const announcement *a);
+    void (*finish)(frugal *f, uint32_t d);
+    /* By its trainer. Some are NULL: there is nothing to do. */
+    frugal_status (*pass_gate)(frugal *f, uint32_t d, uint64_t step, int wait);
+    frugal_status (*begin_writing)(frugal *f, uint32_t d, const char *call);
+    void (*end_writing)(frugal *f, uint32_t d, uint64_t writers);
+    frugal_status (*await_block)(frugal *f, uint32_t d, uint64_t step, const char *call);
+    void (*commit)(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought);
+    void (*note_kept)(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now);
+    /* By threads that poll: is there work that is not committed, or not posted? The others hold poll_lock. */
+    int (*is_outstanding)(const frugal *f);
+    int (*poll)(frugal *f);
+    void (*note_loss)(frugal *f, uint32_t d, const char *text);
+    /* By any thread. */
+    void (*stop)(frugal *f);
+    frugal_status (*begin_counting)(frugal *f);
+    frugal_status (*may_attach)(frugal *f, uint32_t d);
+    frugal_status (*attached)(frugal *f, uint32_t d); /* `d` is about to be; if this fails, it is not */
+    frugal_status (*leave)(frugal *f);                /* from here on no other process has a part in what is closed */
+} instance_ops;
+
 enum { MOST_NODES = 1024 };
 typedef struct memory_nodes { /* of the machine (numa.c) */
     uint32_t n;               /* that have memory; below 2: nothing is placed */
@@ -359,7 +394,8 @@ struct frugal {
     region_header *region;             /* NULL: none, as the next two */
     device_parts *parts;               /* [devices] */
     fixed_settings *fixed;
-    controller *joined;                  /* NULL: this process has opened the instance */
+    const instance_ops *ops;             /* constant from the start */
+    controller *joined;                  /* of a process that has joined; else NULL */
     struct door *door;                   /* NULL: nobody can join */
     FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */
     int (*serve)(frugal *f);             /* serves what devices of other processes have posted (remote.c); NULL: none */

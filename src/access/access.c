@@ -170,7 +170,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
             rows[n] = (uint32_t)row_of(f, keys, at);
             n += !is_secondary(f, d, rows[n], &lacks); /* a secondary has a place already, and is fetched when read */
         }
-        int is_own = f->joined || !f->devices[d].mail; /* else its own process locks it */
+        int is_own = !f->devices[d].remote; /* else its own process locks it */
         if (is_own) hold_copies(&f->devices[d]);
         if (n > 0) status = f->devices[d].ops.preload(f->devices[d].state, rows, n);
         if (is_own) release_copies(&f->devices[d]);

@@ -19,6 +19,11 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
 FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled);
 FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
 
+FRUGAL_INTERNAL uint64_t next_handed(const frugal *f, uint32_t d);
+FRUGAL_INTERNAL frugal_status announce_here(frugal *f, const announcement *a);
+FRUGAL_INTERNAL frugal_status await_block(frugal *f, uint32_t d, uint64_t step, const char *call);
+FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought);
+
 /* remote.c */
 
 typedef struct member { /* a process that has joined */
@@ -63,6 +68,7 @@ FRUGAL_INTERNAL void release_posts(frugal *f);
 
 /* drain.c */
 
+FRUGAL_INTERNAL void stop_here(frugal *f);
 FRUGAL_INTERNAL int is_idle(frugal *f);
 FRUGAL_INTERNAL void drain_explain(frugal *f, const condition *what, char *text, size_t size);
 FRUGAL_INTERNAL frugal_status fail_busy(frugal *f, const char *call, int idle);

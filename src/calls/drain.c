@@ -15,16 +15,16 @@ FRUGAL_INTERNAL int is_idle(frugal *f) { /* drained, and nothing announced */
     return is_complete(f) && !has_posted_batch(f) && most_handed(f) <= frugal_p2f_closed(f->p2f);
 }
 
-void frugal_stop(frugal *f) {
-    if (!f || !is_this_process(f->process)) return; /* a signal may come to a forked child, too */
-    if (f->joined) {
-        end_joined(f, 0, "");
-        return;
-    }
+FRUGAL_INTERNAL void stop_here(frugal *f) {
     frugal_add_release(&f->stopped, 1); /* [F4] with [F3]: why it was stopped; with [F7]: before gates are forced */
     force_gates(f);
     tell_end(f, END_STOPPED, "");
     event_notify(f->event);
+}
+
+void frugal_stop(frugal *f) {
+    if (!f || !is_this_process(f->process)) return; /* a signal may come to a forked child, too */
+    f->ops->stop(f);
 }
 
 static int drain_ready(frugal *f, const condition *what) {
@@ -129,7 +129,7 @@ static uint64_t rows_brought(const frugal *f, uint32_t d, uint64_t step) {
 /* Before an instance is closed: tells what is lost because it was not drained. After a loss, calls have said more. No
  * thread works on it any more. Relaxed, all: as above. */
 FRUGAL_INTERNAL void tell_undrained(frugal *f) {
-    if (!f->opened || f->joined || is_lost(f)) return;
+    if (!f->opened || !f->ops->owns || is_lost(f)) return;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     uint64_t steps = 0, last = now.closed, rows = now.pending > 0 ? (uint64_t)now.pending : 0, kept = 0;
     for (uint64_t back = 1; back <= f->desc.staging && back <= now.closed - f->desc.first_step; back++)
@@ -194,7 +194,7 @@ static void settled_explain(frugal *f, const condition *what, char *text, size_t
  * key that is too large, or that not all devices have announced. */
 FRUGAL_INTERNAL void settle_counts(frugal *f) {
     condition settled = {settled_ready, settled_explain, 0, frugal_p2f_closed(f->p2f), "counts", 1};
-    if (!is_counting(f) || f->joined) return;
+    if (!is_counting(f) || !f->ops->owns) return;
     wait_announcing(f);
     wait_until(f, &settled);
     end_wait_announcing(f);
@@ -204,7 +204,7 @@ FRUGAL_INTERNAL void settle_counts(frugal *f) {
  * joined, where nobody is. */
 FRUGAL_INTERNAL void hold_announcing_now(frugal *f) {
     hold_announcing(f);
-    while (!f->joined) {
+    while (f->ops->owns) {
         uint32_t seen = event_prepare(f->event);
         if (announcing_is_over(f)) return;
         event_sleep(f->event, seen, FOREVER);

@@ -115,58 +115,64 @@ static void help_announcing(frugal *f) {
     trace_release(claimed);
 }
 
-/* `there`: its keys lie where the device reaches them (frugal_announce_there); NULL: in host memory. */
-static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch,
-                                   const frugal_unsorted *there, int wait) {
-    frugal_status status = check_own(f, d, "announce");
-    if (status != FRUGAL_OK) return status;
-    if (!batch || (batch->n_segments && !batch->segments))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
+/* The next step that the device is to announce. */
+FRUGAL_INTERNAL uint64_t next_handed(const frugal *f, uint32_t d) {
+    return frugal_load_relaxed(&f->devices[d].handed); /* relaxed: the loader's own */
+}
+
+FRUGAL_INTERNAL frugal_status announce_here(frugal *f, const announcement *a) {
+    const uint32_t d = a->d, n = a->n, read_only = a->batch->read_only != 0;
+    const uint64_t step = a->step;
+    const frugal_unsorted *there = a->there;
     host_device *device = &f->devices[d];
-    uint64_t next = f->joined ? next_posted(f, d) : frugal_load_relaxed(&device->handed); /* relaxed: the loader's */
-    if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
-    if (step != next) return fail_order("announce", d, step, "announce", next);
-    uint32_t n = 0, read_only = batch->read_only != 0;
+    frugal_status status;
     condition legal = {announce_ready, announce_explain, d, step, "announce", 2};
-    if ((status = check_batch(f, d, batch, &n)) != FRUGAL_OK) return status;
-    if (f->joined) {
-        uint32_t *rows = (uint32_t *)device->sort.other;
-        if ((status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status;
-        if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
-        return post_batch(f, d, step, sort_rows(f, d, rows, n, &device->sort), n, (int)read_only, wait);
-    }
     int is_ready = announce_ready(f, &legal);
     /* where there is no room yet, keys are checked all the same */
-    if (!there && !is_ready && (status = read_piece_of_keys(f, batch, NULL, 0, n)) != FRUGAL_OK) return status;
+    if (!there && !is_ready && (status = read_piece_of_keys(f, a->batch, NULL, 0, n)) != FRUGAL_OK) return status;
     uint32_t *rows = batch_at(f, d, step)->record_of;
-    if (!there && is_ready && (status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status;
+    if (!there && is_ready && (status = read_keys(f, d, a->batch, rows, n)) != FRUGAL_OK) return status;
     if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
-    if (!wait && !is_ready) {
+    if (!a->wait && !is_ready) {
         if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
         if (is_refused(f, step)) return fail_refused(f);
         return FRUGAL_AGAIN;
     }
     if (!is_ready) {
         if ((status = wait_to_announce(f, &legal)) != FRUGAL_OK) return status;
-        if (!there && (status = read_keys(f, d, batch, rows, n)) != FRUGAL_OK) return status; /* changed meanwhile */
+        if (!there && (status = read_keys(f, d, a->batch, rows, n)) != FRUGAL_OK) return status; /* changed meanwhile */
     }
     if (device->sorts) {
-        frugal_unsorted unsorted = {step, n, (int)read_only, there ? NULL : rows, batch, there ? there->stream : NULL,
-                                    NULL};
+        frugal_unsorted unsorted = {
+            step, n, (int)read_only, there ? NULL : rows, a->batch, there ? there->stream : NULL, NULL};
         status = announce_unsorted(f, d, &unsorted);
     } else {
         hand_in(f, d, begin_batch(f, d, step, n, (int)read_only), BATCH_HANDED);
-        if (wait) help_announcing(f);
+        if (a->wait) help_announcing(f);
+        status = FRUGAL_OK;
     }
     tell_device(f, d);
     return status;
 }
 
+static frugal_status announce_step(frugal *f, announcement *a) {
+    frugal_status status = check_own(f, a->d, "announce");
+    if (status != FRUGAL_OK) return status;
+    if (!a->batch || (a->batch->n_segments && !a->batch->segments))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
+    uint64_t next = f->ops->next(f, a->d);
+    if (has_finished(f, a->d, next)) return fail_finished(f, "announce", a->d, a->step, FRUGAL_ERR_ORDER);
+    if (a->step != next) return fail_order("announce", a->d, a->step, "announce", next);
+    status = check_batch(f, a->d, a->batch, &a->n);
+    return status == FRUGAL_OK ? f->ops->announce(f, a) : status;
+}
+
 static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch,
                                      const frugal_unsorted *there, int wait) {
     trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
-    frugal_status status = announce_step(f, d, step, batch, there, wait);
+    frugal_status status =
+        announce_step(f, &(announcement){.d = d, .step = step, .batch = batch, .there = there, .wait = wait});
     if (span.ring && status == FRUGAL_OK) span.event.a = count_keys(batch->segments, batch->n_segments);
     trace_leave(f, &span, status);
     return status;
@@ -196,6 +202,13 @@ static frugal_status check_stride(const frugal *f, uint64_t stride, const char *
                        (unsigned long long)stride, f->store.dim);
 }
 
+static frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
+    return f->ops->begin_writing ? f->ops->begin_writing(f, d, call) : FRUGAL_OK;
+}
+static void end_writing(frugal *f, uint32_t d) {
+    if (f->ops->end_writing) f->ops->end_writing(f, d, 1);
+}
+
 /* The caller has checked that the device is attached. */
 FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status;
@@ -208,7 +221,7 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if (is_refused(f, step)) return fail_refused(f);
-    if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
+    if ((status = f->ops->pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     if (f->file) ask_for_batch(f, d, step);
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
@@ -218,7 +231,7 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     view.bags = to.bags;
     view.stride = stride_of(f, to.stride);
     /* where batches are posted, the batch is not known before */
-    if (f->joined && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
+    if (!f->ops->owns && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to.rows);
@@ -282,6 +295,12 @@ static frugal_status check_looked_up(frugal *f, uint32_t d, uint64_t step, const
     return FRUGAL_OK;
 }
 
+/* Waits until no record of an older step is in the block of this one. */
+FRUGAL_INTERNAL frugal_status await_block(frugal *f, uint32_t d, uint64_t step, const char *call) {
+    condition free_block = {own_ready, gate_explain, d, step, call, 1};
+    return wait_until(f, &free_block);
+}
+
 frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_records *out) {
     frugal_status status = check_own(f, d, "get_records");
     if (status == FRUGAL_OK) status = check_looked_up(f, d, step, "get_records");
@@ -290,8 +309,7 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
-    condition free_block = {own_ready, gate_explain, d, step, "get_records", 1};
-    if (is_in_order(f, d)) status = f->joined ? wait_done(f, d, step, "get_records") : wait_until(f, &free_block);
+    if (is_in_order(f, d)) status = f->ops->await_block(f, d, step, "get_records");
     if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
     if (b->here != ALL_HERE) {
@@ -348,14 +366,10 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, "sum_squares");
 }
 
-/* Commits at once, or leaves this to the thread that polls the device, or to the process that opened the instance. */
-static void commit_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought) {
+/* Commits at once, or leaves this to the thread that polls the device. */
+FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought) {
     host_device *device = &f->devices[d];
     int last_one = 0, brings = brought != NULL;
-    if (f->joined) {
-        post_update(f, d, step, brought);
-        return;
-    }
     device->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
     frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6] */
     if (device->ops.poll) {
@@ -393,7 +407,7 @@ FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, 
         if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");
     }
-    commit_step(f, d, step, brings ? gradients : NULL);
+    f->ops->commit(f, d, step, brings ? gradients : NULL);
     return FRUGAL_OK;
 }
 

@@ -111,7 +111,7 @@ FRUGAL_INTERNAL int is_usable(const frugal *f) {
 /* For calls that work on the whole instance. */
 FRUGAL_INTERNAL frugal_status check_owner(const frugal *f, const char *call) {
     frugal_status status = check_open(f, call);
-    if (status == FRUGAL_OK && f->joined)
+    if (status == FRUGAL_OK && !f->ops->owns)
         return frugal_fail(FRUGAL_ERR_PROCESS,
                            "%s: this process has joined the instance; the process that opened it has to make this call",
                            call);

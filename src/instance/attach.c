@@ -19,13 +19,13 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
     if (is_attached(f, d)) return fail_attached(d);
-    return f->joined ? map_device((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
+    return f->ops->may_attach ? f->ops->may_attach((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 
 /* The one device of an instance without words does not update in place, for example because its table cannot be pinned.
  * Then rows have words from here on. */
 static frugal_status use_words(frugal *f) {
-    if (f->joined || frugal_p2f_has_words(f->p2f)) return FRUGAL_OK;
+    if (!f->ops->owns || frugal_p2f_has_words(f->p2f)) return FRUGAL_OK;
     frugal_status status = FRUGAL_OK;
     if (!f->desc.sparse && !(f->desc.allocate && !f->desc.name))
         status =
@@ -80,11 +80,11 @@ FRUGAL_INTERNAL frugal_status attach_device(frugal *f, uint32_t d, const frugal_
                                             const remote_process *other) {
     if (!ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: device %u has no operations; `ops` is NULL", d);
     frugal_status status = frugal_may_attach(f, d);
-    if (status == FRUGAL_OK && ops->announced && !f->joined) status = open_teller(f);
+    if (status == FRUGAL_OK && ops->announced && f->ops->owns) status = open_teller(f);
     if (status == FRUGAL_OK) status = set_device(f, d, ops, state, other);
     if (status != FRUGAL_OK) return status;
     FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
-    if (f->joined && (status = claim_device(f, d)) != FRUGAL_OK) {
+    if (f->ops->attached && (status = f->ops->attached(f, d)) != FRUGAL_OK) {
         frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: no other thread knows that it was */
         return status;
     }
@@ -106,11 +106,11 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
 frugal_status frugal_begin_counting(frugal *f) {
     frugal_status status = check_open(f, "begin_counting");
     if (status != FRUGAL_OK) return status;
-    return f->joined ? join_counting(f) : open_counts(f);
+    return f->ops->begin_counting(f);
 }
 
 int frugal_may_sort(const frugal *f) {
-    if (!is_usable(f) || f->joined) return 0;
+    if (!is_usable(f) || !f->ops->owns) return 0;
     return frugal_p2f_has_words(f->p2f) ? 1 : 2;
 }
 
@@ -126,10 +126,10 @@ static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride,
 
 frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
     const frugal_memory none = {NULL, 0, 0};
-    int staged = f && f->joined && f->desc.alone == FRUGAL_ALONE_STAGED, joined = f && f->joined;
     int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
     if (!is_usable(f) || (of_device && d >= f->desc.devices)) return none;
     const frugal_store *s = &f->store;
+    int joined = !f->ops->owns, staged = joined && f->desc.alone == FRUGAL_ALONE_STAGED;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
         if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes, staged};

@@ -24,12 +24,8 @@ static void close_locks(frugal *f) {
 
 frugal_status frugal_close(frugal *f) {
     frugal_status status = FRUGAL_OK;
-    int is_joined = f && f->joined;
     if (!f || !is_this_process(f->process)) return status; /* a forked child's copy is nobody's to close */
-    if (f->joined)
-        leave_instance(f);
-    else
-        status = close_door(f);
+    status = f->ops->leave(f);
     end_doorman(f);
     frugal_workers *own = f->desc.shared_workers ? NULL : f->workers;
     if (own)
@@ -75,7 +71,7 @@ frugal_status frugal_close(frugal *f) {
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
     frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
-    if (!is_joined) frugal_free(f, f->gates, page_unit());
+    if (f->ops->owns) frugal_free(f, f->gates, page_unit());
     close_region(f);
     close_locks(f);
     close_jobs(f);

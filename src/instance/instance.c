@@ -68,7 +68,7 @@ FRUGAL_INTERNAL frugal_status open_device_list(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(host_device);
     if (!f->gates && !(f->gates = frugal_allocate(f, page_unit(), page_unit())))
         return fail_memory("the gates' word", page_unit());
-    if (!f->joined) frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
+    if (f->ops->owns) frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
     frugal_store_relaxed(&f->bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) {

@@ -25,10 +25,6 @@ FRUGAL_INTERNAL frugal_status open_own(frugal *f, host_device *device);
 
 /* join.c */
 
-FRUGAL_INTERNAL frugal_status map_device(frugal *f, uint32_t d);
-FRUGAL_INTERNAL frugal_status claim_device(frugal *f, uint32_t d);
-FRUGAL_INTERNAL frugal_status join_counting(frugal *f);
-FRUGAL_INTERNAL void leave_instance(frugal *f);
 FRUGAL_INTERNAL void free_controller(frugal *f);
 
 /* attach.c */

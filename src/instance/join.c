@@ -4,7 +4,7 @@
  * the state machine. One thread of its own, the attendant, answers calls that reach into the caches of its devices, and
  * notices when the process that opened has ended. It sleeps otherwise.
  *
- * Contents: >>attendant >>asking >>joining >>leaving
+ * Contents: >>attendant >>asking >>leaving >>joining
  */
 #include "instance.h"
 
@@ -192,7 +192,7 @@ static void *own_counts(frugal *f, uint32_t d) {
 }
 
 /* Maps what a device needs, before it is attached. */
-FRUGAL_INTERNAL frugal_status map_device(frugal *f, uint32_t d) {
+static frugal_status map_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     const device_parts *parts = &f->parts[d];
     if (device->mail) return FRUGAL_OK; /* an earlier attempt has failed after this */
@@ -216,7 +216,7 @@ static uint32_t attach_flags(const host_device *device) {
 }
 
 /* Attaches the device in the process that opened the instance. Here all of it is ready. */
-FRUGAL_INTERNAL frugal_status claim_device(frugal *f, uint32_t d) {
+static frugal_status claim_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     message m = {.kind = MESSAGE_ATTACH, .d = d, .flags = attach_flags(device)};
     frugal_status status = device->ops.poll ? open_poster(f) : FRUGAL_OK;
@@ -238,11 +238,67 @@ static frugal_status map_all_counts(frugal *f) {
     return FRUGAL_OK;
 }
 
+static void *map_counts(frugal *f) {
+    return map_own(f->region_file, f->region->worth, PROT_READ);
+}
 /* Makes the process that opened the instance count touches, too. */
-FRUGAL_INTERNAL frugal_status join_counting(frugal *f) {
+static frugal_status join_counting(frugal *f) {
     message m = {.kind = MESSAGE_COUNT};
     frugal_status status = ask_controller(f, &m);
-    return status == FRUGAL_OK ? open_counts(f) : status;
+    return status == FRUGAL_OK ? open_counts_in(f, map_counts) : status;
+}
+
+/* >>leaving */
+
+/* Waits until the device's posts are taken, and done. If this fails, training has ended. */
+static void settle_device(frugal *f, uint32_t d) {
+    const post_wait all = {committed_posts, d, frugal_load_relaxed(&f->devices[d].updated), "close"}; /* its own */
+    if (is_attached(f, d) && !committed_posts(f, &all)) wait_posted(f, &all);
+}
+
+/* Writes back what the device keeps, unless training has ended: then it writes only when it is asked, because the
+ * instance may be closed. */
+static void empty_device(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    if (!is_attached(f, d) || !device->keeps || begin_posted_writing(f, d, "close") != FRUGAL_OK) return;
+    pthread_mutex_lock(&device->keep_lock);
+    write_back_here(f, d, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
+    pthread_mutex_unlock(&device->keep_lock);
+    end_posted_writing(f, d, 1);
+}
+
+/* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a
+ * gate would keep a device from writing back, so from here on gates are forced open, and nothing more is posted. */
+static frugal_status leave_instance(frugal *f) {
+    controller *c = f->joined;
+    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
+    if (c->posts) end_joined(f, 0, "");
+    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) empty_device(f, d);
+    close_poster(f);
+    if (c->started) {
+        message m = {.kind = MESSAGE_LEAVE};
+        frugal_store_relaxed(&c->leaving, 1);
+        ask_controller(f, &m); /* if it fails, no process is there to be told */
+        shutdown(c->socket, SHUT_RDWR);
+        pthread_join(c->thread, NULL);
+    }
+    close_file(&c->socket);
+    close_file(&c->watch);
+    return FRUGAL_OK;
+}
+
+/* Called when the devices are closed. */
+FRUGAL_INTERNAL void free_controller(frugal *f) {
+    controller *c = f->joined;
+    if (!c) return;
+    unmap_part(c->event_memory, event_part.bytes);
+    unmap_part(c->gates_memory, gates_part().bytes);
+    close_file(&c->table_file);
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->answer_lock);
+    pthread_cond_destroy(&c->answered);
+    free(c);
+    f->joined = NULL;
 }
 
 /* >>joining */
@@ -395,6 +451,24 @@ static frugal_status join_parts(frugal *f, const char *name, double seconds) {
     return FRUGAL_OK;
 }
 
+static const instance_ops joined_operations = {.next = next_posted,
+                                               .announce = post_batch,
+                                               .finish = post_finish,
+                                               .pass_gate = pass_posted_gate,
+                                               .begin_writing = begin_posted_writing,
+                                               .end_writing = end_posted_writing,
+                                               .await_block = await_posted_block,
+                                               .commit = post_update,
+                                               .note_kept = post_kept,
+                                               .is_outstanding = has_unposted,
+                                               .poll = poll_posts,
+                                               .note_loss = post_loss,
+                                               .stop = stop_joined,
+                                               .begin_counting = join_counting,
+                                               .may_attach = map_device,
+                                               .attached = claim_device,
+                                               .leave = leave_instance};
+
 frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_join: `out` is NULL");
     *out = NULL;
@@ -411,7 +485,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     }
     *out = f;
     f->process = (uint32_t)getpid();
-    f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
+    f->ops = &joined_operations, f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
     f->event = &f->own_event;
     open_locks(f);
     open_notices(f, NULL, NULL);
@@ -427,75 +501,8 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     return status;
 }
 
-/* >>leaving */
-
-/* Waits until the device's posts are taken, and done. If this fails, training has ended. */
-static void settle_device(frugal *f, uint32_t d) {
-    const post_wait all = {committed_posts, d, frugal_load_relaxed(&f->devices[d].updated), "close"}; /* its own */
-    if (is_attached(f, d) && !committed_posts(f, &all)) wait_posted(f, &all);
-}
-
-/* Writes back what the device keeps, unless training has ended: then it writes only when it is asked, because the
- * instance may be closed. */
-static void empty_device(frugal *f, uint32_t d) {
-    host_device *device = &f->devices[d];
-    if (!is_attached(f, d) || !device->keeps || begin_writing(f, d, "close") != FRUGAL_OK) return;
-    pthread_mutex_lock(&device->keep_lock);
-    write_back_here(f, d, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
-    pthread_mutex_unlock(&device->keep_lock);
-    end_writing(f, d);
-}
-
-/* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a
- * gate would keep a device from writing back, so from here on gates are forced open, and nothing more is posted. */
-FRUGAL_INTERNAL void leave_instance(frugal *f) {
-    controller *c = f->joined;
-    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
-    if (c->posts) end_joined(f, 0, "");
-    for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) empty_device(f, d);
-    close_poster(f);
-    if (c->started) {
-        message m = {.kind = MESSAGE_LEAVE};
-        frugal_store_relaxed(&c->leaving, 1);
-        ask_controller(f, &m); /* if it fails, no process is there to be told */
-        shutdown(c->socket, SHUT_RDWR);
-        pthread_join(c->thread, NULL);
-    }
-    close_file(&c->socket);
-    close_file(&c->watch);
-}
-
-/* Called when the devices are closed. */
-FRUGAL_INTERNAL void free_controller(frugal *f) {
-    controller *c = f->joined;
-    if (!c) return;
-    unmap_part(c->event_memory, event_part.bytes);
-    unmap_part(c->gates_memory, gates_part().bytes);
-    close_file(&c->table_file);
-    pthread_mutex_destroy(&c->lock);
-    pthread_mutex_destroy(&c->answer_lock);
-    pthread_cond_destroy(&c->answered);
-    free(c);
-    f->joined = NULL;
-}
-
 #else
 
-FRUGAL_INTERNAL frugal_status claim_device(frugal *f, uint32_t d) {
-    (void)f, (void)d;
-    return fail_unsupported("attach");
-}
-FRUGAL_INTERNAL frugal_status map_device(frugal *f, uint32_t d) {
-    (void)f, (void)d;
-    return fail_unsupported("attach");
-}
-FRUGAL_INTERNAL frugal_status join_counting(frugal *f) {
-    (void)f;
-    return fail_unsupported("begin_counting");
-}
-FRUGAL_INTERNAL void leave_instance(frugal *f) {
-    (void)f;
-}
 FRUGAL_INTERNAL void free_controller(frugal *f) {
     (void)f;
 }

@@ -316,6 +316,19 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     return FRUGAL_OK;
 }
 
+static const instance_ops opener_operations = {.owns = 1,
+                                               .next = next_handed,
+                                               .announce = announce_here,
+                                               .finish = finish_device,
+                                               .pass_gate = pass_gate,
+                                               .await_block = await_block,
+                                               .commit = commit_here,
+                                               .is_outstanding = is_uncommitted,
+                                               .poll = commit_polled,
+                                               .stop = stop_here,
+                                               .begin_counting = open_counts,
+                                               .leave = close_door};
+
 frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
     *out = NULL;
@@ -326,7 +339,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
-    f->process = (uint32_t)getpid();
+    f->process = (uint32_t)getpid(), f->ops = &opener_operations;
     status = open_parts(f, desc);
     if (!f->opened) {
         end_doorman(f); /* the name is free again */

@@ -158,7 +158,7 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
  * devices, which may be waiting. In a process that has joined only the team comes. */
 static uint32_t job_threads(const frugal *f, uint32_t d) {
     const struct team *c = f->devices[d].team;
-    return (c ? c->n : 0) + (f->joined ? 1 : f->desc.workers + f->desc.devices);
+    return (c ? c->n : 0) + (f->ops->owns ? f->desc.workers + f->desc.devices : 1);
 }
 
 uint32_t frugal_pieces(const frugal *f, uint32_t d, uint64_t bytes) {
@@ -184,7 +184,7 @@ void frugal_run_pieces(frugal *f, uint32_t d, uint32_t phases, uint32_t pieces,
     frugal_add_relaxed(&jobs->open, 1); /* relaxed, both: a hint */
     if (c) pthread_cond_broadcast(&jobs->given);
     pthread_mutex_unlock(&jobs->lock);
-    if (!f->joined) event_notify(f->event);
+    if (f->ops->owns) event_notify(f->event);
     team_work(&job);
     pthread_mutex_lock(&jobs->lock);
     team_job **at = &jobs->first;

@@ -254,7 +254,8 @@ static void print_tables(metrics_text *out, table_field field) {
             print_millionths(share, sizeof share, ((worst >> 32) * 1000000 + rows / 2) / rows);
             metrics_name(out, "", label.text);
             metrics_print(out, "%s\n", share);
-            int is_other = out->f->joined && !out->f->devices[d].mail; /* another process's, which is only read here */
+            int is_other =
+                !out->f->ops->owns && !out->f->devices[d].mail; /* another process's, which is only read here */
             if (out->exact && !is_other) frugal_store_relaxed(&at->worst, 0);
         }
 }

@@ -153,10 +153,10 @@ static const uint32_t *outdated_rows(const frugal *f, uint32_t d, const host_bat
     const uint32_t *rows = NULL;
     *n = 0;
     if (!b->counted || f->desc.devices == 1 || f->desc.lookahead == 0 || b->step == f->desc.first_step) return NULL;
-    for (uint32_t other = 0; !f->joined && other < f->desc.devices; other++)
+    for (uint32_t other = 0; f->ops->owns && other < f->desc.devices; other++)
         if (other != d && f->devices[other].reads_only[(b->step - 1) % FRUGAL_P2F_SLOTS]) return NULL;
     *n = LEAST(frugal_p2f_taken(f->p2f, d, b->step - 1, &rows), f->desc.max_keys);
-    if (f->joined) *n = b->n_outdated; /* as the process that opened has found */
+    if (!f->ops->owns) *n = b->n_outdated; /* as the process that opened has found */
     return rows;
 }
 

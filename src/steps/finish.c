@@ -94,16 +94,6 @@ FRUGAL_INTERNAL int commit_finished(frugal *f) {
     return all;
 }
 
-/* In a process that has joined: the data of the device ends with what it has announced. */
-static void post_finish(frugal *f, uint32_t d) {
-    mailbox *mail = f->devices[d].mail;
-    /* relaxed, both: as has_finished says; the loader's own */
-    frugal_store_relaxed(&f->devices[d].end, frugal_load_relaxed(&mail->announced));
-    frugal_store_release(&mail->finished, 1); /* [F32] pairs with [F33] */
-    event_notify(f->event);
-    event_notify(&mail->bell); /* the trainer may wait for a batch that does not come */
-}
-
 FRUGAL_INTERNAL void finish_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     pthread_mutex_lock(&f->end_lock);
@@ -118,12 +108,8 @@ FRUGAL_INTERNAL void finish_device(frugal *f, uint32_t d) {
 
 frugal_status frugal_finish(frugal *f, uint32_t d) {
     frugal_status status = check_own(f, d, "finish");
-    if (status != FRUGAL_OK) return status;
-    if (f->joined)
-        post_finish(f, d);
-    else
-        finish_device(f, d);
-    return FRUGAL_OK;
+    if (status == FRUGAL_OK) f->ops->finish(f, d);
+    return status;
 }
 
 /* Steps from `step` on are cancelled: a device that has lost steps of its own may announce them again. The caller holds

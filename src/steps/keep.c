@@ -46,10 +46,7 @@ void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_ba
     tally(&device->kept, kept);
     tally(&device->written_back, written_back);
     frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
-    if (!f->joined) return;
-    tally(&device->mail->kept, kept);
-    tally(&device->mail->written_back, written_back);
-    frugal_store_relaxed(&device->mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
+    if (f->ops->note_kept) f->ops->note_kept(f, d, kept, written_back, now);
 }
 
 /* Are there recalls for the step that are not done, and with which the device has not begun? Exact if the caller holds

@@ -13,14 +13,6 @@ FRUGAL_INTERNAL int is_posting(const frugal *f, uint32_t d) {
     return mail && frugal_load_acquire(&mail->state) >= MAIL_WRITER;
 }
 
-/* In a process that has joined: so many writers of a device have ended. */
-FRUGAL_INTERNAL void end_writers(frugal *f, uint32_t d, uint64_t writers) {
-    if (!f->joined || writers == 0) return;
-    /* [F36] release: what was written; pairs with itself */
-    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
-    if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
-}
-
 /* Has a device of another process posted an update that no thread has taken yet? After a loss no thread takes it. Posts
  * are read relaxed, here and in the next function, because the caller comes after them; what was taken is acquired with
  * the progress. */
@@ -63,15 +55,6 @@ FRUGAL_INTERNAL void tell_end(frugal *f, region_end end, const char *text) {
     for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->devices[d].box->bell);
 }
 
-/* In a process that has joined: the process that opened learns that the device is lost. */
-static void post_loss(frugal *f, uint32_t d, const char *text) {
-    mailbox *mail = f->joined ? f->devices[d].mail : NULL;
-    if (!mail) return;
-    copy_text(mail->broken_text, sizeof mail->broken_text, text);
-    frugal_store_release(&mail->broken, 1); /* [F32] pairs with [F33] */
-    event_notify(f->event);
-}
-
 /* After a loss: the device whose update may still be writing rows in place; `devices`: none. The update is not
  * committed any more, but a thread that reads the table must wait until the device has done it. */
 FRUGAL_INTERNAL uint32_t device_writing(const frugal *f) {
@@ -85,7 +68,7 @@ FRUGAL_INTERNAL uint32_t device_writing(const frugal *f) {
     return f->desc.devices;
 }
 
-/* Relaxed, all: a device attaches before its first step, and poll_locked asks again, under the lock, whether one is
+/* Relaxed, all: a device attaches before its first step, and who polls asks again, under the lock, whether one is
  * lost. */
 static int is_polled(const frugal *f) {
     return frugal_load_relaxed(&f->polled_devices) > 0;
@@ -97,21 +80,8 @@ static int is_writing(const frugal *f) {
     return device_writing(f) < f->desc.devices;
 }
 
-/* In a process that has joined: has the device an update, or a recall, that it has not done? Relaxed, all: a thread
- * that polls asks again. */
-static int is_unposted(const frugal *f, uint32_t d) {
-    const host_device *device = &f->devices[d];
-    return frugal_load_relaxed(&device->done) < frugal_load_relaxed(&device->updated) ||
-           frugal_load_relaxed(&device->recall_number) != 0;
-}
-
-/* Is there work of a device that is not committed yet, or, after a loss, not done? In a process that has joined: that
- * is not done. */
-FRUGAL_INTERNAL int is_outstanding(const frugal *f) {
-    if (!is_polled(f)) return 0;
-    for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
-        if (is_unposted(f, d) && f->devices[d].ops.poll) return 1;
-    if (f->joined) return 0;
+/* Is there work of a device that is not committed yet, or, after a loss, not done? */
+FRUGAL_INTERNAL int is_uncommitted(const frugal *f) {
     if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
@@ -120,6 +90,11 @@ FRUGAL_INTERNAL int is_outstanding(const frugal *f) {
         if (frugal_load_relaxed(&device->recalling)) return 1; /* relaxed: a thread that polls acquires */
     }
     return 0;
+}
+
+/* Is there such work of a device of this process? */
+FRUGAL_INTERNAL int is_outstanding(const frugal *f) {
+    return is_polled(f) && f->ops->is_outstanding(f);
 }
 
 /* Is there a step that all devices have updated and that is not committed yet; or, after a loss, one whose rows are
@@ -186,8 +161,8 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
 
 /* Commits what devices have done, even if no poll has found it yet. The caller holds poll_lock. */
 static void commit_done(frugal *f) {
-    int last = 0;                                           /* not used: the loss wakes all threads */
-    if (frugal_load_relaxed(&f->lost) || f->joined) return; /* relaxed: under the lock */
+    int last = 0;                                               /* not used: the loss wakes all threads */
+    if (frugal_load_relaxed(&f->lost) || !f->ops->owns) return; /* relaxed: under the lock */
     for (uint32_t d = 0; d < f->desc.devices; d++) poll_device(f, d, 1, &last);
 }
 
@@ -200,7 +175,7 @@ FRUGAL_INTERNAL void end_training(frugal *f, uint32_t d, const char *text) {
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
     tell_end(f, END_LOST, text);
-    post_loss(f, d, text);
+    if (f->ops->note_loss) f->ops->note_loss(f, d, text);
 }
 
 /* The device's poll has failed, and the message says why. The device does nothing any more, and what it keeps is gone.
@@ -231,7 +206,7 @@ FRUGAL_INTERNAL frugal_status fail_lost(const frugal *f, const char *call) {
 
 /* What threads that poll sleep on: in a process that has joined, one of its own. */
 FRUGAL_INTERNAL host_event *polling_event(frugal *f) {
-    return f->joined ? &f->own_event : f->event;
+    return f->ops->owns ? f->event : &f->own_event;
 }
 
 /* Takes poll_lock, which a polling thread holds while it rests. */
@@ -378,48 +353,8 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     return any;
 }
 
-/* In a process that has joined: updates below `step` are done, or never will be: they write no more. The caller holds
- * poll_lock. */
-static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
-    host_device *device = &f->devices[d];
-    uint64_t ended = step - device->settled;
-    device->settled = step;
-    end_writers(f, d, ended);
-}
-
-/* In a process that has joined: posts what a device has done. Returns 1 if there was anything. The caller holds
- * poll_lock. */
-static int post_done(frugal *f, uint32_t d) {
-    host_device *device = &f->devices[d];
-    uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock, as the third */
-    uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
-    uint64_t number = frugal_load_relaxed(&device->recall_number);
-    if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
-    if (before == UINT64_MAX || !is_unposted(f, d) || !device->ops.poll) return 0;
-    int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
-    int recalled = number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step);
-    if (recalled || is_gone) frugal_store_relaxed(&device->recall_number, 0); /* relaxed: under the lock */
-    if (recalled) frugal_store_release(&device->mail->recalled, number);      /* [F32] pairs with [F33] */
-    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
-    int ends = frugal_load_acquire(&f->stopped) != 0; /* [F7] pairs with [F4] */
-    ends |= frugal_load_acquire(&f->lost) != 0;       /* [F10] pairs with [F9] */
-    done = LEAST(done, updated);
-    if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
-    if (done > before) frugal_store_release(&device->done, done);                /* [F17] pairs with [F18] */
-    if (is_gone) lose_device(f, d);
-    if (!is_gone && !recalled && done <= before) return 0;
-    settle_writers(f, d, is_gone ? updated : done > before ? done : before);
-    event_notify(f->event);
-    event_notify(&device->mail->bell); /* its trainer may wait for it, or its process, which leaves */
-    return 1;
-}
-
-/* Commits, or posts, the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
-FRUGAL_INTERNAL int poll_locked(frugal *f) {
-    int posted = 0;
-    for (uint32_t d = 0; f->joined && d < f->desc.devices; d++)
-        if (is_attached(f, d)) posted |= post_done(f, d);
-    if (f->joined) return posted;
+/* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
+FRUGAL_INTERNAL int commit_polled(frugal *f) {
     if (is_lost(f)) return poll_writing(f);
     int any = 0, last = 0;
     for (uint32_t d = 0; d < f->desc.devices && !is_lost(f); d++) any |= poll_device(f, d, 0, &last);
@@ -429,7 +364,7 @@ FRUGAL_INTERNAL int poll_locked(frugal *f) {
 
 FRUGAL_INTERNAL int poll_devices(frugal *f) {
     if (!is_outstanding(f) || pthread_mutex_trylock(&f->poll_lock)) return 0;
-    int any = poll_locked(f);
+    int any = f->ops->poll(f);
     pthread_mutex_unlock(&f->poll_lock);
     return any;
 }
@@ -448,7 +383,7 @@ FRUGAL_INTERNAL void rest(frugal *f, uint32_t seen, double limit) {
         return;
     }
     double began = clock_now(), passed = 0;
-    while (frugal_load_relaxed(&event->word) == seen && passed < limit && !poll_locked(f)) {
+    while (frugal_load_relaxed(&event->word) == seen && passed < limit && !f->ops->poll(f)) {
         if (!is_outstanding(f)) break; /* relaxed, above: callers check again */
         if (passed > POLL_RESTLESS) event_sleep(event, seen, LEAST(passed / 4, POLL_RAREST));
         passed = clock_now() - began;

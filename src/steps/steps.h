@@ -144,11 +144,11 @@ FRUGAL_INTERNAL void force_gates(frugal *f);
 #define POLL_OTHERS 200e-6
 
 FRUGAL_INTERNAL int is_posting(const frugal *f, uint32_t d);
-FRUGAL_INTERNAL void end_writers(frugal *f, uint32_t d, uint64_t writers);
 FRUGAL_INTERNAL int has_posted_batch(const frugal *f);
 FRUGAL_INTERNAL void tell_end(frugal *f, region_end end, const char *text);
 FRUGAL_INTERNAL uint32_t device_writing(const frugal *f);
 FRUGAL_INTERNAL int is_lost(const frugal *f);
+FRUGAL_INTERNAL int is_uncommitted(const frugal *f);
 FRUGAL_INTERNAL int is_outstanding(const frugal *f);
 FRUGAL_INTERNAL int is_owing(const frugal *f);
 FRUGAL_INTERNAL int is_flushed(frugal *f);
@@ -164,7 +164,7 @@ FRUGAL_INTERNAL void check_device_lost(frugal *f, uint32_t d);
 FRUGAL_INTERNAL frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call);
 FRUGAL_INTERNAL int is_refused(frugal *f, uint64_t step);
 FRUGAL_INTERNAL frugal_status fail_refused(frugal *f);
-FRUGAL_INTERNAL int poll_locked(frugal *f);
+FRUGAL_INTERNAL int commit_polled(frugal *f);
 FRUGAL_INTERNAL int poll_devices(frugal *f);
 FRUGAL_INTERNAL void rest(frugal *f, uint32_t seen, double limit);
 

@@ -74,19 +74,24 @@ FRUGAL_INTERNAL uint32_t level_of_count(const uint64_t *counts, uint64_t count) 
 
 /* >>array */
 
-/* Begins to count, if that has not begun. Any thread. */
-FRUGAL_INTERNAL frugal_status open_counts(frugal *f) {
+/* Begins to count, if that has not begun, in memory that `make` allocates or maps. Any thread. */
+FRUGAL_INTERNAL frugal_status open_counts_in(frugal *f, void *(*make)(frugal *f)) {
     frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
-    if (!f->worth)
-        f->worth = f->joined ? map_own(f->region_file, f->region->worth, PROT_READ)
-                             : allocate_shared(f, f->store.rows, CACHE_LINE, REGION_PART(f, worth));
+    if (!f->worth) f->worth = make(f);
     if (f->worth)
         frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */
     else
         status = fail_memory("the rows' counts, one each,", f->store.rows);
     pthread_mutex_unlock(&f->settings_lock);
     return status;
+}
+
+static void *make_counts(frugal *f) {
+    return allocate_shared(f, f->store.rows, CACHE_LINE, REGION_PART(f, worth));
+}
+FRUGAL_INTERNAL frugal_status open_counts(frugal *f) {
+    return open_counts_in(f, make_counts);
 }
 
 FRUGAL_INTERNAL int is_counting(frugal *f) {

@@ -246,7 +246,6 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
 FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
-    if (f->joined) return pass_posted_gate(f, d, step, wait);
     int in_order = is_in_order(f, d);
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {

@@ -92,7 +92,7 @@ FRUGAL_INTERNAL int help_once(frugal *f, double *since) {
 
 int frugal_help(frugal *f) {
     /* relaxed: nothing done before stop is read */
-    if (!is_usable(f) || f->joined || frugal_load_relaxed(&f->stopped)) return 0;
+    if (!is_usable(f) || !f->ops->owns || frugal_load_relaxed(&f->stopped)) return 0;
     trace_ring *claimed = trace_claim(f);
     double since = clock_now();
     int any = help_once(f, &since);

@@ -150,7 +150,7 @@ FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *f
 /* Is it sure that no thread here can announce for the device, because it is not attached? In a process that has joined,
  * other processes' devices are not known. */
 static int is_missing(const frugal *f, uint32_t d) {
-    return !f->joined && !is_attached(f, d);
+    return f->ops->owns && !is_attached(f, d);
 }
 
 /* A call of device `d` waits until device `late` has announced the step. */

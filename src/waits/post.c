@@ -15,7 +15,7 @@
  * these posts, as it polls devices of its own, and commits. So this device runs ahead as those do. If its stream waits
  * for gates, it waits for a word of this process, which the process that opened writes.
  *
- * Contents: >>batches >>gates >>writing >>updates >>poster
+ * Contents: >>batches >>gates >>writing >>updates >>polling >>poster
  */
 #include "waits.h"
 
@@ -34,6 +34,10 @@ FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
     /* Also wakes threads of other processes, which only look again. No devices: joining has failed. */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
         if (frugal_load_acquire(&f->devices[d].linked)) event_rouse(&f->devices[d].mail->bell); /* [F41] with [F42] */
+}
+
+FRUGAL_INTERNAL void stop_joined(frugal *f) {
+    end_joined(f, 0, "");
 }
 
 /* Has training ended elsewhere? Then it has ended here. */
@@ -114,28 +118,42 @@ FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d) {
     return frugal_load_relaxed(&f->devices[d].mail->announced); /* relaxed: its own; a cancel comes between steps */
 }
 
-/* Posts a batch, whose keys are checked and sorted: sorted[n] as in posted_batch. */
-FRUGAL_INTERNAL frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
-                                         int read_only, int wait) {
+/* Posts a batch, sorted. */
+FRUGAL_INTERNAL frugal_status post_batch(frugal *f, const announcement *a) {
+    const uint32_t d = a->d, n = a->n;
     host_device *device = &f->devices[d];
     mailbox *mail = device->mail;
-    const post_wait room = {room_ready, d, step, "announce"};
-    frugal_status status = check_posts(f, d, "announce");
+    const post_wait room = {room_ready, d, a->step, "announce"};
+    uint32_t *rows = (uint32_t *)device->sort.other;
+    frugal_status status = read_keys(f, d, a->batch, rows, n);
+    if (status == FRUGAL_OK && !a->batch->read_only) status = use_table_file(f);
     if (status != FRUGAL_OK) return status;
+    const uint64_t *sorted = sort_rows(f, d, rows, n, &device->sort);
+    if ((status = check_posts(f, d, "announce")) != FRUGAL_OK) return status;
     if (!room_ready(f, &room)) {
-        if (!wait) return FRUGAL_AGAIN;
+        if (!a->wait) return FRUGAL_AGAIN;
         double since = clock_now();
         status = wait_posted(f, &room);
         tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    posted_batch *post = posted_at(f, d, step);
-    post->n = n, post->read_only = read_only;
+    posted_batch *post = posted_at(f, d, a->step);
+    post->n = n, post->read_only = a->batch->read_only != 0;
     if (n) memcpy(post->sorted, sorted, n * sizeof *sorted);
-    frugal_store_release(&mail->announced, step + 1); /* [F32] pairs with [F33] */
+    frugal_store_release(&mail->announced, a->step + 1); /* [F32] pairs with [F33] */
     event_notify(f->event);
     event_notify(&mail->bell); /* the trainer may wait for it */
     return FRUGAL_OK;
+}
+
+/* The data of the device ends with what it has announced. */
+FRUGAL_INTERNAL void post_finish(frugal *f, uint32_t d) {
+    mailbox *mail = f->devices[d].mail;
+    /* relaxed, both: as has_finished says; the loader's own */
+    frugal_store_relaxed(&f->devices[d].end, frugal_load_relaxed(&mail->announced));
+    frugal_store_release(&mail->finished, 1); /* [F32] pairs with [F33] */
+    event_notify(f->event);
+    event_notify(&mail->bell); /* the trainer may wait for a batch that does not come */
 }
 
 /* >>gates */
@@ -180,9 +198,8 @@ FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t s
 /* >>writing */
 
 /* Before the device writes rows or records. */
-FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *call) {
+FRUGAL_INTERNAL frugal_status begin_posted_writing(frugal *f, uint32_t d, const char *call) {
     uint32_t found = 0;
-    if (!f->joined) return FRUGAL_OK;
     /* [F36] acquire: the end; release: its attaching, and this process's gates; with itself */
     while (!frugal_cas_acq_rel(&f->devices[d].mail->state, &found, found + MAIL_WRITER)) {
         if (!(found & MAIL_ENDED)) continue;
@@ -192,8 +209,12 @@ FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *c
     return FRUGAL_OK;
 }
 
-FRUGAL_INTERNAL void end_writing(frugal *f, uint32_t d) {
-    end_writers(f, d, 1);
+/* So many writers of a device have ended. */
+FRUGAL_INTERNAL void end_posted_writing(frugal *f, uint32_t d, uint64_t writers) {
+    if (writers == 0) return;
+    /* [F36] release: what was written; pairs with itself */
+    uint32_t found = frugal_add_release(&f->devices[d].mail->state, 0u - (uint32_t)writers * MAIL_WRITER);
+    if (found & MAIL_ENDED) event_notify(f->event); /* the process that opened may wait */
 }
 
 /* >>updates */
@@ -222,9 +243,85 @@ static int done_ready(const frugal *f, const post_wait *what) {
     return frugal_load_acquire(&f->devices[what->d].done) >= what->step; /* [F18] pairs with [F17] */
 }
 
-/* Waits until a device with `poll` has done the steps before. */
-FRUGAL_INTERNAL frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call) {
+/* Waits until a device with `poll` has done the steps before: then the block of this one is free. */
+FRUGAL_INTERNAL frugal_status await_posted_block(frugal *f, uint32_t d, uint64_t step, const char *call) {
     return wait_posted(f, &(post_wait){done_ready, d, step, call});
+}
+
+/* >>polling */
+
+/* What a device keeps, counted where statistics are made. */
+FRUGAL_INTERNAL void post_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
+    mailbox *mail = f->devices[d].mail;
+    tally(&mail->kept, kept);
+    tally(&mail->written_back, written_back);
+    frugal_store_relaxed(&mail->kept_now, now); /* relaxed: published by the post or the reply that follows */
+}
+
+/* The process that opened learns that the device is lost. */
+FRUGAL_INTERNAL void post_loss(frugal *f, uint32_t d, const char *text) {
+    mailbox *mail = f->devices[d].mail;
+    if (!mail) return;
+    copy_text(mail->broken_text, sizeof mail->broken_text, text);
+    frugal_store_release(&mail->broken, 1); /* [F32] pairs with [F33] */
+    event_notify(f->event);
+}
+
+/* Has the device an update, or a recall, that it has not done? Relaxed, all: a thread
+ * that polls asks again. */
+static int is_unposted(const frugal *f, uint32_t d) {
+    const host_device *device = &f->devices[d];
+    return frugal_load_relaxed(&device->done) < frugal_load_relaxed(&device->updated) ||
+           frugal_load_relaxed(&device->recall_number) != 0;
+}
+
+FRUGAL_INTERNAL int has_unposted(const frugal *f) {
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (is_unposted(f, d) && f->devices[d].ops.poll) return 1;
+    return 0;
+}
+
+/* Updates below `step` are done, or never will be: they write no more. The caller holds
+ * poll_lock. */
+static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    uint64_t ended = step - device->settled;
+    device->settled = step;
+    end_posted_writing(f, d, ended);
+}
+
+/* Posts what a device has done. Returns 1 if there was anything. The caller holds
+ * poll_lock. */
+static int post_done(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock, as the third */
+    uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
+    uint64_t number = frugal_load_relaxed(&device->recall_number);
+    if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
+    if (before == UINT64_MAX || !is_unposted(f, d) || !device->ops.poll) return 0;
+    int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
+    int recalled = number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step);
+    if (recalled || is_gone) frugal_store_relaxed(&device->recall_number, 0); /* relaxed: under the lock */
+    if (recalled) frugal_store_release(&device->mail->recalled, number);      /* [F32] pairs with [F33] */
+    /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
+    int ends = frugal_load_acquire(&f->stopped) != 0; /* [F7] pairs with [F4] */
+    ends |= frugal_load_acquire(&f->lost) != 0;       /* [F10] pairs with [F9] */
+    done = LEAST(done, updated);
+    if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
+    if (done > before) frugal_store_release(&device->done, done);                /* [F17] pairs with [F18] */
+    if (is_gone) lose_device(f, d);
+    if (!is_gone && !recalled && done <= before) return 0;
+    settle_writers(f, d, is_gone ? updated : done > before ? done : before);
+    event_notify(f->event);
+    event_notify(&device->mail->bell); /* its trainer may wait for it, or its process, which leaves */
+    return 1;
+}
+
+FRUGAL_INTERNAL int poll_posts(frugal *f) {
+    int any = 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (is_attached(f, d)) any |= post_done(f, d);
+    return any;
 }
 
 /* >>poster - a thread that polls devices of this process */

@@ -57,17 +57,22 @@ typedef struct post_wait {
 } post_wait;
 
 FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text);
+FRUGAL_INTERNAL void stop_joined(frugal *f);
 FRUGAL_INTERNAL void learn_end(frugal *f);
 FRUGAL_INTERNAL frugal_status wait_posted(frugal *f, const post_wait *what);
 FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d);
-FRUGAL_INTERNAL frugal_status post_batch(frugal *f, uint32_t d, uint64_t step, const uint64_t *sorted, uint32_t n,
-                                         int read_only, int wait);
+FRUGAL_INTERNAL frugal_status post_batch(frugal *f, const announcement *a);
+FRUGAL_INTERNAL void post_finish(frugal *f, uint32_t d);
 FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait);
-FRUGAL_INTERNAL frugal_status begin_writing(frugal *f, uint32_t d, const char *call);
-FRUGAL_INTERNAL void end_writing(frugal *f, uint32_t d);
+FRUGAL_INTERNAL frugal_status begin_posted_writing(frugal *f, uint32_t d, const char *call);
+FRUGAL_INTERNAL void end_posted_writing(frugal *f, uint32_t d, uint64_t writers);
 FRUGAL_INTERNAL void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
 FRUGAL_INTERNAL int committed_posts(const frugal *f, const post_wait *what);
-FRUGAL_INTERNAL frugal_status wait_done(frugal *f, uint32_t d, uint64_t step, const char *call);
+FRUGAL_INTERNAL frugal_status await_posted_block(frugal *f, uint32_t d, uint64_t step, const char *call);
+FRUGAL_INTERNAL void post_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now);
+FRUGAL_INTERNAL void post_loss(frugal *f, uint32_t d, const char *text);
+FRUGAL_INTERNAL int has_unposted(const frugal *f);
+FRUGAL_INTERNAL int poll_posts(frugal *f);
 FRUGAL_INTERNAL frugal_status open_poster(frugal *f);
 FRUGAL_INTERNAL void close_poster(frugal *f);
 

@@ -96,7 +96,7 @@ static int look_after(const worker *me, uint64_t *mine) {
             }
             *mine |= bit;
         }
-        if (poll_locked(f)) return FOUND_DONE;
+        if (f->ops->poll(f)) return FOUND_DONE;
         found |= FOUND_OUTSTANDING;
     }
     return found;

@@ -49,6 +49,7 @@ static void join_within(const frugal_cpu_desc *cache) {
     r->member = explore_alloc(sizeof *r->member, 64);
     r->flags = attach_flags(own);
     w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
+    w.joined->ops = &joined_operations;
     const frugal_device_ops ops = remote_operations_of(r->flags);
     if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK)
         explore_fail("attach: %s", frugal_message());

@@ -183,14 +183,14 @@ static void return_or_poll(int number) {
     const frugal_gradients g = {.grads = NULL};
     if (number == 0) {
         frugal_store_release(&frails[0]->finished, 1);
-        commit_step(w.f, 0, 0, &g);
+        commit_here(w.f, 0, 0, &g);
     } else {
-        poll_by(poll_locked);
+        poll_by(commit_polled);
     }
 }
 
 static void expect_brought(void) {
-    poll_locked(w.f);
+    commit_polled(w.f);
     EXPLORE_EXPECT(frugal_p2f_committed(w.f->p2f, 0) == 1 && frugal_p2f_brings(w.f->p2f, 0, 0));
 }
 
@@ -200,7 +200,7 @@ static void set_up_follower(uint64_t variant) {
     announce_row(0, 0, 1), announce_row(1, 0, 0);
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d]->finished = 1;
-        commit_step(w.f, d, 0, NULL);
+        commit_here(w.f, d, 0, NULL);
     }
     help_out();
     expect_ok(frugal_finish(w.f, 1));
@@ -212,8 +212,8 @@ static void follow_or_recall(int number) {
     recall r;
     if (number == 0) {
         frails[0]->finished = 2;
-        commit_step(w.f, 0, 1, NULL);
-        poll_by(poll_locked); /* commits the step for device 1, too */
+        commit_here(w.f, 0, 1, NULL);
+        poll_by(commit_polled); /* commits the step for device 1, too */
     } else {
         pthread_mutex_lock(&w.f->devices[1].keep_lock);
         int any = find_recall(w.f, 1, &r);
@@ -230,13 +230,13 @@ static void set_up_done(uint64_t variant) {
     help_out();
     for (uint32_t d = 0; d < DEVICES; d++) {
         frails[d]->finished = 1;
-        commit_step(w.f, d, 0, NULL);
+        commit_here(w.f, d, 0, NULL);
     }
 }
 
 static void poll_or_drain(int number) {
     if (number == 0)
-        poll_by(poll_locked);
+        poll_by(commit_polled);
     else
         expect_ok(frugal_drain(w.f));
 }
