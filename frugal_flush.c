@@ -27,7 +27,6 @@
  *   numa.c          on which nodes of the machine memory lies
  *   size_limit.c    files that grow, up to the limit of their size
  *   region.c        memory that several processes share, made and mapped
- *   socket.c        messages between processes
  *   crc32c.c        the checksum of what is written to files
  *   file.c          what a name stands for; making, writing and publishing a file; locks
  *   parallel.c      a function that several threads run at a time
@@ -61,21 +60,24 @@
  *   keep.c          updates that devices keep in their caches; recalls
  *   waits/          a room: what a thread waits for, and does meanwhile; workers; the gate of a step
  *   notice.c        what the caller is told although no call fails; what a wait waits for
- *   post.c          a device in a process that has joined: its mailbox
  *   help.c          one piece of whatever is most urgent: frugal_help
  *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
  *   workers.c       threads, and the instances that they serve
  *   gate.c          the gate of a step, and the threads that wait at it
  *   calls/          a room: a step, on devices of this process and of others; stop, drain, cancel
  *   step.c          announce, lookup, update
- *   remote.c        devices of other processes, in the one that opened: their posts are served
  *   drain.c         stop, drain, cancel
- *   instance/       a room: opened, joined by other processes, attached to, closed
+ *   instance/       a room: what opening, joining and serving make alike; devices are attached
  *   memory_limit.c  is there as much memory as an instance asks for?
  *   instance.c      what opening, joining and serving make alike
- *   join.c          a process joins an instance, attaches devices, leaves
  *   attach.c        a device is attached; what it asks the host for
+ *   processes/      a room: other processes join an instance, and bring devices
+ *   socket.c        messages between processes
+ *   post.c          a device in a process that has joined: its mailbox
+ *   remote.c        devices of other processes, in the one that opened: their posts are served
+ *   join.c          a process joins an instance, attaches devices, leaves
  *   door.c          where other processes join an instance; their end is noticed
+ *   opening/        a room: an instance is opened and closed
  *   open.c          an instance is opened: its settings checked, defaults, memory, threads
  *   close.c         an instance is closed
  *   access/         a room: what callers do with rows between steps: read, write, count, list, save
@@ -196,7 +198,6 @@
 #include "src/ground/numa.c"
 #include "src/ground/size_limit.c"
 #include "src/ground/region.c"
-#include "src/ground/socket.c"
 #include "src/ground/crc32c.c"
 #include "src/ground/file.c"
 #include "src/ground/parallel.c"
@@ -230,23 +231,26 @@
 #include "src/steps/keep.c"
 
 #include "src/waits/notice.c"
-#include "src/waits/post.c"
 #include "src/waits/help.c"
 #include "src/waits/wait.c"
 #include "src/waits/workers.c"
 #include "src/waits/gate.c"
 
 #include "src/calls/step.c"
-#include "src/calls/remote.c"
 #include "src/calls/drain.c"
 
 #include "src/instance/memory_limit.c"
 #include "src/instance/instance.c"
-#include "src/instance/join.c"
 #include "src/instance/attach.c"
-#include "src/instance/door.c"
-#include "src/instance/open.c"
-#include "src/instance/close.c"
+
+#include "src/processes/socket.c"
+#include "src/processes/post.c"
+#include "src/processes/remote.c"
+#include "src/processes/join.c"
+#include "src/processes/door.c"
+
+#include "src/opening/open.c"
+#include "src/opening/close.c"
 
 #include "src/access/holder.c"
 #include "src/access/access.c"

@@ -9,9 +9,14 @@
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
-/* Of names that cross parts: static in frugal_flush.c, which includes all parts. */
+/* Of names that cross parts: static in frugal_flush.c, which includes all parts, or all that are wanted: then some
+ * functions have no caller. */
 #if defined(FRUGAL_FLUSH_C)
-#define FRUGAL_INTERNAL      static
+#if defined(FRUGAL_NO_PROCESSES)
+#define FRUGAL_INTERNAL static __attribute__((unused))
+#else
+#define FRUGAL_INTERNAL static
+#endif
 #define FRUGAL_INTERNAL_DATA static
 #elif defined(FRUGAL_PARTS) /* each part is compiled, to see that it can be (tests/compile/parts) */
 #define FRUGAL_INTERNAL      __attribute__((visibility("hidden")))
@@ -50,6 +55,11 @@
 #endif
 #if !defined(__SSE__)
 #include <fenv.h>
+#endif
+#if defined(__linux__) && !defined(FRUGAL_NO_PROCESSES)
+#define HAS_PROCESSES 1
+#else
+#define HAS_PROCESSES 0
 #endif
 
 _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address space");
@@ -320,6 +330,14 @@ typedef struct instance_ops {
     frugal_status (*leave)(frugal *f);                /* from here on no other process has a part in what is closed */
 } instance_ops;
 
+/* What devices of other processes have posted, in the process that opened (remote.c). */
+typedef struct post_ops {
+    int (*serve)(frugal *f);
+    void (*hold)(frugal *f); /* while steps are cancelled, no other thread serves; those of `step` and later go */
+    void (*drop)(frugal *f, uint64_t step);
+    void (*release)(frugal *f);
+} post_ops;
+
 enum { MOST_NODES = 1024 };
 typedef struct memory_nodes { /* of the machine (numa.c) */
     uint32_t n;               /* that have memory; below 2: nothing is placed */
@@ -398,7 +416,7 @@ struct frugal {
     controller *joined;                  /* of a process that has joined; else NULL */
     struct door *door;                   /* NULL: nobody can join */
     FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */
-    int (*serve)(frugal *f);             /* serves what devices of other processes have posted (remote.c); NULL: none */
+    const post_ops *posts;               /* NULL: nobody can join */
     int entered;                         /* the seat is open */
     FRUGAL_ATOMIC(uint32_t) tracing;     /* 1: events are recorded */
     trace *trace;                        /* constant once `tracing` was set for the first time; NULL: never */

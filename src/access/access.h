@@ -4,7 +4,7 @@
 #ifndef FRUGAL_ACCESS_H
 #define FRUGAL_ACCESS_H
 
-#include "../instance/instance.h"
+#include "../opening/opening.h"
 
 /* access.c */
 

@@ -261,7 +261,7 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
     cancel_clocks(f, step, now.sealed);
     cancel_ahead(f, step);
     drop_batches(f, step);
-    drop_posts(f, step);
+    if (f->posts) f->posts->drop(f, step);
     return FRUGAL_OK;
 }
 
@@ -272,14 +272,14 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
-    hold_posts(f);
+    if (f->posts) f->posts->hold(f);
     settle_counts(f); /* whatever the time, the same touches are counted */
     hold_announcing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].telling);
     status = cancel_held(f, step);
     for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
     release_announcing(f);
-    release_posts(f);
+    if (f->posts) f->posts->release(f);
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];

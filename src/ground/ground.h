@@ -110,60 +110,6 @@ FRUGAL_INTERNAL uint64_t inbox_bytes(const frugal *f);
 FRUGAL_INTERNAL posted_batch *posted_at(const frugal *f, uint32_t d, uint64_t step);
 FRUGAL_INTERNAL void reset_mail(mailbox *mail, uint64_t step);
 
-/* socket.c */
-
-enum { MOST_NAME = 64, MOST_FILES = 4 }; /* bytes of a name; descriptors that a message may carry */
-
-typedef enum {
-    MESSAGE_HELLO,  /* from a process that joins: its layout and version */
-    MESSAGE_ATTACH, /* ... it attaches device `d` to itself; `flags` */
-    MESSAGE_COUNT,  /* ... touches are to be counted */
-    MESSAGE_LEAVE,  /* ... it leaves */
-    MESSAGE_ANSWER, /* from the process that opened: to one of these; with descriptors to MESSAGE_HELLO */
-    MESSAGE_CALL    /* from the process that opened: an operation of device `d`; answered in its mailbox */
-} message_kind;
-
-enum { ATTACH_IN_PLACE = 1, ATTACH_KEEPS = 2, ATTACH_POLLS = 4, ATTACH_WAITS = 8 }; /* flags */
-
-typedef enum {
-    CALL_WRITE_BACK,
-    CALL_RECALL, /* of `step` */
-    CALL_PRELOAD,
-    CALL_REFRESH,
-    CALL_VERIFY,
-    CALL_EMPTY,
-    CALL_RECOUNT,
-    CALL_CANCELLED
-} call_kind;
-
-#define CALL_ALL UINT32_MAX /* n of CALL_WRITE_BACK: all rows */
-
-typedef struct message {
-    uint64_t magic;
-    uint32_t layout, version;
-    int32_t kind, status;
-    uint32_t d, flags, call, n;
-    uint64_t number, step;
-    char text[256];
-} message;
-
-typedef struct file_list {
-    uint32_t n;
-    int files[MOST_FILES];
-    int cut; /* more were sent, and this process may have no more */
-} file_list;
-
-#if defined(__linux__)
-FRUGAL_INTERNAL socklen_t name_address(const char *name, struct sockaddr_un *address);
-FRUGAL_INTERNAL int peer_of(int socket, pid_t *process, uid_t *user);
-FRUGAL_INTERNAL int holder_of(const char *name, pid_t *process, uid_t *user);
-FRUGAL_INTERNAL void pause_after_error(void);
-FRUGAL_INTERNAL int send_message(int socket, message *m, const file_list *files);
-FRUGAL_INTERNAL int receive_message(int socket, message *m, file_list *files);
-FRUGAL_INTERNAL int watch_process(pid_t process);
-FRUGAL_INTERNAL frugal_status fail_door(const char *call, const char *what, int error, const char *name);
-#endif
-
 /* crc32c.c */
 
 FRUGAL_INTERNAL uint32_t crc32c(uint32_t before, const void *data, size_t bytes);

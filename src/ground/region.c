@@ -7,7 +7,10 @@
 #include "ground.h"
 
 FRUGAL_INTERNAL frugal_status fail_unsupported(const char *call) {
-    return frugal_fail(FRUGAL_ERR_PROCESS, "%s: several processes need Linux; leave frugal_desc.name NULL here", call);
+    return frugal_fail(FRUGAL_ERR_PROCESS,
+                       "%s: several processes need Linux, and the library without FRUGAL_NO_PROCESSES; leave "
+                       "frugal_desc.name NULL here",
+                       call);
 }
 
 /* Makes an empty file in memory, without a name. It never gets shorter, so no process that shares it can end the others
@@ -145,6 +148,7 @@ FRUGAL_INTERNAL void free_shared(frugal *f, void *memory, size_t bytes) {
 FRUGAL_INTERNAL frugal_status open_region(frugal *f) {
     memory_part part = {0, 0};
     if (!f->desc.name) return FRUGAL_OK;
+    if (!HAS_PROCESSES) return fail_unsupported("open");
     f->region_file = make_memory_file("frugal");
     if (f->region_file < 0 && errno == ENOSYS) return fail_unsupported("open");
     if (f->region_file < 0)

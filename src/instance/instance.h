@@ -1,4 +1,4 @@
-/* instance.h - opened, joined by other processes, attached to, closed.
+/* instance.h - what opening, joining and serving make alike; devices are attached.
  *
  * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_INSTANCE_H
@@ -23,10 +23,6 @@ FRUGAL_INTERNAL frugal_status open_device_list(frugal *f);
 FRUGAL_INTERNAL size_t sort_bytes_of(const frugal *f);
 FRUGAL_INTERNAL frugal_status open_own(frugal *f, host_device *device);
 
-/* join.c */
-
-FRUGAL_INTERNAL void free_controller(frugal *f);
-
 /* attach.c */
 
 typedef struct remote_process { /* for which a device is attached */
@@ -36,14 +32,5 @@ typedef struct remote_process { /* for which a device is attached */
 
 FRUGAL_INTERNAL frugal_status attach_device(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state,
                                             const remote_process *other);
-
-/* door.c */
-
-FRUGAL_INTERNAL frugal_status open_door(frugal *f);
-FRUGAL_INTERNAL frugal_status open_name(frugal *f);
-FRUGAL_INTERNAL void open_to_others(frugal *f);
-FRUGAL_INTERNAL frugal_status close_door(frugal *f);
-FRUGAL_INTERNAL void end_doorman(frugal *f);
-FRUGAL_INTERNAL void free_door(frugal *f);
 
 #endif

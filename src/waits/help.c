@@ -47,7 +47,7 @@ FRUGAL_INTERNAL int help_plan(frugal *f, double *since) {
 /* Does what a gate waits for: it closes the step before; it has devices write back rows that are recalled; it sorts and
  * plans, if the gate's own step is not planned; then it flushes rows. */
 FRUGAL_INTERNAL int help_gate(frugal *f, double *since) {
-    if (f->serve && f->serve(f)) return 1;
+    if (f->posts && f->posts->serve(f)) return 1;
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {

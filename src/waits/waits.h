@@ -29,53 +29,6 @@ FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late
 FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t step, char *text, size_t size);
 FRUGAL_INTERNAL void explain_ahead(const frugal *f, uint32_t late, uint64_t closed, char *text, size_t size);
 
-/* post.c */
-
-struct controller { /* the process that opened the instance, as one that has joined sees it */
-    int socket, watch;
-    uint32_t process;
-    pthread_t thread, poster;
-    int started, posts;              /* the two threads run */
-    FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
-    pthread_mutex_t lock;            /* one thread asks at a time; it waits for the answer */
-    pthread_mutex_t answer_lock;
-    pthread_cond_t answered;
-    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
-    uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
-    message answer, over;
-    FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
-    void *event_memory, *gates_memory;
-    int table_file;
-};
-
-/* What a call waits for in the mailbox. */
-typedef struct post_wait {
-    int (*ready)(const frugal *f, const struct post_wait *what);
-    uint32_t d;
-    uint64_t step;
-    const char *call;
-} post_wait;
-
-FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text);
-FRUGAL_INTERNAL void stop_joined(frugal *f);
-FRUGAL_INTERNAL void learn_end(frugal *f);
-FRUGAL_INTERNAL frugal_status wait_posted(frugal *f, const post_wait *what);
-FRUGAL_INTERNAL uint64_t next_posted(const frugal *f, uint32_t d);
-FRUGAL_INTERNAL frugal_status post_batch(frugal *f, const announcement *a);
-FRUGAL_INTERNAL void post_finish(frugal *f, uint32_t d);
-FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t step, int wait);
-FRUGAL_INTERNAL frugal_status begin_posted_writing(frugal *f, uint32_t d, const char *call);
-FRUGAL_INTERNAL void end_posted_writing(frugal *f, uint32_t d, uint64_t writers);
-FRUGAL_INTERNAL void post_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
-FRUGAL_INTERNAL int committed_posts(const frugal *f, const post_wait *what);
-FRUGAL_INTERNAL frugal_status await_posted_block(frugal *f, uint32_t d, uint64_t step, const char *call);
-FRUGAL_INTERNAL void post_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now);
-FRUGAL_INTERNAL void post_loss(frugal *f, uint32_t d, const char *text);
-FRUGAL_INTERNAL int has_unposted(const frugal *f);
-FRUGAL_INTERNAL int poll_posts(frugal *f);
-FRUGAL_INTERNAL frugal_status open_poster(frugal *f);
-FRUGAL_INTERNAL void close_poster(frugal *f);
-
 /* help.c */
 
 FRUGAL_INTERNAL int help_sort(frugal *f, double *since);

@@ -16,7 +16,7 @@ static ssize_t send_within(int socket, const struct msghdr *head, int flags) {
 static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     frugal *j = w.joined = explore_alloc(sizeof *j, 64);
     memcpy(j, f, sizeof *j);
-    j->door = NULL, j->serve = NULL, j->workers = NULL;
+    j->door = NULL, j->posts = NULL, j->workers = NULL;
     j->desc.workers = 0;
     j->gates = explore_alloc(64, 64);
     j->tables = explore_alloc(f->desc.n_tables * sizeof *j->tables, 64);
@@ -40,7 +40,7 @@ static void join_within(const frugal_cpu_desc *cache) {
     for (uint32_t d = 0; d < DEVICES; d++) f->devices[d].box = explore_alloc(sizeof(mailbox), 64);
     f->door = explore_alloc(sizeof *f->door, 64);
     f->door->f = f, f->door->listening = f->door->wake = -1;
-    f->serve = serve_posts;
+    f->posts = &served_posts;
     reset_mail(device->box, f->desc.first_step);
     device->inbox = explore_alloc(inbox_bytes(f), 64);
     host_device *own = &make_handle(f, cache)->devices[JOINED];

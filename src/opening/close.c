@@ -1,5 +1,5 @@
 /* close.c - an instance is closed, or a process that has joined leaves it. */
-#include "instance.h"
+#include "opening.h"
 
 static void close_own(frugal *f, host_device *device) {
     frugal_free(f, device->batches, (f->desc.lookahead + 1) * sizeof(host_batch));

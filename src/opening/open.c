@@ -1,5 +1,5 @@
 /* open.c - opening an instance: checks, defaults, memory, threads. */
-#include "instance.h"
+#include "opening.h"
 
 #define OTHER_THREADS 256u /* threads of the caller in frugal_help, frugal_drain and similar calls at a time */
 
@@ -347,3 +347,11 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     }
     return status;
 }
+
+#if !HAS_PROCESSES
+frugal_status frugal_join(const char *name, double seconds, frugal **out) {
+    (void)name, (void)seconds;
+    if (out) *out = NULL;
+    return fail_unsupported("join");
+}
+#endif

@@ -5,9 +5,9 @@
  *
  * Contents: >>members >>doorman >>opening
  */
-#include "instance.h"
+#include "processes.h"
 
-#if defined(__linux__)
+#if HAS_PROCESSES
 
 enum { MOST_MEMBERS = FRUGAL_MAX_DEVICES };
 
@@ -438,7 +438,7 @@ FRUGAL_INTERNAL frugal_status open_door(frugal *f) {
     pthread_mutex_init(&door->opening, NULL);
     snprintf(door->name, sizeof door->name, "%s", f->desc.name);
     f->desc.name = door->name; /* the caller's may be freed */
-    f->door = door, f->serve = serve_posts;
+    f->door = door, f->posts = &served_posts;
     return FRUGAL_OK;
 }
 
@@ -520,29 +520,6 @@ FRUGAL_INTERNAL void free_door(frugal *f) {
     pthread_mutex_destroy(&door->opening);
     free(door);
     f->door = NULL;
-}
-
-#else
-
-FRUGAL_INTERNAL frugal_status open_door(frugal *f) {
-    return f->desc.name ? fail_unsupported("open") : FRUGAL_OK;
-}
-FRUGAL_INTERNAL frugal_status open_name(frugal *f) {
-    (void)f;
-    return FRUGAL_OK;
-}
-FRUGAL_INTERNAL void open_to_others(frugal *f) {
-    (void)f;
-}
-FRUGAL_INTERNAL frugal_status close_door(frugal *f) {
-    (void)f;
-    return FRUGAL_OK;
-}
-FRUGAL_INTERNAL void end_doorman(frugal *f) {
-    (void)f;
-}
-FRUGAL_INTERNAL void free_door(frugal *f) {
-    (void)f;
 }
 
 #endif

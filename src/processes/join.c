@@ -6,9 +6,9 @@
  *
  * Contents: >>attendant >>asking >>leaving >>joining
  */
-#include "instance.h"
+#include "processes.h"
 
-#if defined(__linux__)
+#if HAS_PROCESSES
 
 #define BOTH (PROT_READ | PROT_WRITE) /* of what this process writes, too */
 
@@ -499,17 +499,6 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     frugal_status status = join_parts(f, name, seconds);
     f->opened = status == FRUGAL_OK;
     return status;
-}
-
-#else
-
-FRUGAL_INTERNAL void free_controller(frugal *f) {
-    (void)f;
-}
-frugal_status frugal_join(const char *name, double seconds, frugal **out) {
-    (void)name, (void)seconds;
-    if (out) *out = NULL;
-    return fail_unsupported("join");
 }
 
 #endif

@@ -7,9 +7,9 @@
  * A process that ends closes its sockets, and its process descriptor (pidfd) tells of it. Both are watched. Sockets are
  * listed (forked.c), because a copy in a forked child would hide the end of its parent.
  */
-#include "ground.h"
+#include "processes.h"
 
-#if defined(__linux__)
+#if HAS_PROCESSES
 
 /* The address of the name, and its length. */
 FRUGAL_INTERNAL socklen_t name_address(const char *name, struct sockaddr_un *address) {

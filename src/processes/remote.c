@@ -9,9 +9,9 @@
  *
  * Contents: >>calls >>operations >>posts >>holding
  */
-#include "calls.h"
+#include "processes.h"
 
-#if defined(__linux__)
+#if HAS_PROCESSES
 
 /* The device if it is one of another process; else NULL. */
 FRUGAL_INTERNAL remote *remote_of(const frugal *f, uint32_t d) {
@@ -369,7 +369,7 @@ static int serve_device(remote *r) {
 
 /* Serves one device. A device that another thread is serving comes last: this thread waits, and serves it, too, because
  * the other thread may have looked before the post was there. */
-FRUGAL_INTERNAL int serve_posts(frugal *f) {
+static int serve_posts(frugal *f) {
     remote *held = NULL;
     if (is_lost(f) || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: the calls below ask again */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -388,8 +388,7 @@ FRUGAL_INTERNAL int serve_posts(frugal *f) {
 /* >>holding - while steps are cancelled, posts are served by the thread that cancels, or not at all */
 
 /* From here on no other thread serves posts. This one serves those that can be served now. */
-FRUGAL_INTERNAL void hold_posts(frugal *f) {
-    if (!f->door) return;
+static void hold_posts(frugal *f) {
     frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: serve_device asks again under the lock */
     for (int again = 1; again;) {
         again = 0;
@@ -405,8 +404,8 @@ FRUGAL_INTERNAL void hold_posts(frugal *f) {
 }
 
 /* Steps from `step` on were cancelled: posts of these are dropped. Relaxed, all: between steps. */
-FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step) {
-    for (uint32_t d = 0; f->door && d < f->desc.devices; d++) {
+static void drop_posts(frugal *f, uint64_t step) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
         remote *r = remote_of(f, d);
         if (!r) continue;
         mailbox *mail = r->mail;
@@ -417,20 +416,10 @@ FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step) {
     }
 }
 
-FRUGAL_INTERNAL void release_posts(frugal *f) {
-    if (f->door) frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
+static void release_posts(frugal *f) {
+    frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
 }
 
-#else
-
-FRUGAL_INTERNAL void hold_posts(frugal *f) {
-    (void)f;
-}
-FRUGAL_INTERNAL void drop_posts(frugal *f, uint64_t step) {
-    (void)f, (void)step;
-}
-FRUGAL_INTERNAL void release_posts(frugal *f) {
-    (void)f;
-}
+FRUGAL_INTERNAL const post_ops served_posts = {serve_posts, hold_posts, drop_posts, release_posts};
 
 #endif

@@ -17,7 +17,9 @@
  *
  * Contents: >>batches >>gates >>writing >>updates >>polling >>poster
  */
-#include "waits.h"
+#include "processes.h"
+
+#if HAS_PROCESSES
 
 /* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
 FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
@@ -357,3 +359,5 @@ FRUGAL_INTERNAL void close_poster(frugal *f) {
     pthread_join(c->poster, NULL);
     c->posts = 0;
 }
+
+#endif
