@@ -6,6 +6,7 @@
 #define FRUGAL_CUDA_READBACK_CUH
 
 #include "pinning.cuh"
+#include "rows.cuh"
 
 namespace frugal_cuda {
 

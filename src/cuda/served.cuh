@@ -10,6 +10,7 @@
 #include "../../frugal_cuda_serve.h"
 #include "context.cuh"
 #include "extract.cuh"
+#include "registration.cuh"
 
 #include <pthread.h>
 #include <stdlib.h>
