@@ -9,10 +9,6 @@ VECTOR_CLONES void dlrm_dense_add(float *sum, const float *a, const float *restr
     for (uint64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
 }
 
-VECTOR_CLONES static void dlrm_scale(float *restrict w, uint64_t n, float factor) {
-    for (uint64_t i = 0; i < n; i++) w[i] = frugal_mul(w[i], factor);
-}
-
 VECTOR_CLONES static void dlrm_sgd(float *restrict w, const float *restrict g, uint64_t n, float lr) {
     for (uint64_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], g[i], lr);
 }
@@ -27,7 +23,6 @@ VECTOR_CLONES static void dlrm_adam(float *restrict w, float *restrict m, float 
 }
 
 void dlrm_dense_step(dlrm_dense *dense, float *w, float *s, uint64_t parameters, const float *g, uint64_t n, float lr) {
-    if (dense->weight_decay > 0) dlrm_scale(w, n, (float)(1 - (double)lr * (double)dense->weight_decay));
     if (dense->kind == FRUGAL_ADAM) {
         dense->power1 *= 0.9, dense->power2 *= 0.999;
         float step_size = (float)((double)lr * sqrt(1 - dense->power2) / (1 - dense->power1));

@@ -9,7 +9,6 @@ void dlrm_dense_add(float *sum, const float *a, const float *b, uint64_t n);
 
 typedef struct dlrm_dense { /* what one device has of the optimizer */
     frugal_optimizer_kind kind;
-    float weight_decay;    /* decoupled (Loshchilov and Hutter 2019): w -= lr * weight_decay * w before each step */
     double power1, power2; /* Adam's betas to the power of the steps so far */
 } dlrm_dense;
 

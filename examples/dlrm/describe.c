@@ -63,7 +63,6 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
     fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n",
             training_optimizer_word(train->dense_optimizer), (double)train->dense_lr, (double)train->accumulator);
-    if (train->dense_weight_decay > 0) fprintf(lines, "--dense-weight-decay %.9g\n", (double)train->dense_weight_decay);
     for (uint32_t i = 0; i < clicks_features(log); i++) rows += (double)clicks_rows(log, i);
     if (samples != UINT64_MAX) fprintf(lines, "samples %" PRIu64 " to train on\n", samples);
     fprintf(lines, "columns %u numbers, %u features of %.0f rows, checksum %08" PRIx32 "\n", clicks_numbers(log),

@@ -92,9 +92,6 @@ static const options_entry dlrm_dense[] = {
     {"dense-optimizer", OPTIONS_CHOICE, &given.dense_optimizer, .choices = dlrm_dense_optimizers,
      .help = "of the dense layers"},
     {"dense-lr", OPTIONS_FLOAT, &given.options.train.dense_lr, 0, 1000, .help = "their learning rate"},
-    {"dense-weight-decay", OPTIONS_FLOAT, &given.options.train.dense_weight_decay, 0, 1000,
-     .help = "decoupled, as AdamW's: before each step dense parameters lose --dense-lr times this share of themselves; "
-             "0: none"},
     {"accumulator", OPTIONS_FLOAT, &given.options.train.accumulator, 0, 1000,
      .help = "what Adagrad's sums of squares start from"},
     {0},
@@ -157,12 +154,6 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
     if (given.cross_given && options->train.model.kind != DLRM_DCN)
         return program_fail(error, "--cross-layers %u is for --model dcn alone; leave it out",
                             options->train.model.n_cross);
-    double share = (double)options->train.dense_lr * (double)options->train.dense_weight_decay;
-    if (share >= 1)
-        return program_fail(error,
-                            "--dense-lr %g times --dense-weight-decay %g is %g; must be below 1, the share that dense "
-                            "parameters lose in a step: give less of one",
-                            (double)options->train.dense_lr, (double)options->train.dense_weight_decay, share);
     if (options->outputs.patience && (!options->outputs.eval_every || (!data->test && !(data->test_share > 0))))
         return program_fail(error,
                             "--patience %u counts evaluations on the way; give --eval-every N and held-out samples "

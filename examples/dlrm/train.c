@@ -154,7 +154,6 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     device->end = &trainer->end[number];
     const dlrm_state *resumed = trainer->settings.resumed;
     device->dense = (dlrm_dense){.kind = trainer->settings.dense_optimizer,
-                                 .weight_decay = trainer->settings.dense_weight_decay,
                                  .power1 = resumed ? resumed->power1 : 1,
                                  .power2 = resumed ? resumed->power2 : 1};
 #ifdef TRAINING_CUDA

@@ -29,10 +29,10 @@ typedef struct dlrm_settings {
     dlrm_model model;         /* numbers and features are the log's */
     training_settings common; /* with decay, the number of samples or steps must be known */
     frugal_optimizer_kind dense_optimizer;
-    float dense_lr, dense_weight_decay; /* the decay is decoupled (dense.h); dense_lr times it is below 1 */
-    float accumulator;                  /* first value of Adagrad's sums of squares, of rows and dense layers */
-    uint64_t epochs;                    /* passes over the samples */
-    uint32_t shuffle; /* samples that change places at a time (clicks/shuffle.h); 0: the order of the log */
+    float dense_lr;
+    float accumulator; /* first value of Adagrad's sums of squares, of rows and dense layers */
+    uint64_t epochs;   /* passes over the samples */
+    uint32_t shuffle;  /* samples that change places at a time (clicks/shuffle.h); 0: the order of the log */
     /* How samples are dealt to devices (deal.h); must outlive the trainer. NULL, without parts: a step's samples follow
      * each other in the log, and each device gets a slice of them. */
     const placing *placing;

@@ -170,9 +170,7 @@ static void sequence_step(sequence *q, uint64_t step, const sample *s, uint32_t 
         }
     }
     for (uint32_t i = 0; i < q->instances; i++) reference_step(&q->tables[i], step, q->settings.common.lr, batches[i]);
-    float keep = (float)(1 - (double)q->settings.dense_lr * (double)q->settings.dense_weight_decay);
-    for (uint64_t i = 0; i < parameters; i++) { /* Adagrad, with decoupled weight decay */
-        q->parameters[i] *= keep;
+    for (uint64_t i = 0; i < parameters; i++) { /* Adagrad */
         q->state[i] = fmaf(sum[i], sum[i], q->state[i]);
         q->parameters[i] = fmaf(-q->settings.dense_lr, sum[i] / (sqrtf(q->state[i]) + 1e-10f), q->parameters[i]);
     }
@@ -232,7 +230,6 @@ typedef struct way { /* none of which changes a bit */
     uint32_t workers, lookahead, processes;
     double cache;
     frugal_alone alone;
-    float decay; /* of dense layers: changes bits */
 } way;
 
 static void compare(dlrm_kind kind, uint32_t devices, const way *how) {
@@ -252,7 +249,6 @@ static void compare(dlrm_kind kind, uint32_t devices, const way *how) {
                                       .seed = 5},
                            .dense_optimizer = FRUGAL_ADAGRAD,
                            .dense_lr = 0.02f,
-                           .dense_weight_decay = how->decay,
                            .epochs = 2};
     clicks *log;
     dlrm_trainer *trainer;
@@ -286,12 +282,6 @@ static void test_model(void **state) {
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) compare((dlrm_kind)(intptr_t)*state, devices, &ways[i]);
 }
 
-static void test_decay(void **state) {
-    (void)state;
-    for (uint32_t devices = 1; devices <= 2; devices++)
-        compare(DLRM_WIDE_DEEP, devices, &(way){.workers = 1, .lookahead = 3, .processes = 1, .decay = 0.5f});
-}
-
 static void test_processes(void **state) {
     (void)state;
     compare(DLRM_DEEPFM, 2, &(way){.workers = 1, .lookahead = 3, .processes = 2, .cache = 0.3});
@@ -302,8 +292,7 @@ static void test_processes(void **state) {
 
 int main(void) {
     openblas_set_num_threads(1);
-    const struct CMUnitTest tests[] = {
-        MODEL(DLRM_DLRM), MODEL(DLRM_WIDE_DEEP),        MODEL(DLRM_DEEPFM),
-        MODEL(DLRM_DCN),  cmocka_unit_test(test_decay), cmocka_unit_test(test_processes)};
+    const struct CMUnitTest tests[] = {MODEL(DLRM_DLRM), MODEL(DLRM_WIDE_DEEP), MODEL(DLRM_DEEPFM), MODEL(DLRM_DCN),
+                                       cmocka_unit_test(test_processes)};
     return cmocka_run_group_tests(tests, make_log, remove_folder);
 }
