@@ -9,7 +9,6 @@
 /* A chunk: n triples from `from` on, each with one question or one for either side; all tails' come first. */
 typedef struct kge_asking {
     uint32_t from, n, sides;
-    kge_side side[2];
     size_t relation_at[2];    /* positions */
     const uint32_t *given[2]; /* [n]: the entities that are given, by side */
     const uint32_t *right[2]; /* [n]: those that are asked for; with KvsAll the numbers of the questions */
@@ -18,18 +17,14 @@ typedef struct kge_asking {
 
 static kge_asking kge_asking_of(const kge_model *model, const kge_batch *batch, uint32_t from) {
     kge_asking asking = {.from = from,
-                         .n = batch->triples - from < batch->chunk ? batch->triples - from : batch->chunk};
+                         .n = batch->triples - from < batch->chunk ? batch->triples - from : batch->chunk,
+                         .sides = kge_batch_sides(batch)};
     uint32_t relations = kge_batch_relations(model, batch);
-    for (int s = 0; s < 2; s++) {
-        kge_side which = s ? KGE_HEADS : KGE_TAILS;
-        if (!(batch->sides & which)) continue;
-        asking.side[asking.sides] = which;
-        asking.given[asking.sides] = (s ? batch->tail : batch->head) + from;
-        asking.right[asking.sides] = (s ? batch->head : batch->tail) + from;
-        asking.weight[asking.sides] = batch->weight[s] ? batch->weight[s] + from : NULL;
-        asking.relation_at[asking.sides] =
-            batch->entities + from + (relations == 2 && s ? (size_t)batch->triples : (size_t)0);
-        asking.sides++;
+    for (uint32_t s = 0; s < asking.sides; s++) {
+        asking.given[s] = (s ? batch->tail : batch->head) + from;
+        asking.right[s] = (s ? batch->head : batch->tail) + from;
+        asking.weight[s] = batch->weight[s] ? batch->weight[s] + from : NULL;
+        asking.relation_at[s] = batch->entities + from + (relations == 2 && s ? (size_t)batch->triples : (size_t)0);
     }
     return asking;
 }
@@ -138,7 +133,7 @@ static double kge_all_chunk(const kge_model *model, const kge_batch *batch, cons
         float *anchor = work->anchor + s * asking->n * dim;
         for (uint32_t i = 0; i < asking->n; i++)
             memcpy(anchor + i * dim, rows + asking->given[s][i] * dim, dim * sizeof *anchor);
-        kge_queries(model, asking->side[s], asking->n, anchor, rows + asking->relation_at[s] * dim,
+        kge_queries(model, (kge_side)s, asking->n, anchor, rows + asking->relation_at[s] * dim,
                     work->query + s * asking->n * dim);
     }
     kge_norms(model, questions, work->query, work->query_norm);
@@ -157,7 +152,7 @@ static double kge_all_chunk(const kge_model *model, const kge_batch *batch, cons
         kge_sink sink = {.anchor = work->query + at, /* queries are not needed any more */
                          .relation = grads + asking->relation_at[s] * dim,
                          .add_relation = s > 0 && asking->relation_at[0] == asking->relation_at[1]};
-        kge_queries_back(model, asking->side[s], &given, work->query_gradient + at, &sink);
+        kge_queries_back(model, (kge_side)s, &given, work->query_gradient + at, &sink);
         kge_all_scatter(asking->n, model->dim, asking->given[s], sink.anchor, grads);
     }
     return loss;
@@ -174,8 +169,8 @@ static double kge_all_regularize(const kge_model *model, const kge_batch *batch,
         if (!batch->questions)
             loss += kge_regularize(model, 1, rows + batch->tail[i] * dim, weight, grads + batch->tail[i] * dim);
     }
-    return loss + kge_regularize(model, relations, rows + batch->entities * dim,
-                                 model->relation_regularization / divisor, grads + batch->entities * dim);
+    return loss + kge_regularize(model, relations, rows + batch->entities * dim, kge_relation_n3(model) / divisor,
+                                 grads + batch->entities * dim);
 }
 
 double kge_all_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,

@@ -51,7 +51,7 @@ static __global__ void kge_all_loss_kernel(kge_view v) {
     weights = kge_block_all(weights, 0, lanes);
     if (threadIdx.x) return;
     v.weight_sum[query] = weights;
-    v.loss[(size_t)v.from * v.n_sides + query] = own_weight * ((several ? loss : top + logf(sum)) - own);
+    v.loss[(size_t)v.from * v.sides + query] = own_weight * ((several ? loss : top + logf(sum)) - own);
 }
 
 static __global__ void kge_all_back_kernel(kge_view v) {
@@ -62,13 +62,12 @@ static __global__ void kge_all_back_kernel(kge_view v) {
     float cubes = 0;
     for (uint32_t k = lane; k < dim; k += 32) {
         float relation[2] = {0, 0};
-        for (uint32_t s = 0; s < v.n_sides; s++) {
-            int heads = v.n_sides == 2 ? (int)s : v.sides == KGE_HEADS;
+        for (uint32_t s = 0; s < v.sides; s++) {
             size_t query = s * v.chunk + of_chunk;
-            kge_question q = kge_question_of(&v, triple, heads);
+            kge_question q = kge_question_of(&v, triple, (int)s);
             kge_slopes slopes = kge_slopes_of(&v, &q, query, k);
             v.given_gradient[query * dim + k] = slopes.anchor;
-            relation[two_relations && heads] += slopes.relation;
+            relation[two_relations && s] += slopes.relation;
         }
         for (int i = 0; i < (two_relations ? 2 : 1); i++) {
             size_t row = v.relation_at[i] + triple;
@@ -86,9 +85,8 @@ static __global__ void kge_all_ends_kernel(kge_view v) {
     uint32_t lane = threadIdx.x % 32, uses = 0;
     if (entity >= v.entities) return; /* a whole warp */
     float *grads = v.grads + entity * dim, cubes = 0;
-    for (uint32_t s = 0; s < v.n_sides; s++) {
-        int heads = v.n_sides == 2 ? (int)s : v.sides == KGE_HEADS;
-        const uint32_t *given = (heads ? v.tail : v.head) + v.from;
+    for (uint32_t s = 0; s < v.sides; s++) {
+        const uint32_t *given = (s ? v.tail : v.head) + v.from;
         for (uint32_t i = 0; i < v.chunk; i++)
             for (uint32_t k = lane; given[i] == entity && k < dim; k += 32)
                 grads[k] += v.given_gradient[((size_t)s * v.chunk + i) * dim + k];

@@ -17,11 +17,10 @@ static double kge_weigh_side(const kge_index *index, const kge_split *train, kge
     return sum;
 }
 
-int kge_weights_build(kge_weights *weights, const kge_graph *graph, uint32_t sides, float damping,
-                      program_error *error) {
+int kge_weights_build(kge_weights *weights, const kge_graph *graph, float damping, program_error *error) {
     kge_graph trained = *graph; /* and no other triples */
     kge_index index;
-    double sum = 0, asked = 0;
+    double sum = 0;
     *weights = (kge_weights){{NULL, NULL}};
     trained.split[KGE_VALID].n = trained.split[KGE_TEST].n = 0;
     const kge_split *train = &graph->split[KGE_TRAIN];
@@ -30,19 +29,17 @@ int kge_weights_build(kge_weights *weights, const kge_graph *graph, uint32_t sid
         return program_fail(error, "out of memory to count the answers of %llu triples; use --damping 0",
                             (unsigned long long)train->n);
     for (int s = 0; s < 2 && !status; s++) {
-        kge_side side = s ? KGE_HEADS : KGE_TAILS;
-        if (!(sides & side)) continue;
         weights->of[s] = malloc((train->n + 1) * sizeof *weights->of[s]);
         if (!weights->of[s])
             status = program_fail(error, "out of memory for the weights of %llu triples; use --damping 0",
                                   (unsigned long long)train->n);
         else
-            sum += kge_weigh_side(&index, train, side, damping, weights->of[s]), asked += (double)train->n;
+            sum += kge_weigh_side(&index, train, (kge_side)s, damping, weights->of[s]);
     }
     kge_index_free(&index);
-    float even = (float)(asked / sum);
+    float even = (float)(2 * (double)train->n / sum);
     for (int s = 0; s < 2 && !status; s++)
-        for (uint64_t i = 0; weights->of[s] && i < train->n; i++) weights->of[s][i] *= even;
+        for (uint64_t i = 0; i < train->n; i++) weights->of[s][i] *= even;
     return status;
 }
 

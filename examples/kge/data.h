@@ -40,7 +40,7 @@ typedef struct kge_graph {
 } kge_graph;
 
 /* Which end of a triple is predicted: the tail from (head, relation), or the head from (relation, tail). */
-typedef enum { KGE_TAILS = 1, KGE_HEADS = 2 } kge_side;
+typedef enum { KGE_TAILS, KGE_HEADS } kge_side; /* also as an index: weight[2] */
 
 /* Answers by question: all tails known for (head, relation), all heads known for (relation, tail), from all
  * splits. Both arrays hold every distinct triple; the answers of a question lie together, rising. */

@@ -1,4 +1,5 @@
-/* Settings and data in words, written like the options. */
+/* Settings and data in words, written like the options. Checkpoints were made with options that are gone: their lines
+ * stay, so that one with their defaults can be resumed and one with other values is refused. */
 #include "examples/kge/describe.h"
 #include "examples/common/training.h"
 
@@ -9,17 +10,16 @@ static void kge_describe_model(const kge_model *model, FILE *lines) {
             kge_model_name(model->kind), model->dim, kge_loss_name(model->loss), (double)model->margin,
             (double)model->temperature);
     fprintf(lines, "--regularization %.9g\n--relation-regularization %.9g\n--reciprocal %s\n",
-            (double)model->regularization, (double)model->relation_regularization, model->reciprocal ? "yes" : "no");
+            (double)model->regularization, (double)kge_relation_n3(model), model->reciprocal ? "yes" : "no");
     fprintf(lines, "--damping %.9g\n", (double)model->damping);
 }
 
 void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines) {
     const training_settings *common = &settings->common;
-    const char *ends = settings->alternate ? "alternate" : settings->sides == KGE_TAILS ? "tails" : "both";
     kge_describe_model(&settings->model, lines);
     fprintf(lines, "--scoring %s\n", kge_scoring_name(settings->model.scoring));
-    fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt %s\n", common->batch, settings->chunk,
-            settings->negatives, ends);
+    fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt both\n", common->batch, settings->chunk,
+            settings->negatives);
     if (settings->model.loss == KGE_SOFTMAX && settings->model.scoring == KGE_SAMPLED)
         fprintf(lines, "--sampled-softmax %s\n", settings->corrected ? "corrected" : "plain");
     training_describe(common, lines);

@@ -67,7 +67,7 @@ static void kge_eval_block(kge_eval_job *job, uint64_t block, float *anchor, flo
     size_t bytes = model->dim * sizeof(float);
     uint64_t from = block * job->block, to = from + job->block < job->triples ? from + job->block : job->triples;
     for (int s = 0; s < 2; s++) {
-        kge_side side = s ? KGE_HEADS : KGE_TAILS;
+        kge_side side = (kge_side)s;
         for (uint64_t i = from; i < to; i++) {
             kge_triple triple = kge_eval_triple(evaluation, i);
             uint32_t end = s ? triple.tail : triple.head, row = triple.relation + (s ? inverse : 0);

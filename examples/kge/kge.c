@@ -142,13 +142,9 @@ static int kge_take_weights(kge_program *program, program_error *error) {
     const checkpointing *k = &program->course.checkpoints;
     kge_options *options = &program->options;
     kge_model *model = &options->train.model;
-    if (options->fits_entities && checkpointing_setting(k, "--regularization", &model->regularization, error))
-        return -1;
-    if (options->fits_relations &&
-        checkpointing_setting(k, "--relation-regularization", &model->relation_regularization, error))
-        return -1;
+    if (options->fits_n3 && checkpointing_setting(k, "--regularization", &model->regularization, error)) return -1;
     if (options->fits_damping && checkpointing_setting(k, "--damping", &model->damping, error)) return -1;
-    if (options->fits_entities && model->regularization > 0)
+    if (options->fits_n3 && model->regularization > 0)
         fprintf(stderr, "--regularization %g, as in %s\n", (double)model->regularization, k->found.path);
     if (options->fits_damping && model->damping != 0)
         fprintf(stderr, "--damping %g, as in %s\n", (double)model->damping, k->found.path);
@@ -165,7 +161,7 @@ static int kge_fly_pilots(kge_program *program, program_error *error) {
     return status;
 }
 
-/* The weights of N3, where they are not given, and then the damping. */
+/* The weight of N3, where it is not given, and then the damping. */
 static int kge_choose(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_options *options = &program->options;
@@ -175,7 +171,7 @@ static int kge_choose(course *c, program_error *error) {
     if (!lack) return kge_fly_pilots(program, error);
     if ((options->asks_pilots || options->train.common.processes > 1) && options->pilots)
         fprintf(stderr, "no pilots, because %s\n", lack);
-    if (options->fits_entities && options->train.model.regularization > 0)
+    if (options->fits_n3 && options->train.model.regularization > 0)
         fprintf(stderr, "--regularization %g, the default for %.1f training triples an entity\n",
                 (double)options->train.model.regularization, triples);
     return 0;

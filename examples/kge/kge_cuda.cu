@@ -37,8 +37,8 @@
 typedef struct kge_view {
     kge_model model;
     uint32_t triples, chunk, negatives; /* of the batch; of each chunk of the group */
-    uint32_t sides, n_sides;
-    uint32_t queries;                   /* of each chunk: chunk * n_sides, all tails' first */
+    uint32_t sides;                     /* kge_batch_sides */
+    uint32_t queries;                   /* of each chunk: chunk * sides, all tails' first */
     uint32_t entities;                  /* that are scored in place of negatives; 0: none */
     uint32_t first, chunks, from;       /* of the group; its first triple */
     float scale, n3, relation_n3;       /* the weight of a query's loss, of the sums of cubes */
@@ -83,8 +83,7 @@ static __device__ kge_question kge_question_of(const kge_view *v, uint32_t tripl
 
 static __device__ kge_question kge_question_at(const kge_view *v, size_t query) {
     uint32_t chunk = (uint32_t)(query / v->queries), within = (uint32_t)(query % v->queries);
-    int heads = v->n_sides == 2 ? within >= v->chunk : v->sides == KGE_HEADS;
-    return kge_question_of(v, v->from + chunk * v->chunk + within % v->chunk, heads);
+    return kge_question_of(v, v->from + chunk * v->chunk + within % v->chunk, within >= v->chunk);
 }
 
 static __device__ float kge_weight_of(const kge_view *v, const kge_question *q) {
@@ -354,7 +353,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
     }
     v.positive[query] = distances ? own * scale / -positive : own * scale;
     v.weight_sum[query] = weights;
-    v.loss[(size_t)v.from * v.n_sides + query] = own_weight * loss;
+    v.loss[(size_t)v.from * v.sides + query] = own_weight * loss;
 }
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
@@ -475,10 +474,10 @@ static __global__ void kge_back_kernel(kge_view v) {
     float cubes = 0;
     for (uint32_t k = lane; k < dim; k += 32) {
         float end[2] = {0, 0}, relation[2] = {0, 0};
-        for (uint32_t s = 0; s < v.n_sides; s++) {
-            int heads = v.n_sides == 2 ? (int)s : v.sides == KGE_HEADS;
+        for (int heads = 0; heads < 2; heads++) {
             kge_question q = kge_question_of(&v, triple, heads);
-            kge_slopes slopes = kge_slopes_of(&v, &q, q.chunk * v.queries + s * v.chunk + of_group % v.chunk, k);
+            kge_slopes slopes =
+                kge_slopes_of(&v, &q, q.chunk * v.queries + (size_t)heads * v.chunk + of_group % v.chunk, k);
             end[heads] += slopes.anchor;
             end[!heads] += slopes.target;
             relation[two_relations && heads] += slopes.relation;
@@ -501,7 +500,7 @@ static __global__ void kge_back_kernel(kge_view v) {
 static __global__ void kge_total_kernel(kge_view v, double *total) {
     FRUGAL_SHARED(double, part, KGE_TOTAL);
     double losses = 0, cubes = 0;
-    for (size_t i = threadIdx.x; i < (size_t)v.n_sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
+    for (size_t i = threadIdx.x; i < (size_t)v.sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
     for (size_t i = threadIdx.x; i < (size_t)v.entities + v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
     part[threadIdx.x] = losses * v.scale + cubes;
     __syncthreads();
@@ -678,15 +677,14 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     v.triples = batch->triples;
     v.entities = batch->entities;
     v.negatives = v.entities ? v.entities : batch->negatives;
-    v.sides = batch->sides;
-    v.n_sides = v.sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
-    v.scale = 1.0f / (kge_batch_divisor(batch) * (float)v.n_sides);
+    v.sides = kge_batch_sides(batch);
+    v.scale = 1.0f / (kge_batch_divisor(batch) * (float)v.sides);
     v.n3 = v.model.regularization / kge_batch_divisor(batch);
-    v.relation_n3 = v.model.relation_regularization / kge_batch_divisor(batch);
+    v.relation_n3 = kge_relation_n3(&v.model) / kge_batch_divisor(batch);
     v.correction = kge_correction(&v.model, batch->negatives);
     v.negative_at = v.entities ? 0 : 2 * n;
     v.relation_at[0] = v.entities ? v.entities : 2 * n + kge_batch_negatives(batch);
-    v.relation_at[1] = v.relation_at[0] + (v.model.reciprocal && v.n_sides == 2 ? n : 0);
+    v.relation_at[1] = v.relation_at[0] + (kge_batch_relations(&v.model, batch) == 2 ? n : 0);
     v.head = cuda->device_ids + step % cuda->slots * cuda->ids;
     v.tail = v.head + n;
     v.negative = v.tail + n;
@@ -794,7 +792,7 @@ static int kge_cuda_groups(const kge_cuda *cuda, kge_view *v, program_error *err
         uint32_t left = v->triples - v->from, whole = left / cuda->shape.chunk;
         v->chunk = whole ? cuda->shape.chunk : left;
         v->chunks = !whole ? 1 : whole < cuda->group ? whole : (uint32_t)cuda->group;
-        v->queries = v->chunk * v->n_sides;
+        v->queries = v->chunk * v->sides;
         if (kge_cuda_group(cuda, v, error)) return -1;
         if (!v->entities) v->first += v->chunks; /* all chunks have the same entities */
     }

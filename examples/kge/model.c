@@ -100,6 +100,10 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 
 /* ---- Losses -------------------------------------------------------------------------------------------- */
 
+float kge_relation_n3(const kge_model *model) {
+    return model->kind == KGE_ROTATE ? 0.0f : model->regularization;
+}
+
 float kge_correction(const kge_model *model, uint32_t negatives) {
     int corrected = model->loss == KGE_SOFTMAX && model->stands_for > 0;
     return corrected ? logf((float)model->stands_for / (float)negatives) : 0.0f;
@@ -136,9 +140,9 @@ double kge_guess_loss(const kge_model *model, uint32_t others, double answers) {
     return model->loss == KGE_SOFTMAX ? log(n) : log(2);
 }
 
-/* One chunk's view of the batch: its queries, of one or both sides, and their negatives. */
+/* One chunk's view of the batch: its queries, of both sides, and their negatives. */
 typedef struct kge_chunk {
-    uint32_t n, sides; /* positives; n * sides queries, all tails' first */
+    uint32_t n; /* positives; 2 n queries, all tails' first */
     const uint32_t *target[2], *negative;
     const float *weight[2]; /* of queries; NULL: 1 */
 } kge_chunk;
@@ -152,7 +156,7 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
     float *weight = work->memory, *term = weight + negatives, *inverse = term + negatives;
     float correction = kge_correction(model, negatives);
     double loss = 0;
-    for (uint32_t i = 0; i < chunk->n * chunk->sides; i++) {
+    for (uint32_t i = 0; i < 2 * chunk->n; i++) {
         float *restrict score = work->score + (size_t)i * negatives, *positive = &work->positive[i];
         float square = work->query_norm[i], distance = -*positive;
         uint32_t target = chunk->target[i / chunk->n][i % chunk->n];
@@ -317,8 +321,12 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
 
 /* ---- A batch ------------------------------------------------------------------------------------------- */
 
+uint32_t kge_batch_sides(const kge_batch *batch) {
+    return batch->questions ? 1 : 2;
+}
+
 uint32_t kge_batch_relations(const kge_model *model, const kge_batch *batch) {
-    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
+    return model->reciprocal ? kge_batch_sides(batch) : 1;
 }
 
 uint32_t kge_batch_negatives(const kge_batch *batch) {
@@ -384,20 +392,16 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
     size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
     relation_at[1] = relation_at[0] + (kge_batch_relations(model, batch) == 2 ? n : 0);
     kge_chunk view = {.n = chunk, .negative = batch->negative + (negative_at - 2 * n)};
-    kge_side side[2];
     for (int s = 0; s < 2; s++) {
-        kge_side which = s ? KGE_HEADS : KGE_TAILS;
-        if (!(batch->sides & which)) continue;
-        size_t offset = (size_t)view.sides * chunk;
+        size_t offset = s ? chunk : 0;
         const float *target = rows + end_at[!s] * dim;
-        kge_queries(model, which, chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
+        kge_queries(model, (kge_side)s, chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
                     work->query + offset * dim);
         kge_pair_scores(model, chunk, work->query + offset * dim, target, work->positive + offset);
-        view.target[view.sides] = (s ? batch->head : batch->tail) + from;
-        view.weight[view.sides] = batch->weight[s] ? batch->weight[s] + from : NULL;
-        side[view.sides++] = which;
+        view.target[s] = (s ? batch->head : batch->tail) + from;
+        view.weight[s] = batch->weight[s] ? batch->weight[s] + from : NULL;
     }
-    uint32_t queries = chunk * view.sides;
+    uint32_t queries = 2 * chunk;
     const float *negative_rows = rows + negative_at * dim;
     kge_rows asking = {queries, work->query}, negatives = {batch->negatives, negative_rows};
     kge_norms(model, queries, work->query, work->query_norm);
@@ -406,20 +410,19 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
         kge_l1_scores(model->dim, asking, negatives, work->score);
     else
         kge_products(model->dim, 1.0f, asking, negatives, work->score);
-    float scale = 1.0f / (kge_batch_divisor(batch) * (float)view.sides);
+    float scale = 1.0f / (kge_batch_divisor(batch) * 2.0f);
     double loss = kge_chunk_loss(model, &view, batch->negatives, scale, work) * scale;
     kge_negatives_back(model, queries, batch->negatives, negative_rows, grads + negative_at * dim, work);
-    for (uint32_t i = 0; i < view.sides; i++) {
-        int s = side[i] == KGE_HEADS, add = i > 0;
-        size_t offset = (size_t)i * chunk;
+    for (int s = 0; s < 2; s++) {
+        size_t offset = s ? chunk : 0;
         kge_asked asked = {chunk, model->dim, rows + end_at[s] * dim, rows + relation_at[s] * dim};
         kge_sink sink = {.anchor = grads + end_at[s] * dim,
                          .target = grads + end_at[!s] * dim,
                          .relation = grads + relation_at[s] * dim,
-                         .add = add,
-                         .add_relation = add && relation_at[0] == relation_at[1]};
+                         .add = s,
+                         .add_relation = s && relation_at[0] == relation_at[1]};
         kge_positives_back(model, offset, chunk, rows + end_at[!s] * dim, &sink, work);
-        kge_queries_back(model, side[i], &asked, work->query_gradient + offset * dim, &sink);
+        kge_queries_back(model, (kge_side)s, &asked, work->query_gradient + offset * dim, &sink);
     }
     return loss;
 }
@@ -434,6 +437,6 @@ double kge_gradients(const kge_model *model, const kge_batch *batch, const float
     size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
     uint32_t relations = batch->triples * kge_batch_relations(model, batch);
     loss += kge_regularize(model, 2 * batch->triples, rows, model->regularization / divisor, grads);
-    return loss + kge_regularize(model, relations, rows + relation_at, model->relation_regularization / divisor,
-                                 grads + relation_at);
+    return loss +
+           kge_regularize(model, relations, rows + relation_at, kge_relation_n3(model) / divisor, grads + relation_at);
 }

@@ -52,13 +52,12 @@ typedef enum { KGE_SAMPLED, KGE_1VSALL, KGE_KVSALL, KGE_SCORINGS } kge_scoring;
 typedef struct kge_model {
     kge_model_kind kind;
     kge_loss_kind loss;
-    uint32_t dim;                  /* even where rows have two halves */
-    float margin;                  /* logistic losses */
-    float temperature;             /* of the self-adversarial weights */
-    float regularization;          /* weight of the sum of |x|^3 over head and tail (N3), a triple */
-    int reciprocal;                /* heads are predicted with a relation of their own: relation + relations */
-    float relation_regularization; /* the same over its relations; 0 for rotate, whose relations have modulus 1 */
-    float damping;                 /* a question with n answers weighs n^-damping (damping.h); 0: all alike */
+    uint32_t dim;         /* even where rows have two halves */
+    float margin;         /* logistic losses */
+    float temperature;    /* of the self-adversarial weights */
+    float regularization; /* weight of the sum of |x|^3 over a triple's rows (N3): see kge_relation_n3 */
+    int reciprocal;       /* heads are predicted with a relation of their own: relation + relations */
+    float damping;        /* a question with n answers weighs n^-damping (damping.h); 0: all alike */
     /* softmax: the negatives are drawn from this many entities, and stand for them; 0: each counts once. One that is
      * the answer counts nothing, so the sum of exponentials is right on average for all entities but the answer. */
     uint32_t stands_for;
@@ -66,14 +65,13 @@ typedef struct kge_model {
 } kge_model;
 
 /* A batch's shape and ids. Positions of its rows, in this order: heads[triples], tails[triples],
- * negatives[chunks][negatives], relations[triples], and inverse relations[triples] where heads are predicted
- * beside tails by a reciprocal model.
+ * negatives[chunks][negatives], relations[triples], and inverse relations[triples] of a reciprocal model.
  * Scored against all entities, it has no negatives, and its rows are: all entities[entities] by id, then relations as
- * above. With KvsAll its triples are questions of kge_questions.asked, and only tails are asked for. */
+ * above. With KvsAll its triples are questions of kge_questions.asked, for tails alone; so it has no inverse relations.
+ */
 typedef struct kge_batch {
     uint32_t triples, chunk;        /* at least one triple; the last chunk may have fewer than `chunk` */
     uint32_t negatives;             /* of each chunk */
-    uint32_t sides;                 /* KGE_TAILS | KGE_HEADS */
     float divisor;                  /* of the loss: see kge_gradients; 0: triples */
     int weighted;                   /* have questions weights of their own? Not with KvsAll */
     uint32_t entities;              /* of the graph, where all are scored; 0: negatives are */
@@ -93,11 +91,15 @@ const char *kge_model_name(kge_model_kind kind);
 const char *kge_loss_name(kge_loss_kind kind);
 const char *kge_scoring_name(kge_scoring scoring);
 
+/* The weight of N3 over relations: those of rotate have modulus 1. */
+float kge_relation_n3(const kge_model *model);
 /* What is added to the scores of `negatives` negatives of a query, because they stand for others. */
 float kge_correction(const kge_model *model, uint32_t negatives);
 /* Of all chunks. */
 uint32_t kge_batch_negatives(const kge_batch *batch);
 float kge_batch_divisor(const kge_batch *batch);
+/* How many questions a triple is: 2, for its tail and its head; with KvsAll 1. */
+uint32_t kge_batch_sides(const kge_batch *batch);
 /* Of each triple: 1, or 2 where both sides have their own. */
 uint32_t kge_batch_relations(const kge_model *model, const kge_batch *batch);
 /* How many rows a batch reads; the most that its shape can need. */

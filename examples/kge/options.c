@@ -74,7 +74,7 @@ static const char kge_notes[] =
 static struct {
     kge_options options;
     int columns, columns_given;
-    int ends, evaluate, chunk_given, negatives_given, corrected_given, regularization_given, damping_given;
+    int evaluate, chunk_given, negatives_given, corrected_given, regularization_given, damping_given;
 } given;
 static training_options kge_common;
 
@@ -86,7 +86,6 @@ static const char *const kge_losses[] = {"logistic", "self-adversarial", "softma
 static const char *const kge_softmaxes[] = {"plain", "corrected", NULL};
 static const char *const kge_scorings[] = {"sampled", "1vsall", "kvsall", NULL};
 static const char *const kge_truths[] = {"no", "yes", NULL};
-static const char *const kge_ends[] = {"both", "alternate", "tails", NULL};
 static const char *const kge_splits[] = {"none", "valid", "test", NULL};
 
 static const options_entry kge_generator_keys[] = {
@@ -129,8 +128,6 @@ static const options_entry kge_model_entries[] = {
     {"regularization", OPTIONS_FLOAT, KGE_MODEL(regularization), 0, 1000, .given = &given.regularization_given,
      .help = "weight of the sum of the cubes of all |x| of a triple (N3); of rotate, of its entities. The default is "
              "chosen by pilots; without them, less in a graph with more than 8 training triples an entity"},
-    {"relation-regularization", OPTIONS_FLOAT, KGE_MODEL(relation_regularization), 0, 1000,
-     .standard = "that of --regularization", .help = "the weight of the cubes of relations"},
     {"damping", OPTIONS_FLOAT, KGE_MODEL(damping), -1, 1, .given = &given.damping_given,
      .standard = "0, 0.5 or -0.2, chosen by pilots where there are any; rotate, and otherwise: 0",
      .help = "a question (given end and relation) with n answers in train has weight n^-X in the loss of each of them, "
@@ -153,8 +150,6 @@ static const options_entry kge_training[] = {
      .help = "triples a chunk; must divide the batch"},
     {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
      .given = &given.corrected_given, .help = "of --loss softmax: corrected negatives stand for all other entities"},
-    {"corrupt", OPTIONS_CHOICE, &given.ends, .choices = kge_ends, .value = "WHICH",
-     .help = "ends that are predicted; alternate is one a step"},
     {0},
 };
 static const options_entry kge_results[] = {
@@ -209,8 +204,7 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
                       .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
                       .pilots = generate ? 0 : KGE_PILOTS,
                       .eval_sample = 1000};
-    given.options.train.model.relation_regularization = -1; /* not given */
-    given.ends = given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
+    given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
     given.damping_given = 0;
     given.evaluate = 2;
 }
@@ -278,16 +272,8 @@ static int kge_check_model(kge_settings *train, program_error *error) {
     if (train->corrected && model->loss != KGE_SOFTMAX)
         return program_fail(error, "--sampled-softmax corrected needs --loss softmax, and the loss is %s",
                             kge_loss_name(model->loss));
-    if (model->kind == KGE_ROTATE && model->relation_regularization > 0)
-        return program_fail(error,
-                            "--relation-regularization is %g, and relations of rotate have modulus 1, so it must be 0; "
-                            "leave it out",
-                            (double)model->relation_regularization);
-    if (model->kind == KGE_ROTATE) model->relation_regularization = 0;
-    given.options.fits_relations = model->relation_regularization < 0;
-    given.options.fits_entities = !given.regularization_given;
+    given.options.fits_n3 = !given.regularization_given;
     given.options.fits_damping = !given.damping_given && model->scoring != KGE_KVSALL;
-    if (model->relation_regularization < 0) model->relation_regularization = model->regularization;
     return 0;
 }
 
@@ -320,12 +306,8 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
     if (model->scoring == KGE_KVSALL && model->damping != 0)
         return program_fail(error, "--scoring kvsall does not go with --damping, because it draws a question once, "
                                    "with all its answers; leave --damping out");
-    if (model->scoring == KGE_KVSALL && given.ends == 1)
-        return program_fail(error, "--scoring kvsall does not go with --corrupt alternate, because questions are drawn "
-                                   "from those of both ends; use both or tails");
-    if (model->scoring == KGE_KVSALL && given.ends == 0 && !model->reciprocal)
-        return program_fail(error, "--scoring kvsall asks for heads by inverse relations; use --reciprocal yes, or "
-                                   "--corrupt tails");
+    if (model->scoring == KGE_KVSALL && !model->reciprocal)
+        return program_fail(error, "--scoring kvsall asks for heads by inverse relations; use --reciprocal yes");
     return 0;
 }
 
@@ -364,8 +346,6 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     if (!given.options.outputs.help && kge_options_check(&given.options, error)) return -1;
     given.options.columns = given.columns_given ? kge_column_orders[given.columns] : NULL;
-    given.options.train.sides = given.ends == 0 ? KGE_TAILS | KGE_HEADS : KGE_TAILS;
-    given.options.train.alternate = given.ends == 1;
     given.options.evaluate = given.evaluate == 1 ? KGE_VALID : given.evaluate == 2 ? KGE_TEST : -1;
     *options = given.options;
     return 0;
@@ -388,7 +368,6 @@ double kge_options_fit(kge_options *options, const kge_graph *graph, double fact
     double triples = (double)graph->split[KGE_TRAIN].n / graph->entities.n;
     double most = (double)kge_defaults[model->kind].model.regularization;
     float weight = kge_to_two_digits(factor * most * fmin(1, KGE_N3_TRIPLES / triples));
-    if (options->fits_entities) model->regularization = weight;
-    if (options->fits_entities && options->fits_relations) model->relation_regularization = weight;
+    if (options->fits_n3) model->regularization = weight;
     return triples;
 }

@@ -11,18 +11,18 @@ typedef struct kge_options {
     const char *columns;      /* their order, or NULL: the usual one of the folder */
     int generate;
     kge_generator generator;
-    int evaluate;                      /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
-    int fits_entities, fits_relations; /* their weight of N3 is not given: for kge_options_fit, or as in a checkpoint */
-    int fits_damping;                  /* it is not given: for pilots, or as in a checkpoint */
-    uint32_t pilots;                   /* the most that choose these (pilot.h); 0: none */
-    int asks_pilots;                   /* their number is given */
+    int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
+    int fits_n3;          /* its weight is not given: for kge_options_fit, or as in a checkpoint */
+    int fits_damping;     /* it is not given: for pilots, or as in a checkpoint */
+    uint32_t pilots;      /* the most that choose these (pilot.h); 0: none */
+    int asks_pilots;      /* their number is given */
     uint32_t eval_sample; /* evaluations on the way rank every nth triple: about so many; pilots rank more */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
-/* Sets the weights of N3 that were not given to `factor` times those for the graph's training triples an entity.
+/* Sets the weight of N3, if it was not given, to `factor` times that for the graph's training triples an entity.
  * Returns the number of these. pilot.h says what was measured. */
 double kge_options_fit(kge_options *options, const kge_graph *graph, double factor);
 

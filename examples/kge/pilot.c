@@ -21,7 +21,7 @@ typedef struct kge_pilots {
 const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) {
     const training_settings *common = &options->train.common;
     if (!options->pilots) return "none is asked for";
-    if (!options->fits_entities) return "--regularization is given";
+    if (!options->fits_n3) return "--regularization is given";
     if (options->train.model.regularization <= 0) return "this model has no N3 by default";
     if (!graph->split[KGE_VALID].n) return "there are no validation triples";
     if (common->seconds > 0) return "--seconds may end the training";

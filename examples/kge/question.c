@@ -37,9 +37,9 @@ static void kge_questions_cut(kge_questions *questions, uint64_t n) {
     questions->asked.n = asked;
 }
 
-int kge_questions_build(kge_questions *questions, const kge_graph *graph, int heads, program_error *error) {
+int kge_questions_build(kge_questions *questions, const kge_graph *graph, program_error *error) {
     const kge_split *train = &graph->split[KGE_TRAIN];
-    uint64_t n = train->n * (heads ? 2 : 1);
+    uint64_t n = 2 * train->n;
     *questions = (kge_questions){0};
     if (n > UINT32_MAX)
         return program_fail(error,
@@ -53,9 +53,8 @@ int kge_questions_build(kge_questions *questions, const kge_graph *graph, int he
     for (uint64_t i = 0; i < train->n; i++) {
         kge_triple triple = train->triples[i];
         questions->asked.triples[i] = triple;
-        if (heads)
-            questions->asked.triples[train->n + i] =
-                (kge_triple){triple.tail, triple.relation + graph->relations.n, triple.head};
+        questions->asked.triples[train->n + i] =
+            (kge_triple){triple.tail, triple.relation + graph->relations.n, triple.head};
     }
     qsort(questions->asked.triples, n, sizeof *questions->asked.triples, kge_compare_asked);
     kge_questions_cut(questions, n);

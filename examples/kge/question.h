@@ -14,9 +14,8 @@ typedef struct kge_questions {
     uint32_t *answer; /* entities */
 } kge_questions;
 
-/* Of the training triples; those for heads only where `heads`. 0, or -1 with *error filled; what failed can be
- * freed. */
-int kge_questions_build(kge_questions *questions, const kge_graph *graph, int heads, program_error *error);
+/* Of the training triples. 0, or -1 with *error filled; what failed can be freed. */
+int kge_questions_build(kge_questions *questions, const kge_graph *graph, program_error *error);
 void kge_questions_free(kge_questions *questions);
 
 #endif

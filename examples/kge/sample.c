@@ -97,8 +97,7 @@ static void kge_set_triple(const kge_sampler *sampler, kge_batch *batch, uint32_
     batch->tail[i] = t.tail;
     batch->relation[i] = t.relation;
     batch->inverse[i] = t.relation + sampler->relations;
-    for (int s = 0; batch->weighted && s < 2; s++)
-        if (sampler->weights->of[s]) batch->weight[s][i] = sampler->weights->of[s][triple];
+    for (int s = 0; batch->weighted && s < 2; s++) batch->weight[s][i] = sampler->weights->of[s][triple];
 }
 
 static void kge_sample_at_random(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_batch *batch) {
@@ -174,7 +173,7 @@ void kge_batch_keys(const kge_model *model, const kge_batch *batch, uint64_t *ke
         next = kge_append(next, batch->negative, kge_batch_negatives(batch));
     }
     *n_entities = (uint32_t)(next - keys);
-    if (batch->sides & KGE_TAILS || !model->reciprocal) next = kge_append(next, batch->relation, batch->triples);
-    if (batch->sides & KGE_HEADS && model->reciprocal) next = kge_append(next, batch->inverse, batch->triples);
+    next = kge_append(next, batch->relation, batch->triples);
+    if (kge_batch_relations(model, batch) == 2) next = kge_append(next, batch->inverse, batch->triples);
     *n_relations = (uint32_t)(next - keys) - *n_entities;
 }

@@ -71,11 +71,10 @@ static kge_batch kge_shape(const kge_trainer *trainer) {
     kge_batch shape = {.triples = settings->common.batch,
                        .chunk = settings->chunk,
                        .negatives = settings->negatives,
-                       .sides = settings->sides,
                        .weighted = settings->model.damping != 0};
     if (settings->model.scoring == KGE_SAMPLED) return shape;
     shape.negatives = 0, shape.entities = trainer->graph->entities.n;
-    if (settings->model.scoring == KGE_KVSALL) shape.sides = KGE_TAILS, shape.questions = &trainer->questions;
+    if (settings->model.scoring == KGE_KVSALL) shape.questions = &trainer->questions;
     return shape;
 }
 
@@ -229,12 +228,11 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
                                      .devices = devices,
                                      .batch = settings->common.batch};
     if (settings->model.scoring == KGE_KVSALL) {
-        if (kge_questions_build(&trainer->questions, trainer->graph, settings->sides & KGE_HEADS, error)) return -1;
+        if (kge_questions_build(&trainer->questions, trainer->graph, error)) return -1;
         trainer->sampler.train = &trainer->questions.asked;
     }
     if (settings->model.damping != 0) {
-        uint32_t sides = settings->alternate ? KGE_TAILS | KGE_HEADS : settings->sides;
-        if (kge_weights_build(&trainer->weights, trainer->graph, sides, settings->model.damping, error)) return -1;
+        if (kge_weights_build(&trainer->weights, trainer->graph, settings->model.damping, error)) return -1;
         trainer->sampler.weights = &trainer->weights;
     }
     if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
@@ -393,7 +391,6 @@ static frugal_status kge_announce_until(kge_device *device, uint64_t behind) {
     while (device->announced < behind && device->announced < last) {
         uint64_t step = device->announced;
         kge_batch *batch = &device->batch[step % KGE_BATCHES];
-        if (trainer->settings.alternate) batch->sides = step % 2 ? KGE_HEADS : KGE_TAILS;
         kge_sample(&trainer->sampler, device->number, step, batch);
         frugal_keys segment[2] = {{.table = 0, .keys = device->keys}, {.table = 1}};
         kge_batch_keys(&trainer->settings.model, batch, device->keys, &segment[0].n, &segment[1].n);

@@ -25,8 +25,6 @@ typedef struct kge_settings {
     kge_model model;
     training_settings common;  /* batch is a multiple of chunk */
     uint32_t chunk, negatives; /* of a device and step */
-    uint32_t sides;            /* which end is predicted: KGE_TAILS | KGE_HEADS */
-    int alternate;             /* tails at even steps, heads at odd ones */
     int corrected;             /* softmax: negatives stand for all other entities (model.stands_for, set by open) */
     const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
     const secondaries *secondaries; /* rows with stale copies; read during open. NULL: none */

@@ -57,13 +57,12 @@ static kge_model a_model(kge_model_kind kind, kge_loss_kind loss, uint32_t dim, 
     return model;
 }
 
-static kge_batch a_shape(uint32_t triples, uint32_t chunk, uint32_t negatives, uint32_t sides) {
+static kge_batch a_shape(uint32_t triples, uint32_t chunk, uint32_t negatives) {
     kge_batch shape;
     memset(&shape, 0, sizeof shape);
     shape.triples = triples;
     shape.chunk = chunk;
     shape.negatives = negatives;
-    shape.sides = sides;
     return shape;
 }
 
@@ -139,7 +138,7 @@ static void on_host(const kge_model *model, const kge_batch *batch, const float 
     kge_workspace_close(&work);
 }
 
-static void compare(const kge_model *model, const kge_batch *batch, const results *gpu, const results *host) {
+static void compare(const kge_model *model, const results *gpu, const results *host) {
     double largest = 0, worst = 0;
     size_t where = 0;
     for (size_t i = 0; i < host->n; i++) {
@@ -149,11 +148,10 @@ static void compare(const kge_model *model, const kge_batch *batch, const result
         if (isnan(off)) break;
     }
     if (!(worst <= most * largest) || !(fabs(gpu->loss - host->loss) <= most * fabs(host->loss)))
-        fail_msg("%s, %s, dim %u, sides %u, reciprocal %d: loss %.9g, the host's %.9g; gradient %zu of %zu is off by "
-                 "%g, the "
-                 "largest is %g",
-                 kge_model_name(model->kind), kge_loss_name(model->loss), model->dim, batch->sides, model->reciprocal,
-                 gpu->loss, host->loss, where, host->n, worst, largest);
+        fail_msg("%s, %s, dim %u, reciprocal %d: loss %.9g, the host's %.9g; gradient %zu of %zu is off by %g, "
+                 "the largest is %g",
+                 kge_model_name(model->kind), kge_loss_name(model->loss), model->dim, model->reciprocal, gpu->loss,
+                 host->loss, where, host->n, worst, largest);
 }
 
 /* Some batches of a shape, one after the other: the host's to rounding, and the second time the same bits. */
@@ -171,7 +169,7 @@ static void check(const kge_model *model, const kge_batch *shape) {
         on_gpu(cuda, model, &batch, 2 * step, rows, &gpu);
         on_gpu(cuda, model, &batch, 2 * step + 1, rows, &again);
         on_host(model, &batch, rows, &host);
-        compare(model, &batch, &gpu, &host);
+        compare(model, &gpu, &host);
         assert_memory_equal(gpu.grads, again.grads, gpu.n * sizeof(float));
         assert_true(gpu.loss == again.loss);
         free(gpu.grads);
@@ -187,18 +185,16 @@ static void check(const kge_model *model, const kge_batch *shape) {
 
 static void check_model(kge_model_kind kind) {
     for (int loss = 0; loss < KGE_LOSSES; loss++)
-        for (int reciprocal = 0; reciprocal < 2; reciprocal++)
-            for (uint32_t sides = KGE_TAILS; sides <= (KGE_TAILS | KGE_HEADS); sides++) {
-                if (((unsigned)(loss + reciprocal) + sides) % LESS) continue;
-                kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
-                kge_batch shape = a_shape(6, 3, 5, sides);
-                shape.weighted = loss != KGE_LOGISTIC && reciprocal;
-                if (loss == KGE_SOFTMAX) {
-                    model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
-                    model.stands_for = reciprocal ? 100 : 0;
-                }
-                check(&model, &shape);
+        for (int reciprocal = 0; reciprocal < 2; reciprocal++) {
+            kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
+            kge_batch shape = a_shape(6, 3, 5);
+            shape.weighted = loss != KGE_LOGISTIC && reciprocal;
+            if (loss == KGE_SOFTMAX) {
+                model.regularization = 0.3f;
+                model.stands_for = reciprocal ? 100 : 0;
             }
+            check(&model, &shape);
+        }
 }
 
 static void test_model(void **state) {
@@ -212,11 +208,11 @@ static void test_1vsall(void **state) {
         for (uint32_t way = 0; way < 6 && kind != KGE_TRANSE_L1; way++) {
             if ((way + (uint32_t)kind) % LESS) continue;
             kge_model model = a_model((kge_model_kind)kind, KGE_SOFTMAX, way % 2 ? 34 : 10, way % 2);
-            kge_batch shape = a_shape(10, way < 3 ? 5 : 4, 0, way % 3 + 1);
+            kge_batch shape = a_shape(10, way < 3 ? 5 : 4, 0);
             model.scoring = KGE_1VSALL;
             shape.entities = way == 4 ? 140 : ENTITIES;
             shape.weighted = way % 2;
-            if (way > 1) model.regularization = 0.3f, model.relation_regularization = kind == KGE_ROTATE ? 0 : 0.2f;
+            if (way > 1) model.regularization = 0.3f;
             check(&model, &shape);
         }
 }
@@ -233,13 +229,13 @@ static void test_kvsall(void **state) {
         triples[i].head = i % 7, triples[i].relation = i % RELATIONS;
         triples[i].tail = kge_below(kge_random(9, i), ENTITIES);
     }
-    assert_int_equal(kge_questions_build(&questions, &graph, 1, &error), 0);
+    assert_int_equal(kge_questions_build(&questions, &graph, &error), 0);
     for (int kind = KGE_DISTMULT; kind <= KGE_SIMPLE; kind++) {
         kge_model model = a_model((kge_model_kind)kind, KGE_LOGISTIC, 10, 1);
-        kge_batch shape = a_shape(10, kind == KGE_COMPLEX ? 4 : 5, 0, KGE_TAILS);
+        kge_batch shape = a_shape(10, kind == KGE_COMPLEX ? 4 : 5, 0);
         model.scoring = KGE_KVSALL;
         shape.entities = ENTITIES, shape.questions = &questions;
-        if (kind != KGE_SIMPLE) model.regularization = 0.3f, model.relation_regularization = 0.2f;
+        if (kind != KGE_SIMPLE) model.regularization = 0.3f;
         check(&model, &shape);
     }
     kge_questions_free(&questions);
@@ -250,8 +246,7 @@ static void test_larger(void **state) {
     (void)state;
     for (int kind = 0; kind < KGE_MODELS; kind++) {
         kge_model model = a_model((kge_model_kind)kind, KGE_SELF_ADVERSARIAL, 70, 1);
-        kge_batch shape =
-            LESS > 1 ? a_shape(20, 20, 35, KGE_TAILS | KGE_HEADS) : a_shape(40, 20, 133, KGE_TAILS | KGE_HEADS);
+        kge_batch shape = LESS > 1 ? a_shape(20, 20, 35) : a_shape(40, 20, 133);
         check(&model, &shape);
     }
 }
@@ -260,7 +255,7 @@ static void test_larger(void **state) {
 static void test_smallest(void **state) {
     (void)state;
     kge_model model = a_model(KGE_TRANSE, KGE_LOGISTIC, 1, 0);
-    kge_batch shape = a_shape(1, 1, 1, KGE_TAILS);
+    kge_batch shape = a_shape(1, 1, 1);
     check(&model, &shape);
     model.kind = KGE_TRANSE_L1;
     check(&model, &shape);
@@ -270,30 +265,6 @@ static void test_smallest(void **state) {
 
 /* >>how it runs */
 
-/* A batch whose sides change from step to step, as --corrupt alternate has it. */
-static void test_alternate(void **state) {
-    (void)state;
-    program_error error = {};
-    kge_model model = a_model(KGE_COMPLEX, KGE_SOFTMAX, 8, 1);
-    kge_batch shape = a_shape(4, 2, 3, KGE_TAILS), batch;
-    kge_cuda *cuda = kge_cuda_new(0);
-    assert_int_equal(kge_cuda_open(cuda, &model, &shape, 1, &error), 0);
-    float rows[4 * 6 * 8];
-    for (uint64_t step = 0; step < 4; step++) {
-        results gpu, host;
-        fill_batch(&batch, &shape, step);
-        batch.sides = step % 2 ? KGE_HEADS : KGE_TAILS;
-        fill_rows(&model, &batch, step, rows);
-        on_gpu(cuda, &model, &batch, step, rows, &gpu);
-        on_host(&model, &batch, rows, &host);
-        compare(&model, &batch, &gpu, &host);
-        free(gpu.grads);
-        free(host.grads);
-        kge_batch_close(&batch);
-    }
-    kge_cuda_close(cuda);
-}
-
 /* Batches that change in size and divisor from step to step, as those of parts do: the last chunk is a short one, the
  * only one, or whole. */
 static void test_sizes(void **state) {
@@ -301,11 +272,11 @@ static void test_sizes(void **state) {
     for (int kind = 0; kind < KGE_MODELS; kind++) {
         program_error error = {};
         kge_model model = a_model((kge_model_kind)kind, KGE_SELF_ADVERSARIAL, 8, 1);
-        kge_batch shape = a_shape(9, 3, 4, KGE_TAILS | KGE_HEADS);
+        kge_batch shape = a_shape(9, 3, 4);
         shape.weighted = kind % 2;
         kge_cuda *cuda = kge_cuda_new(0);
         float rows[(4 * 9 + 3 * 4) * 8];
-        model.regularization = model.relation_regularization = 0.3f;
+        model.regularization = 0.3f;
         assert_int_equal(kge_cuda_open(cuda, &model, &shape, 2, &error), 0);
         for (uint64_t step = 0; step < 5; step++) {
             static const uint32_t sizes[] = {8, 9, 2, 4, 3};
@@ -316,7 +287,7 @@ static void test_sizes(void **state) {
             fill_rows(&model, &batch, step, rows);
             on_gpu(cuda, &model, &batch, step, rows, &gpu);
             on_host(&model, &batch, rows, &host);
-            compare(&model, &batch, &gpu, &host);
+            compare(&model, &gpu, &host);
             free(gpu.grads);
             free(host.grads);
             kge_batch_close(&batch);
@@ -330,7 +301,7 @@ static void test_losses(void **state) {
     (void)state;
     program_error error = {};
     kge_model model = a_model(KGE_DISTMULT, KGE_LOGISTIC, 4, 0);
-    kge_batch shape = a_shape(2, 2, 2, KGE_TAILS), batch;
+    kge_batch shape = a_shape(2, 2, 2), batch;
     kge_cuda *cuda = kge_cuda_new(0);
     float rows[2 * 4 * 4];
     double loss = 0;
@@ -362,7 +333,7 @@ static void test_no_such_gpu(void **state) {
     kge_cuda *cuda = kge_cuda_new(200);
     program_error error = {};
     kge_model model = a_model(KGE_DISTMULT, KGE_LOGISTIC, 4, 0);
-    kge_batch shape = a_shape(2, 2, 2, KGE_TAILS);
+    kge_batch shape = a_shape(2, 2, 2);
     assert_null(kge_cuda_stream(cuda));
     assert_int_equal(cudaGetLastError(), cudaSuccess);
     assert_int_equal(kge_cuda_open(cuda, &model, &shape, 3, &error), -1);
@@ -376,7 +347,7 @@ static void test_no_such_gpu(void **state) {
 static int runs_to_the_end(void) {
     program_error error = {};
     kge_model model = a_model(KGE_TRANSE, KGE_SOFTMAX, 4, 0);
-    kge_batch shape = a_shape(4, 2, 2, KGE_TAILS), batch;
+    kge_batch shape = a_shape(4, 2, 2), batch;
     kge_cuda *cuda = kge_cuda_new(0);
     double loss = 0;
     uint64_t losses = 0;
@@ -415,7 +386,7 @@ static void test_nothing_waits(void **state) {
     (void)state;
     program_error error = {};
     kge_model model = a_model(KGE_TRANSE, KGE_SOFTMAX, 4, 0);
-    kge_batch shape = a_shape(4, 2, 2, KGE_TAILS), batch;
+    kge_batch shape = a_shape(4, 2, 2), batch;
     kge_cuda *cuda = kge_cuda_new(0);
     double loss = 0;
     uint64_t losses = 0;
@@ -455,7 +426,6 @@ int main(void) {
         cmocka_unit_test(test_kvsall),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_alternate),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_no_such_gpu),

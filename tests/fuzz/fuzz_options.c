@@ -26,7 +26,6 @@ static const option_kind options_known[] = {
     {"margin", FLOAT, -1000, 1000, NULL, AT(train.model.margin)},
     {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
     {"regularization", FLOAT, 0, 1000, NULL, AT(train.model.regularization)},
-    {"relation-regularization", FLOAT, 0, 1000, NULL, AT(train.model.relation_regularization)},
     {"damping", FLOAT, -1, 1, NULL, AT(train.model.damping)},
     {"pilots", WHOLE32, 0, 100, NULL, AT(pilots)},
     {"sampled-softmax", CHOICE, 0, 0, "plain corrected", AT(train.corrected)},
@@ -35,7 +34,6 @@ static const option_kind options_known[] = {
     {"batch", WHOLE32, 1, 1 << 22, NULL, AT(train.common.batch)},
     {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
-    {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
     {"secondaries", REAL, 0, 100, NULL, AT(train.common.secondaries)},
     {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.common.stale)},
     {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
@@ -209,10 +207,8 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     int number = 0;
     if (o->offset != (size_t)COMPUTED)
         memcpy(&number, at, sizeof number);
-    else if (!strcmp(o->name, "eval"))
-        number = options->evaluate == KGE_VALID ? 1 : options->evaluate == KGE_TEST ? 2 : 0;
     else
-        number = options->train.sides != KGE_TAILS ? 0 : options->train.alternate ? 1 : 2;
+        number = options->evaluate == KGE_VALID ? 1 : options->evaluate == KGE_TEST ? 2 : 0;
     const char *word = o->choices;
     while (number-- > 0) word += strcspn(word, " ") + 1;
     snprintf(out, size, "%.*s", (int)strcspn(word, " "), word);
@@ -326,7 +322,6 @@ static void check_refused(const second *s, const char *message) {
                                            "--place is empty",
                                            "--processes ",
                                            "--sampled-softmax corrected ",
-                                           "--relation-regularization ",
                                            "--scoring ",
                                            "--patience ",
                                            "--trace is empty",
@@ -349,12 +344,11 @@ static void check_refused(const second *s, const char *message) {
     if (which == 10) assert_true(given(s, "place") && !*given(s, "place"));
     if (which == 11) assert_true(given(s, "processes") && strcmp(given(s, "processes"), "1") != 0);
     if (which == 12) assert_true(!strcmp(given(s, "sampled-softmax"), "corrected"));
-    if (which == 13) assert_true(!strcmp(given(s, "model"), "rotate") && given(s, "relation-regularization"));
-    if (which == 14) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
+    if (which == 13) assert_true(given(s, "scoring") && strcmp(given(s, "scoring"), "sampled") != 0);
     const char *every = given(s, "eval-every");
-    if (which == 15) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
-    if (which == 16) assert_true(given(s, "trace") && !*given(s, "trace"));
-    if (which == 17) assert_true(given(s, "columns") && s->given[GENERATE]);
+    if (which == 14) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
+    if (which == 15) assert_true(given(s, "trace") && !*given(s, "trace"));
+    if (which == 16) assert_true(given(s, "columns") && s->given[GENERATE]);
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);

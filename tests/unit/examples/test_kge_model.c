@@ -82,9 +82,8 @@ static double full_score(const kge_model *model, const float *head, const float 
 
 /* Moves every number of every position a little both ways: the loss must follow its gradient. Compares in
  * units of the largest gradient: losses are computed in single precision. */
-static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sides) {
-    kge_batch batch = {
-        .triples = TRIPLES, .chunk = chunk, .negatives = NEGATIVES, .sides = sides, .weighted = chunk == 4};
+static void check_gradients(const kge_model *model, uint32_t chunk) {
+    kge_batch batch = {.triples = TRIPLES, .chunk = chunk, .negatives = NEGATIVES, .weighted = chunk == 4};
     kge_workspace work;
     program_error error;
     fill_batch(&batch);
@@ -113,8 +112,8 @@ static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sid
     }
     assert_true(skipped < n / 4);
     if (!(worst < 4e-3 * largest))
-        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
-                 kge_loss_name(model->loss), sides, model->reciprocal, worst, largest);
+        fail_msg("%s, %s, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
+                 kge_loss_name(model->loss), model->reciprocal, worst, largest);
     free(rows);
     free(grads);
     free(other);
@@ -122,17 +121,26 @@ static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sid
     kge_batch_close(&batch);
 }
 
+/* The sum of the cubes of a row, in double precision. */
+static double plain_cubes(const kge_model *model, const float *x) {
+    double cubes = 0;
+    int pairs = KGE_IS_COMPLEX(model->kind);
+    for (uint32_t k = 0; k < (pairs ? model->dim / 2 : model->dim); k++)
+        cubes += pow(pairs ? hypot((double)x[k], (double)x[k + model->dim / 2]) : fabs((double)x[k]), 3);
+    return cubes;
+}
+
 /* The same, in double precision and by the definitions: of a batch that is scored against all entities. */
 static double plain_all_loss(const kge_model *model, const kge_batch *batch, const float *rows) {
-    uint32_t dim = model->dim, sides = batch->sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
+    uint32_t dim = model->dim;
+    int sides = batch->questions ? 1 : 2;
     const float *relations = rows + (size_t)ENTITIES * dim;
     double loss = 0, cubes = 0;
     for (uint32_t i = 0; i < batch->triples; i++)
-        for (int heads = 0; heads < 2; heads++) {
-            if (!(batch->sides & (heads ? KGE_HEADS : KGE_TAILS))) continue;
+        for (int heads = 0; heads < sides; heads++) {
             const float *given = rows + (size_t)(heads ? batch->tail[i] : batch->head[i]) * dim;
             const float *relation = relations + (size_t)i * dim;
-            if (heads && sides == 2 && model->reciprocal) relation += (size_t)batch->triples * dim;
+            if (heads && model->reciprocal) relation += (size_t)batch->triples * dim;
             double sum = 0, score[ENTITIES];
             for (int e = 0; e < ENTITIES; e++) {
                 const float *other = rows + (size_t)e * dim;
@@ -154,14 +162,10 @@ static double plain_all_loss(const kge_model *model, const kge_batch *batch, con
             }
         }
     for (uint32_t i = 0; i < batch->triples; i++)
-        for (int end = 0; end < (batch->questions ? 1 : 2); end++)
-            for (uint32_t k = 0; k < dim; k++) {
-                const float *x = rows + (size_t)(end ? batch->tail[i] : batch->head[i]) * dim;
-                int pairs = KGE_IS_COMPLEX(model->kind);
-                if (pairs && k >= dim / 2) break;
-                double size = pairs ? hypot((double)x[k], (double)x[k + dim / 2]) : fabs((double)x[k]);
-                cubes += size * size * size;
-            }
+        for (int end = 0; end < sides; end++)
+            cubes += plain_cubes(model, rows + (size_t)(end ? batch->tail[i] : batch->head[i]) * dim);
+    for (uint32_t i = 0; i < batch->triples * kge_batch_relations(model, batch) && model->kind != KGE_ROTATE; i++)
+        cubes += plain_cubes(model, relations + (size_t)i * dim);
     return (loss / sides + (double)model->regularization * cubes) / batch->triples;
 }
 
@@ -198,8 +202,8 @@ static void check_all(const kge_model *model, const kge_batch *shape) {
         worst = off > worst ? off : worst;
     }
     if (!(worst < 1e-3 * largest))
-        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
-                 kge_scoring_name(model->scoring), batch.sides, model->reciprocal, worst, largest);
+        fail_msg("%s, %s, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
+                 kge_scoring_name(model->scoring), model->reciprocal, worst, largest);
     free(rows);
     free(grads);
     free(other);
@@ -210,22 +214,17 @@ static void check_all(const kge_model *model, const kge_batch *shape) {
 static void test_1vsall(void **state) {
     (void)state;
     for (int kind = 0; kind < KGE_MODELS; kind++)
-        for (uint32_t sides = 1; sides <= 3 && kind != KGE_TRANSE_L1; sides++)
-            for (int reciprocal = 0; reciprocal < 2; reciprocal++)
-                for (uint32_t chunk = 3; chunk < 6; chunk++) {
-                    kge_model model = {.kind = (kge_model_kind)kind,
-                                       .scoring = KGE_1VSALL,
-                                       .loss = KGE_SOFTMAX,
-                                       .dim = 18,
-                                       .reciprocal = reciprocal,
-                                       .regularization = sides == 3 ? 0.02f : 0};
-                    kge_batch shape = {.triples = TRIPLES,
-                                       .chunk = chunk,
-                                       .sides = sides,
-                                       .entities = ENTITIES,
-                                       .weighted = chunk == 4};
-                    check_all(&model, &shape);
-                }
+        for (int reciprocal = 0; reciprocal < 2 && kind != KGE_TRANSE_L1; reciprocal++)
+            for (uint32_t chunk = 3; chunk < 6; chunk++) {
+                kge_model model = {.kind = (kge_model_kind)kind,
+                                   .scoring = KGE_1VSALL,
+                                   .loss = KGE_SOFTMAX,
+                                   .dim = 18,
+                                   .reciprocal = reciprocal,
+                                   .regularization = chunk == 3 ? 0 : 0.02f};
+                kge_batch shape = {.triples = TRIPLES, .chunk = chunk, .entities = ENTITIES, .weighted = chunk == 4};
+                check_all(&model, &shape);
+            }
 }
 
 /* Questions come once each, with all their answers, rising; those for heads by inverse relations. */
@@ -239,24 +238,18 @@ static void test_questions(void **state) {
         uint32_t given, relation, answers, answer[2];
     } expected[] = {{0, 0, 1, {9}}, {0, 3, 1, {4}}, {2, 2, 1, {4}},    {2, 3, 2, {3, 4}},
                     {3, 1, 1, {2}}, {4, 0, 1, {2}}, {4, 1, 2, {0, 2}}, {9, 2, 1, {0}}};
-    for (int heads = 0; heads < 2; heads++) {
-        uint64_t q = 0;
-        assert_int_equal(kge_questions_build(&questions, &graph, heads, &error), 0);
-        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-            if (!heads && expected[i].relation >= 2) continue;
-            assert_true(q < questions.asked.n);
-            kge_triple asked = questions.asked.triples[q];
-            assert_int_equal(asked.head, expected[i].given);
-            assert_int_equal(asked.relation, expected[i].relation);
-            assert_int_equal(asked.tail, q);
-            assert_int_equal(questions.first[q + 1] - questions.first[q], expected[i].answers);
-            for (uint32_t a = 0; a < expected[i].answers; a++)
-                assert_int_equal(questions.answer[questions.first[q] + a], expected[i].answer[a]);
-            q++;
-        }
-        assert_int_equal(questions.asked.n, q);
-        kge_questions_free(&questions);
+    assert_int_equal(kge_questions_build(&questions, &graph, &error), 0);
+    assert_int_equal(questions.asked.n, sizeof expected / sizeof *expected);
+    for (uint64_t q = 0; q < questions.asked.n; q++) {
+        kge_triple asked = questions.asked.triples[q];
+        assert_int_equal(asked.head, expected[q].given);
+        assert_int_equal(asked.relation, expected[q].relation);
+        assert_int_equal(asked.tail, q);
+        assert_int_equal(questions.first[q + 1] - questions.first[q], expected[q].answers);
+        for (uint32_t a = 0; a < expected[q].answers; a++)
+            assert_int_equal(questions.answer[questions.first[q] + a], expected[q].answer[a]);
     }
+    kge_questions_free(&questions);
 }
 
 static void test_kvsall(void **state) {
@@ -267,7 +260,7 @@ static void test_kvsall(void **state) {
     program_error error;
     for (uint32_t i = 0; i < 2 * TRIPLES; i++) /* the second half has the questions of the first */
         triples[i] = (kge_triple){i % TRIPLES, i % RELATIONS, (i * 3 + 1) % ENTITIES};
-    assert_int_equal(kge_questions_build(&questions, &graph, 1, &error), 0);
+    assert_int_equal(kge_questions_build(&questions, &graph, &error), 0);
     for (int kind = 0; kind < KGE_MODELS; kind++)
         for (uint32_t chunk = 3; chunk < 6 && kind != KGE_TRANSE_L1; chunk++) {
             kge_model model = {.kind = (kge_model_kind)kind,
@@ -277,8 +270,7 @@ static void test_kvsall(void **state) {
                                .margin = 0.5f,
                                .reciprocal = 1,
                                .regularization = chunk == 3 ? 0 : 0.02f};
-            kge_batch shape = {
-                .triples = TRIPLES, .chunk = chunk, .sides = KGE_TAILS, .entities = ENTITIES, .questions = &questions};
+            kge_batch shape = {.triples = TRIPLES, .chunk = chunk, .entities = ENTITIES, .questions = &questions};
             check_all(&model, &shape);
         }
     kge_questions_free(&questions);
@@ -290,18 +282,17 @@ static void test_gradients(void **state) {
     (void)state;
     for (int kind = 0; kind < KGE_MODELS; kind++)
         for (int loss = 0; loss < KGE_LOSSES; loss++)
-            for (uint32_t sides = 1; sides <= 3; sides++)
+            for (int way = 0; way < 2; way++)
                 for (int reciprocal = 0; reciprocal < 2; reciprocal++) {
                     kge_model model = {.kind = (kge_model_kind)kind,
                                        .loss = (kge_loss_kind)loss,
                                        .dim = 18,
                                        .margin = 2,
                                        .reciprocal = reciprocal,
-                                       .regularization = sides == 3 ? 0.01f : 0,
-                                       .relation_regularization = sides > 1 && kind != KGE_ROTATE ? 0.03f : 0,
-                                       .stands_for = sides == 2 ? 100 : 0};
-                    check_gradients(&model, 3, sides);
-                    check_gradients(&model, 4, sides); /* and a chunk of two */
+                                       .regularization = way ? 0.03f : 0,
+                                       .stands_for = way ? 0 : 100};
+                    check_gradients(&model, 3);
+                    check_gradients(&model, 4); /* and a chunk of two */
                 }
 }
 
@@ -311,7 +302,7 @@ static void test_rotate_phases(void **state) {
     (void)state;
     enum { DIM = 8, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES };
     kge_model model = {.kind = KGE_ROTATE, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.2f};
-    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES};
     kge_workspace work;
     program_error error;
     float rows[POSITIONS * DIM], grads[POSITIONS * DIM], longer[POSITIONS * DIM];
@@ -342,9 +333,8 @@ static void test_rotate_phases(void **state) {
 static void test_divisor(void **state) {
     (void)state;
     enum { DIM = 6 };
-    kge_model model = {
-        .kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f, .relation_regularization = 0.1f};
-    kge_batch batch = {.triples = TRIPLES, .chunk = 4, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_model model = {.kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 4, .negatives = NEGATIVES};
     kge_workspace work;
     program_error error;
     fill_batch(&batch);
@@ -365,38 +355,41 @@ static void test_divisor(void **state) {
     kge_batch_close(&batch);
 }
 
-/* N3 of relations has a weight of its own: what it adds is 3 w |x| x of each number, over the number of triples. */
-static void test_relation_regularization(void **state) {
+/* What N3 adds is 3 w |x| x of each number of entities and relations, over the number of triples. */
+static void test_regularization(void **state) {
     (void)state;
     enum { DIM = 6, POSITIONS = 3 * TRIPLES + 2 * NEGATIVES, RELATIONS_AT = (POSITIONS - TRIPLES) * DIM };
     kge_model model = {.kind = KGE_DISTMULT, .loss = KGE_SOFTMAX, .dim = DIM};
-    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES, .sides = KGE_TAILS};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 3, .negatives = NEGATIVES};
     kge_workspace work;
     program_error error;
     float rows[POSITIONS * DIM], plain[POSITIONS * DIM], grads[POSITIONS * DIM];
     fill_batch(&batch);
     for (size_t i = 0; i < POSITIONS * DIM; i++) rows[i] = noise(i);
     assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
-    double before = kge_gradients(&model, &batch, rows, plain, &work), cubes[2] = {0};
-    model.regularization = 0.5f, model.relation_regularization = 0.125f;
+    double before = kge_gradients(&model, &batch, rows, plain, &work), cubes = 0;
+    model.regularization = 0.5f;
     double loss = kge_gradients(&model, &batch, rows, grads, &work);
     for (size_t i = 0; i < POSITIONS * DIM; i++) {
-        int entity = i < (size_t)2 * TRIPLES * DIM, relation = i >= RELATIONS_AT;
-        double weight = (entity ? 0.5 : relation ? 0.125 : 0) / TRIPLES, size = fabs((double)rows[i]);
-        if (entity || relation) cubes[relation] += size * size * size;
+        int of_triples = i < (size_t)2 * TRIPLES * DIM || i >= RELATIONS_AT;
+        double weight = of_triples ? 0.5 / TRIPLES : 0, size = fabs((double)rows[i]);
+        if (of_triples) cubes += size * size * size;
         assert_true(fabs((double)grads[i] - (double)plain[i] - 3 * weight * size * (double)rows[i]) < 1e-6);
     }
-    assert_true(fabs(loss - before - (0.5 * cubes[0] + 0.125 * cubes[1]) / TRIPLES) < 1e-6);
+    assert_true(fabs(loss - before - 0.5 * cubes / TRIPLES) < 1e-6);
     kge_workspace_close(&work);
     kge_batch_close(&batch);
 }
 
-/* One tail to be predicted; ids: head, tail, relation, its inverse, and the negatives. */
+/* One tail to be predicted, because the head has no weight; ids: head, tail, relation, its inverse, the negatives. */
 static kge_batch one_tail(uint32_t *ids, uint32_t negatives) {
+    static float one = 1, nothing = 0;
     return (kge_batch){.triples = 1,
                        .chunk = 1,
                        .negatives = negatives,
-                       .sides = KGE_TAILS,
+                       .divisor = 0.5f, /* of two sides */
+                       .weighted = 1,
+                       .weight = {&one, &nothing},
                        .head = ids,
                        .tail = ids + 1,
                        .relation = ids + 2,
@@ -642,7 +635,7 @@ static void test_epochs(void **state) {
     kge_split train = {triples, N};
     kge_sampler sampler = {
         .train = &train, .seed = 7, .entities = N, .relations = 1, .devices = DEVICES, .batch = BATCH};
-    kge_batch batch, shape = {.triples = BATCH, .chunk = BATCH, .negatives = 4, .sides = KGE_TAILS};
+    kge_batch batch, shape = {.triples = BATCH, .chunk = BATCH, .negatives = 4};
     program_error error;
     assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
@@ -689,7 +682,7 @@ static void test_parts(void **state) {
     enum { BATCH = 7, EPOCHS = 10 };
     parted p;
     program_error error;
-    kge_batch batch, shape = {.triples = BATCH, .chunk = 3, .negatives = 5, .sides = KGE_TAILS};
+    kge_batch batch, shape = {.triples = BATCH, .chunk = 3, .negatives = 5};
     make_parted(&p, BATCH);
     assert_true(p.size[0] != p.size[1] && p.size[1] != p.size[2] && p.size[0] != p.size[2]);
     assert_int_equal(kge_sampler_deal(&p.sampler, p.parts, &error), 0);
@@ -858,7 +851,7 @@ int main(void) {
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_kvsall),
         cmocka_unit_test(test_divisor),
-        cmocka_unit_test(test_relation_regularization),
+        cmocka_unit_test(test_regularization),
         cmocka_unit_test(test_corrected_softmax),
         cmocka_unit_test(test_guess),
         cmocka_unit_test(test_self_adversarial_weights),

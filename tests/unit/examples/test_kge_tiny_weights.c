@@ -46,11 +46,7 @@ static void no_factor_is_subnormal(void **state) {
         for (int loss = 0; loss < KGE_LOSSES; loss++)
             for (float size = 1; size < 2000; size *= 1.2f) {
                 kge_model model = {.kind = kind, .loss = loss, .dim = DIM, .margin = 3, .temperature = 3};
-                kge_batch sampled = {.triples = TRIPLES,
-                                     .chunk = TRIPLES,
-                                     .negatives = NEGATIVES,
-                                     .sides = KGE_TAILS | KGE_HEADS,
-                                     .divisor = 1000};
+                kge_batch sampled = {.triples = TRIPLES, .chunk = TRIPLES, .negatives = NEGATIVES, .divisor = 1000};
                 check_factors(&model, sampled, size);
                 if (kind == KGE_TRANSE_L1 || loss != KGE_SOFTMAX) continue;
                 kge_batch all = sampled;

@@ -65,11 +65,8 @@ static void close_device(plain_device *device) {
 static void open_plain(plain *p, const kge_settings *settings, const kge_graph *graph, kge_trainer *trainer) {
     *p = (plain){.settings = settings, .model = settings->model};
     uint32_t devices = settings->common.devices;
-    kge_batch shape = {.triples = BATCH,
-                       .chunk = CHUNK,
-                       .negatives = settings->negatives,
-                       .sides = settings->sides,
-                       .weighted = settings->model.damping != 0};
+    kge_batch shape = {
+        .triples = BATCH, .chunk = CHUNK, .negatives = settings->negatives, .weighted = settings->model.damping != 0};
     p->model.stands_for = settings->corrected ? graph->entities.n : 0;
     p->sampler = (kge_sampler){.train = &graph->split[KGE_TRAIN],
                                .seed = settings->common.seed,
@@ -79,12 +76,12 @@ static void open_plain(plain *p, const kge_settings *settings, const kge_graph *
                                .batch = BATCH};
     if (p->model.scoring != KGE_SAMPLED) shape.negatives = 0, shape.entities = graph->entities.n;
     if (p->model.scoring == KGE_KVSALL) {
-        assert_works(kge_questions_build(&p->questions, graph, 1, &error));
+        assert_works(kge_questions_build(&p->questions, graph, &error));
         p->sampler.train = &p->questions.asked;
-        shape.sides = KGE_TAILS, shape.questions = &p->questions;
+        shape.questions = &p->questions;
     }
     if (shape.weighted) {
-        assert_works(kge_weights_build(&p->weights, graph, settings->sides, settings->model.damping, &error));
+        assert_works(kge_weights_build(&p->weights, graph, settings->model.damping, &error));
         p->sampler.weights = &p->weights;
     }
     for (uint32_t d = 0; d < devices; d++) open_device(&p->device[d], &p->model, &shape);
@@ -133,7 +130,6 @@ static void check(const kge_model *model, uint32_t devices) {
     kge_settings settings = {.model = *model,
                              .chunk = CHUNK,
                              .negatives = model->scoring == KGE_SAMPLED ? 7 : 0,
-                             .sides = KGE_TAILS | KGE_HEADS,
                              .corrected = model->loss == KGE_SOFTMAX && model->scoring == KGE_SAMPLED,
                              .common = {.devices = devices,
                                         .workers = 1,
@@ -181,8 +177,7 @@ static void test_scoring(void **state) {
                                .loss = scoring == KGE_KVSALL ? KGE_LOGISTIC : KGE_SOFTMAX,
                                .dim = DIM,
                                .reciprocal = 1,
-                               .regularization = 0.02f,
-                               .relation_regularization = kind == KGE_ROTATE ? 0 : 0.05f,
+                               .regularization = 0.05f,
                                .damping = scoring != KGE_KVSALL ? damping[kind] : 0,
                                .scoring = scoring};
             check(&model, devices);
