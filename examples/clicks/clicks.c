@@ -189,7 +189,7 @@ static uint32_t clicks_bags_checksum(uint32_t sum, const clicks *log) {
 static uint32_t clicks_vocabulary_checksum(uint32_t sum, const clicks_vocabulary *v) {
     uint64_t all = v->n;
     for (uint64_t i = 0; i < v->room; i++)
-        if (v->slots[i].count) all += clicks_mix(v->slots[i].hash ^ clicks_mix(v->slots[i].number));
+        if (v->slots[i].count) all += random_mix(v->slots[i].hash ^ random_mix(v->slots[i].number));
     return crc32_of(sum, &all, sizeof all);
 }
 

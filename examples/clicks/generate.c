@@ -1,19 +1,14 @@
 /* Planted click logs. Every random number is a hash of its purpose, the seed, the sample, the feature and the try. */
 #include "examples/clicks/generate.h"
+#include "examples/common/random.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "examples/clicks/ids.h"
 
 /* What random numbers are for. */
 enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS, CLICKS_COMMUNITIES };
-
-/* A function of two numbers, whatever was drawn before. */
-static uint64_t clicks_random(uint64_t stream, uint64_t counter) {
-    return clicks_mix(stream + (counter + 1) * UINT64_C(0x9e3779b97f4a7c15));
-}
 
 /* In [0, 1). */
 static double clicks_unit(uint64_t bits) {
@@ -22,7 +17,7 @@ static double clicks_unit(uint64_t bits) {
 
 /* Roughly normal, of mean 0 and variance 1: eight uniform numbers of 16 bits. */
 static double clicks_bell(uint64_t stream) {
-    uint64_t a = clicks_random(stream, 0), b = clicks_random(stream, 1);
+    uint64_t a = random_at(stream, 0), b = random_at(stream, 1);
     int64_t sum = 0;
     for (int shift = 0; shift < 64; shift += 16) sum += (int64_t)(a >> shift & 0xffff) + (int64_t)(b >> shift & 0xffff);
     return ((double)sum - 8 * 32767.5) / (65536 * 0.81649658092772603);
@@ -67,7 +62,7 @@ void clicks_zipf_open(clicks_zipf *zipf, uint64_t n, double skew) {
 
 uint64_t clicks_zipf_draw(const clicks_zipf *zipf, uint64_t stream) {
     for (uint64_t try = 0;; try++) {
-        double y = zipf->high + clicks_unit(clicks_random(stream, try)) * (zipf->low - zipf->high);
+        double y = zipf->high + clicks_unit(random_at(stream, try)) * (zipf->low - zipf->high);
         double x = clicks_inverse(zipf, y), k = floor(x + 0.5);
         if (k < 1) k = 1;
         if (k > zipf->n) k = zipf->n;
@@ -92,18 +87,18 @@ static uint64_t clicks_scattered(const clicks_scatter *scatter, uint64_t rank, u
 }
 
 static clicks_scatter clicks_scatter_make(uint64_t seed, uint32_t feature, uint64_t rows) {
-    uint64_t stream = clicks_random(clicks_random(seed, CLICKS_SCATTERS), feature);
-    clicks_scatter scatter = {clicks_random(stream, 0) % rows, clicks_random(stream, 1) % rows};
+    uint64_t stream = random_at(random_at(seed, CLICKS_SCATTERS), feature);
+    clicks_scatter scatter = {random_at(stream, 0) % rows, random_at(stream, 1) % rows};
     while (clicks_common_divisor(rows, scatter.factor) != 1) scatter.factor = (scatter.factor + 1) % rows;
     return scatter;
 }
 
 /* The logit before it is scaled. */
 static double clicks_weigh(const clicks_planted *planted, const clicks_drawn *drawn) {
-    uint64_t stream = clicks_random(planted->size.seed, CLICKS_ID_WEIGHTS);
+    uint64_t stream = random_at(planted->size.seed, CLICKS_ID_WEIGHTS);
     double sum = 0;
     for (uint32_t k = 0; k < planted->size.features; k++)
-        sum += clicks_bell(clicks_random(clicks_random(stream, k), drawn->ids[k]));
+        sum += clicks_bell(random_at(random_at(stream, k), drawn->ids[k]));
     for (uint32_t k = 0; k < planted->size.numbers; k++)
         if (drawn->numbers[k] > 0) sum += planted->number_weights[k] * log1p((double)drawn->numbers[k]);
     return sum;
@@ -112,12 +107,12 @@ static double clicks_weigh(const clicks_planted *planted, const clicks_drawn *dr
 /* Ids of a sample's community, in the place of some of those that were drawn from all. */
 static void clicks_draw_own(const clicks_planted *planted, uint64_t sample, clicks_drawn *out) {
     const clicks_generator *size = &planted->size;
-    uint64_t stream = clicks_random(sample, CLICKS_COMMUNITIES + UINT64_C(0x100000000)); /* beyond the columns */
+    uint64_t stream = random_at(sample, CLICKS_COMMUNITIES + UINT64_C(0x100000000)); /* beyond the columns */
     uint64_t own = size->rows / size->communities;
-    uint64_t first = own * (clicks_random(stream, 2 * (uint64_t)size->features) % size->communities);
+    uint64_t first = own * (random_at(stream, 2 * (uint64_t)size->features) % size->communities);
     for (uint32_t k = 0; k < size->features; k++) {
-        if (clicks_unit(clicks_random(stream, k)) >= size->within) continue;
-        uint64_t rank = clicks_zipf_draw(&planted->own, clicks_random(stream, (uint64_t)size->features + k)) - 1;
+        if (clicks_unit(random_at(stream, k)) >= size->within) continue;
+        uint64_t rank = clicks_zipf_draw(&planted->own, random_at(stream, (uint64_t)size->features + k)) - 1;
         out->ids[k] = first + clicks_scattered(&planted->scatter[size->features + k], rank, own);
     }
 }
@@ -126,23 +121,23 @@ static void clicks_draw_own(const clicks_planted *planted, uint64_t sample, clic
 static void clicks_draw_values(const clicks_planted *planted, uint64_t stream, clicks_drawn *out) {
     uint32_t features = planted->size.features;
     for (uint32_t k = 0; k < features; k++) {
-        uint64_t rank = clicks_zipf_draw(&planted->zipf, clicks_random(stream, k)) - 1;
+        uint64_t rank = clicks_zipf_draw(&planted->zipf, random_at(stream, k)) - 1;
         out->ids[k] = clicks_scattered(&planted->scatter[k], rank, planted->size.rows);
     }
     if (planted->size.communities > 1) clicks_draw_own(planted, stream, out);
     for (uint32_t k = 0; k < planted->size.numbers; k++) {
-        uint64_t bits = clicks_random(stream, (uint64_t)features + k);
+        uint64_t bits = random_at(stream, (uint64_t)features + k);
         double mean = (double)(1 << k % 8);
         out->numbers[k] = bits % 8 ? (int64_t)(-mean * log(1 - clicks_unit(bits))) : -1;
     }
 }
 
 void clicks_planted_draw(const clicks_planted *planted, uint64_t i, clicks_drawn *out) {
-    uint64_t stream = clicks_random(clicks_random(planted->size.seed, CLICKS_SAMPLES), i);
+    uint64_t stream = random_at(random_at(planted->size.seed, CLICKS_SAMPLES), i);
     clicks_draw_values(planted, stream, out);
     out->logit = planted->bias + planted->scale * clicks_weigh(planted, out);
     double chance = 1 / (1 + exp(-out->logit));
-    out->label = clicks_unit(clicks_random(clicks_random(planted->size.seed, CLICKS_LABELS), i)) < chance;
+    out->label = clicks_unit(random_at(random_at(planted->size.seed, CLICKS_LABELS), i)) < chance;
 }
 
 /* ---- Scale and bias ------------------------------------------------------------------------------------- */
@@ -173,8 +168,7 @@ static int clicks_calibrate(clicks_planted *planted, program_error *error) {
         sums && numbers && ids ? 0 : program_fail(error, "out of memory to plant %" PRIu32 " columns", columns);
     clicks_drawn drawn = {.numbers = numbers, .ids = ids};
     for (uint32_t i = 0; i < n && !status; i++) { /* samples that are in no log */
-        clicks_draw_values(planted, clicks_random(clicks_random(size->seed, CLICKS_SAMPLES), UINT64_MAX / 2 + i),
-                           &drawn);
+        clicks_draw_values(planted, random_at(random_at(size->seed, CLICKS_SAMPLES), UINT64_MAX / 2 + i), &drawn);
         sums[i] = clicks_weigh(planted, &drawn);
         mean += sums[i] / n;
     }
@@ -232,9 +226,9 @@ int clicks_planted_open(clicks_planted *planted, const clicks_generator *size, p
     if (own) clicks_zipf_open(&planted->own, own, size->zipf);
     for (uint32_t k = size->features; own && k < 2 * size->features && !status; k++)
         planted->scatter[k] = clicks_scatter_make(size->seed, k, own);
-    uint64_t stream = clicks_random(size->seed, CLICKS_NUMBER_WEIGHTS);
+    uint64_t stream = random_at(size->seed, CLICKS_NUMBER_WEIGHTS);
     for (uint32_t k = 0; k < size->numbers && !status; k++)
-        planted->number_weights[k] = clicks_bell(clicks_random(stream, k));
+        planted->number_weights[k] = clicks_bell(random_at(stream, k));
     if (!status) status = clicks_calibrate(planted, error);
     if (status) clicks_planted_close(planted);
     return status;

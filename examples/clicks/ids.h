@@ -17,18 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "examples/common/program.h"
-
-/* Every bit of the result depends on every bit of x; one to one. */
-static inline uint64_t clicks_mix(uint64_t x) {
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
+#include "examples/common/random.h"
 
 static inline uint64_t clicks_hash(const char *text, size_t n) {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
-    return clicks_mix(h);
+    return random_mix(h);
 }
 
 /* The hash of a number's decimal text. */

@@ -1,6 +1,6 @@
 /* Two blocks: one is dealt out in its order, the other is read. */
 #include "examples/clicks/shuffle.h"
-#include "examples/clicks/ids.h"
+#include "examples/common/random.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,9 +54,9 @@ void clicks_shuffle_close(clicks_shuffle *shuffle) {
 /* order[n] of a block: each of 0 to n - 1 once (Fisher and Yates). */
 static void clicks_shuffle_order(clicks_shuffle *shuffle, uint64_t pass, uint64_t number, uint32_t n) {
     uint32_t *order = shuffle->order;
-    uint64_t stream = clicks_mix(clicks_mix(clicks_mix(shuffle->desc.seed) + pass) + number);
+    uint64_t stream = random_mix(random_mix(random_mix(shuffle->desc.seed) + pass) + number);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t random = clicks_mix(stream + (i + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+        uint64_t random = random_at(stream, i) >> 32;
         uint32_t j = (uint32_t)(random * (i + (uint64_t)1) >> 32); /* 0 to i */
         order[i] = order[j];
         order[j] = i;

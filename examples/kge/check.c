@@ -21,7 +21,7 @@ typedef struct kge_held {
 } kge_held;
 
 static uint8_t *kge_held_slot(kge_held *held, kge_triple triple) {
-    uint64_t at = kge_random(kge_random(triple.relation, triple.head), triple.tail);
+    uint64_t at = random_at(random_at(triple.relation, triple.head), triple.tail);
     for (;; at++) {
         const kge_triple *there = &held->triple[at & held->mask];
         uint8_t *in = &held->in[at & held->mask];

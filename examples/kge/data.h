@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "examples/common/program.h"
+#include "examples/common/random.h"
 
 typedef struct kge_triple {
     uint32_t head, relation, tail;
@@ -86,18 +87,5 @@ int kge_names_reserve(kge_names *names, uint32_t n, program_error *error);
 int kge_names_put(kge_names *names, uint32_t id, const char *name, size_t length, program_error *error);
 void kge_names_free(kge_names *names);
 const char *kge_name(const kge_names *names, uint32_t id);
-
-/* Counter-based random bits: the value depends on the two numbers alone, never on a sequence of calls. */
-static inline uint64_t kge_random(uint64_t stream, uint64_t counter) {
-    uint64_t x = stream + (counter + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-/* A number below n (n < 2^32), from 64 random bits. */
-static inline uint32_t kge_below(uint64_t bits, uint32_t n) {
-    return (uint32_t)(((bits >> 32) * n) >> 32);
-}
 
 #endif

@@ -206,7 +206,7 @@ static int kge_next_ids(kge_folder *folder, kge_triple *triple, program_error *e
 static uint64_t kge_hash(const char *name, size_t length) {
     uint64_t hash = length;
     for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 0x100000001b3u;
-    return kge_random(hash, 0);
+    return random_at(hash, 0);
 }
 
 /* The slot of a name, or the free one where it belongs. */

@@ -26,7 +26,7 @@ typedef struct kge_world {
 /* Roughly normal, from a counter. */
 static float kge_bell(uint64_t stream, uint64_t counter) {
     float sum = 0;
-    for (uint64_t i = 0; i < 4; i++) sum += (float)(kge_random(stream, 4 * counter + i) >> 40) / 16777216.0f - 0.5f;
+    for (uint64_t i = 0; i < 4; i++) sum += (float)(random_at(stream, 4 * counter + i) >> 40) / 16777216.0f - 0.5f;
     return sum * 1.7320508f;
 }
 
@@ -34,15 +34,15 @@ static void kge_world_fill(kge_world *world) {
     uint64_t seed = world->size.seed;
     for (uint32_t i = 0; i < world->size.entities; i++)
         for (uint64_t k = 0; k < KGE_HIDDEN; k++)
-            world->point[i][k] = 3.0f * kge_bell(kge_random(seed, 1), i % world->clusters * KGE_HIDDEN + k) +
-                                 kge_bell(kge_random(seed, 2), (uint64_t)i * KGE_HIDDEN + k);
+            world->point[i][k] = 3.0f * kge_bell(random_at(seed, 1), i % world->clusters * KGE_HIDDEN + k) +
+                                 kge_bell(random_at(seed, 2), (uint64_t)i * KGE_HIDDEN + k);
     for (uint32_t r = 0; r < world->size.relations; r++) {
-        uint64_t from = r % world->clusters, to = kge_below(kge_random(kge_random(seed, 3), r), world->clusters);
+        uint64_t from = r % world->clusters, to = random_below(random_at(random_at(seed, 3), r), world->clusters);
         world->goal[r] = (uint32_t)to;
         for (uint64_t k = 0; k < KGE_HIDDEN; k++)
-            world->step[r][k] = 3.0f * (kge_bell(kge_random(seed, 1), to * KGE_HIDDEN + k) -
-                                        kge_bell(kge_random(seed, 1), from * KGE_HIDDEN + k)) +
-                                0.5f * kge_bell(kge_random(seed, 4), r * KGE_HIDDEN + k);
+            world->step[r][k] = 3.0f * (kge_bell(random_at(seed, 1), to * KGE_HIDDEN + k) -
+                                        kge_bell(random_at(seed, 1), from * KGE_HIDDEN + k)) +
+                                0.5f * kge_bell(random_at(seed, 4), r * KGE_HIDDEN + k);
     }
 }
 
@@ -57,7 +57,7 @@ static uint32_t kge_world_tail(const kge_world *world, uint32_t head, uint32_t r
     float best[KGE_NEAREST], goal[KGE_HIDDEN];
     uint32_t nearest[KGE_NEAREST] = {head, head, head}, cluster = world->goal[relation],
              n = kge_members(world, cluster);
-    uint32_t looks = n < KGE_CANDIDATES ? n : KGE_CANDIDATES, begin = kge_below(kge_random(bits, 0), n);
+    uint32_t looks = n < KGE_CANDIDATES ? n : KGE_CANDIDATES, begin = random_below(random_at(bits, 0), n);
     for (int i = 0; i < KGE_NEAREST; i++) best[i] = INFINITY;
     for (int k = 0; k < KGE_HIDDEN; k++) goal[k] = world->point[head][k] + world->step[relation][k];
     for (uint32_t look = 0; look < looks; look++) {
@@ -74,7 +74,7 @@ static uint32_t kge_world_tail(const kge_world *world, uint32_t head, uint32_t r
         best[at] = distance;
         nearest[at] = entity;
     }
-    return nearest[kge_below(kge_random(bits, 1), KGE_NEAREST)];
+    return nearest[random_below(random_at(bits, 1), KGE_NEAREST)];
 }
 
 static int kge_order_triples(const void *left, const void *right) {
@@ -87,17 +87,17 @@ static int kge_world_draw(const kge_world *world, kge_split *all, program_error 
     kge_triple *triple = all->triples = malloc(n * sizeof *triple);
     if (!triple) return program_fail(error, "out of memory for %" PRIu64 " triples", n);
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t stream = kge_random(kge_random(world->size.seed, 5), i);
-        uint32_t relation = kge_below(kge_random(stream, 0), world->size.relations);
+        uint64_t stream = random_at(random_at(world->size.seed, 5), i);
+        uint32_t relation = random_below(random_at(stream, 0), world->size.relations);
         uint32_t cluster = relation % world->clusters;
-        uint32_t head = cluster + kge_below(kge_random(stream, 1), kge_members(world, cluster)) * world->clusters;
-        triple[i] = (kge_triple){head, relation, kge_world_tail(world, head, relation, kge_random(stream, 2))};
+        uint32_t head = cluster + random_below(random_at(stream, 1), kge_members(world, cluster)) * world->clusters;
+        triple[i] = (kge_triple){head, relation, kge_world_tail(world, head, relation, random_at(stream, 2))};
     }
     qsort(triple, n, sizeof *triple, kge_order_triples);
     for (uint64_t i = 0; i < n; i++)
         if (!i || memcmp(&triple[i], &triple[distinct - 1], sizeof *triple)) triple[distinct++] = triple[i];
     for (uint64_t i = distinct; i > 1; i--) {
-        uint32_t other = kge_below(kge_random(kge_random(world->size.seed, 6), i), (uint32_t)i);
+        uint32_t other = random_below(random_at(random_at(world->size.seed, 6), i), (uint32_t)i);
         kge_triple swap = triple[i - 1];
         triple[i - 1] = triple[other];
         triple[other] = swap;

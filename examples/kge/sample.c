@@ -17,8 +17,8 @@ static uint64_t kge_permute(uint64_t stream, uint64_t n, uint64_t x) {
     do {
         uint64_t low = x & low_mask, high = x >> low_bits;
         for (uint64_t round = 0; round < 3; round++) {
-            high ^= kge_random(stream + round, low) >> 32 & high_mask;
-            low ^= kge_random(stream - round - 1, high) >> 32 & low_mask;
+            high ^= random_at(stream + round, low) >> 32 & high_mask;
+            low ^= random_at(stream - round - 1, high) >> 32 & low_mask;
         }
         x = high << low_bits | low;
     } while (x >= n);
@@ -101,10 +101,10 @@ static void kge_set_triple(const kge_sampler *sampler, kge_batch *batch, uint32_
 }
 
 static void kge_sample_at_random(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_batch *batch) {
-    uint64_t n = sampler->train->n, streams = kge_random(sampler->seed, 0);
+    uint64_t n = sampler->train->n, streams = random_at(sampler->seed, 0);
     uint64_t first = (step * sampler->devices + device) * batch->triples;
     for (uint32_t i = 0; i < batch->triples; i++) {
-        uint64_t epoch = (first + i) / n, stream = kge_random(streams, epoch);
+        uint64_t epoch = (first + i) / n, stream = random_at(streams, epoch);
         kge_set_triple(sampler, batch, i, kge_permute(stream, n, (first + i) % n));
     }
 }
@@ -113,7 +113,7 @@ static void kge_sample_at_random(const kge_sampler *sampler, uint32_t device, ui
 static void kge_sample_part(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_batch *batch) {
     uint64_t epoch = step / sampler->steps, at = step % sampler->steps, from, end,
              size = kge_part_size(sampler, device);
-    uint64_t key = kge_random(kge_random(kge_random(sampler->seed, 1), epoch), device);
+    uint64_t key = random_at(random_at(random_at(sampler->seed, 1), epoch), device);
     frugal_place_range(size, sampler->steps, at, &from, &end);
     batch->triples = (uint32_t)(end - from);
     batch->divisor =
@@ -129,9 +129,9 @@ void kge_sample(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_
     else
         kge_sample_at_random(sampler, device, step, batch);
     uint64_t set = sampler->order ? 0 : device; /* with parts, of all devices */
-    uint64_t stream = kge_random(kge_random(~kge_random(sampler->seed, 0), step), set);
+    uint64_t stream = random_at(random_at(~random_at(sampler->seed, 0), step), set);
     uint32_t negatives = kge_batch_negatives(batch);
-    for (uint32_t i = 0; i < negatives; i++) batch->negative[i] = kge_below(kge_random(stream, i), sampler->entities);
+    for (uint32_t i = 0; i < negatives; i++) batch->negative[i] = random_below(random_at(stream, i), sampler->entities);
 }
 
 int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *error) {

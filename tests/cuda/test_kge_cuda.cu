@@ -42,7 +42,7 @@ enum { ENTITIES = 23, RELATIONS = 3, SLOTS = 2 };
 static const double most = 32 * FLT_EPSILON;
 
 static float noise(uint64_t i) {
-    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
+    return (float)(random_at(12345, i) >> 40) / 16777216.0f - 0.5f;
 }
 
 static kge_model a_model(kge_model_kind kind, kge_loss_kind loss, uint32_t dim, int reciprocal) {
@@ -71,17 +71,17 @@ static void fill_batch(kge_batch *batch, const kge_batch *shape, uint64_t seed) 
     program_error error;
     assert_int_equal(kge_batch_open(batch, shape, &error), 0);
     for (uint32_t i = 0; i < batch->triples; i++) {
-        batch->head[i] = kge_below(kge_random(seed, 4 * i), ENTITIES);
-        batch->tail[i] = kge_below(kge_random(seed, 4 * i + 1), ENTITIES);
-        batch->relation[i] = kge_below(kge_random(seed, 4 * i + 2), RELATIONS);
+        batch->head[i] = random_below(random_at(seed, 4 * i), ENTITIES);
+        batch->tail[i] = random_below(random_at(seed, 4 * i + 1), ENTITIES);
+        batch->relation[i] = random_below(random_at(seed, 4 * i + 2), RELATIONS);
         batch->inverse[i] = batch->relation[i] + RELATIONS;
         for (int s = 0; s < 2 && batch->weighted; s++) batch->weight[s][i] = 1 + noise(seed + 4 * i + s);
         if (!batch->questions) continue;
-        const kge_triple *asked = &batch->questions->asked.triples[kge_random(seed, i) % batch->questions->asked.n];
+        const kge_triple *asked = &batch->questions->asked.triples[random_at(seed, i) % batch->questions->asked.n];
         batch->head[i] = asked->head, batch->relation[i] = asked->relation, batch->tail[i] = asked->tail;
     }
     for (uint32_t i = 0; i < kge_batch_negatives(batch); i++)
-        batch->negative[i] = kge_below(kge_random(~seed, i), ENTITIES);
+        batch->negative[i] = random_below(random_at(~seed, i), ENTITIES);
 }
 
 /* From -1 to 1; for L1 in quarters, so that numbers of query and candidate are often equal, where |x| has its kink. */
@@ -227,7 +227,7 @@ static void test_kvsall(void **state) {
     graph.relations.n = RELATIONS, graph.split[KGE_TRAIN].triples = triples, graph.split[KGE_TRAIN].n = 60;
     for (uint32_t i = 0; i < 60; i++) { /* some questions have many answers */
         triples[i].head = i % 7, triples[i].relation = i % RELATIONS;
-        triples[i].tail = kge_below(kge_random(9, i), ENTITIES);
+        triples[i].tail = random_below(random_at(9, i), ENTITIES);
     }
     assert_int_equal(kge_questions_build(&questions, &graph, &error), 0);
     for (int kind = KGE_DISTMULT; kind <= KGE_SIMPLE; kind++) {

@@ -7,7 +7,7 @@
 enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, NEGATIVES = 5 };
 
 static float noise(uint64_t i) {
-    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
+    return (float)(random_at(12345, i) >> 40) / 16777216.0f - 0.5f;
 }
 
 /* A batch over few entities, so that negatives meet answers and rows come twice. */

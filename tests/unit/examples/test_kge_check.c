@@ -18,16 +18,16 @@ static program_error error;
 /* Few names, so that triples come again. The names of a graph are not looked at here. */
 static void draw_graph(kge_graph *graph, kge_triple triples[KGE_SPLITS][MOST], uint64_t seed) {
     memset(graph, 0, sizeof *graph);
-    graph->entities.n = 2 + kge_below(kge_random(seed, 0), 12);
-    graph->relations.n = 1 + kge_below(kge_random(seed, 1), 4);
+    graph->entities.n = 2 + random_below(random_at(seed, 0), 12);
+    graph->relations.n = 1 + random_below(random_at(seed, 1), 4);
     for (uint64_t s = 0; s < KGE_SPLITS; s++) {
-        uint32_t n = kge_below(kge_random(seed, 2 + s), MOST + 1);
+        uint32_t n = random_below(random_at(seed, 2 + s), MOST + 1);
         graph->split[s] = (kge_split){triples[s], n ? n : s == KGE_TRAIN};
         for (uint64_t i = 0; i < graph->split[s].n; i++) {
-            uint64_t bits = kge_random(seed, 100 + s * MOST + i);
-            triples[s][i] = (kge_triple){kge_below(kge_random(bits, 0), graph->entities.n),
-                                         kge_below(kge_random(bits, 1), graph->relations.n),
-                                         kge_below(kge_random(bits, 2), graph->entities.n)};
+            uint64_t bits = random_at(seed, 100 + s * MOST + i);
+            triples[s][i] = (kge_triple){random_below(random_at(bits, 0), graph->entities.n),
+                                         random_below(random_at(bits, 1), graph->relations.n),
+                                         random_below(random_at(bits, 2), graph->entities.n)};
         }
     }
 }
