@@ -5,7 +5,6 @@
 #include "frugal_save.h"
 #include "frugal_serve.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 
 #define BEST_FOLDER ".best"
 static const char *const best_names[BEST_FILES] = {"tables", "state"};
+static const char *const best_new_names[BEST_FILES] = {"tables.new", "state.new"};
 static const char *const best_checkpoint_names[BEST_FILES] = {"best-tables", "best-state"};
 
 const progress_moment *best_of(const progress_curve *curve, uint64_t *since) {
@@ -28,13 +28,6 @@ const progress_moment *best_of(const progress_curve *curve, uint64_t *since) {
 
 /* ---- The folder ---------------------------------------------------------------------------------------- */
 
-static int best_path(char path[MANIFEST_LONGEST_PATH], const char *folder, const char *name, const char *suffix,
-                     program_error *error) {
-    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s%s", folder, name, suffix) < MANIFEST_LONGEST_PATH)
-        return 0;
-    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
-}
-
 /* Also the temporary names of one of the files: .tables.new.frugal-1a2b3c. */
 static int best_is_ours(const char *entry) {
     int ours = 0;
@@ -45,9 +38,7 @@ static int best_is_ours(const char *entry) {
 
 /* Removes the files that this module makes there, and the folder if it has no others. */
 static void best_remove(const char *path) {
-    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *all = opened >= 0 ? fdopendir(opened) : NULL;
-    if (!all && opened >= 0) close(opened);
+    DIR *all = file_open_folder(path);
     if (!all) return;
     for (struct dirent *entry; (entry = readdir(all));)
         if (best_is_ours(entry->d_name)) unlinkat(dirfd(all), entry->d_name, 0);
@@ -59,7 +50,7 @@ int best_open(best_kept *kept, const char *beside, program_error *error) {
     char path[MANIFEST_LONGEST_PATH];
     *kept = (best_kept){.beside = beside};
     if (!beside) return 0;
-    if (best_path(path, beside, BEST_FOLDER, "", error)) return -1;
+    if (manifest_path(path, beside, BEST_FOLDER, error)) return -1;
     best_remove(path);
     return 0;
 }
@@ -68,8 +59,8 @@ static int best_make_folder(best_kept *kept, program_error *error) {
     const char *parent = getenv("TMPDIR");
     char path[MANIFEST_LONGEST_PATH];
     if (*kept->folder) return 0;
-    if (kept->beside ? best_path(path, kept->beside, BEST_FOLDER, "", error)
-                     : best_path(path, parent && *parent ? parent : "/tmp", "frugal-best-XXXXXX", "", error))
+    if (kept->beside ? manifest_path(path, kept->beside, BEST_FOLDER, error)
+                     : manifest_path(path, parent && *parent ? parent : "/tmp", "frugal-best-XXXXXX", error))
         return -1;
     if (kept->beside ? mkdir(path, 0777) != 0 : !mkdtemp(path)) {
         int number = errno;
@@ -78,8 +69,8 @@ static int best_make_folder(best_kept *kept, program_error *error) {
                             kept->beside ? "" : "; set TMPDIR to a folder with room");
     }
     strcpy(kept->folder, path);
-    if (best_path(kept->tables, path, best_names[0], "", error)) return -1;
-    return best_path(kept->state, path, best_names[1], "", error);
+    if (manifest_path(kept->tables, path, best_names[0], error)) return -1;
+    return manifest_path(kept->state, path, best_names[1], error);
 }
 
 void best_close(best_kept *kept) {
@@ -103,7 +94,7 @@ int best_keep(best_kept *kept, const checkpoint_part *parts, program_error *erro
     char made[BEST_FILES][MANIFEST_LONGEST_PATH];
     int status = best_make_folder(kept, error);
     for (int i = 0; i < BEST_FILES && !status; i++) {
-        status = best_path(made[i], kept->folder, best_names[i], ".new", error);
+        status = manifest_path(made[i], kept->folder, best_new_names[i], error);
         if (!status) unlink(made[i]); /* of a call that failed */
         if (!status) status = parts[i].write(parts[i].user, made[i], error);
     }
@@ -167,7 +158,7 @@ static int best_check(const char *tables, program_error *error) {
 int best_take(best_kept *kept, const char *checkpoint, program_error *error) {
     char from[BEST_FILES][MANIFEST_LONGEST_PATH];
     for (int i = 0; i < BEST_FILES; i++)
-        if (best_path(from[i], checkpoint, best_checkpoint_names[i], "", error)) return -1;
+        if (manifest_path(from[i], checkpoint, best_checkpoint_names[i], error)) return -1;
     if (best_check(from[0], error) || best_make_folder(kept, error)) return -1;
     unlink(kept->tables); /* of a checkpoint that turned out to be damaged */
     unlink(kept->state);

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,12 +26,6 @@ struct checkpoint_folder {
 };
 
 /* ---- Names --------------------------------------------------------------------------------------------- */
-
-static int checkpoint_path(char path[MANIFEST_LONGEST_PATH], const char *folder, const char *name,
-                           program_error *error) {
-    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s", folder, name) < MANIFEST_LONGEST_PATH) return 0;
-    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
-}
 
 static void checkpoint_name(char name[32], uint64_t step) {
     snprintf(name, 32, CHECKPOINT_NAME "%0*" PRIu64, CHECKPOINT_DIGITS, step);
@@ -135,7 +128,7 @@ int checkpoint_before(const char *folder, const char *program, uint64_t step, ch
     for (size_t i = n; i-- > 0 && !status && !got;) {
         program_error why;
         checkpoint_name(name, steps[i]);
-        status = checkpoint_path(found->path, folder, name, error);
+        status = manifest_path(found->path, folder, name, error);
         got = !status && !checkpoint_check(found->path, program, steps[i], &found->made, &why);
         if (status || got) continue;
         manifest_free(&found->made);
@@ -183,14 +176,6 @@ static int checkpoint_may_hold(const manifest *m, const char *name) {
     return may;
 }
 
-/* The folder itself, not what a link leads to. To be closed; NULL: there is none. */
-static DIR *checkpoint_open_folder(const char *path) {
-    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *all = opened >= 0 ? fdopendir(opened) : NULL;
-    if (!all && opened >= 0) close(opened);
-    return all;
-}
-
 /* Has the folder only files that `may` be in a checkpoint of this manifest? Any other file belongs to somebody else. */
 static int checkpoint_has_only(DIR *all, const manifest *m, int may(const manifest *m, const char *name)) {
     struct stat is;
@@ -213,7 +198,7 @@ static int checkpoint_remove_all(DIR *all, const char *path) {
 
 /* It stays if it is not a real folder, or holds a file that is not a checkpoint's. */
 static int checkpoint_remove_temporary(const char *path, const manifest *m) {
-    DIR *all = checkpoint_open_folder(path);
+    DIR *all = file_open_folder(path);
     if (!all) return -1;
     if (checkpoint_has_only(all, m, checkpoint_may_hold)) return checkpoint_remove_all(all, path);
     closedir(all);
@@ -226,7 +211,7 @@ static DIR *checkpoint_open_ours(const char *path, const char *program) {
     program_error error;
     manifest m = {.n = 0};
     int ours = manifest_read_kind(&m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m.program, program);
-    DIR *all = ours ? checkpoint_open_folder(path) : NULL;
+    DIR *all = ours ? file_open_folder(path) : NULL;
     ours = all && checkpoint_has_only(all, &m, checkpoint_holds);
     manifest_free(&m);
     if (all && !ours) closedir(all);
@@ -238,7 +223,7 @@ static DIR *checkpoint_open_ours(const char *path, const char *program) {
 static int checkpoint_remove(const checkpoint_folder *folder, uint64_t step, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], name[32];
     checkpoint_name(name, step);
-    if (checkpoint_path(path, folder->path, name, error)) return -1;
+    if (manifest_path(path, folder->path, name, error)) return -1;
     DIR *all = checkpoint_open_ours(path, folder->program);
     if (!all) return 0;
     char *temporary = file_temporary_name(path);
@@ -256,8 +241,8 @@ static int checkpoint_is_whole(const checkpoint_folder *folder, uint64_t step) {
     manifest m = {.n = 0};
     program_error error;
     checkpoint_name(name, step);
-    int whole = !checkpoint_path(path, folder->path, name, &error) &&
-                !checkpoint_check(path, folder->program, step, &m, &error);
+    int whole =
+        !manifest_path(path, folder->path, name, &error) && !checkpoint_check(path, folder->program, step, &m, &error);
     manifest_free(&m);
     return whole;
 }
@@ -287,7 +272,7 @@ static void checkpoint_tidy(const char *folder, const manifest *m) {
     DIR *all = opendir(folder);
     if (!all) return;
     for (struct dirent *entry; (entry = readdir(all));)
-        if (checkpoint_is_temporary(entry->d_name) && !checkpoint_path(path, folder, entry->d_name, &error))
+        if (checkpoint_is_temporary(entry->d_name) && !manifest_path(path, folder, entry->d_name, &error))
             (void)checkpoint_remove_temporary(path, m);
     closedir(all);
 }
@@ -302,7 +287,7 @@ static void checkpoint_tidy_by_newest(const checkpoint_folder *folder) {
     for (size_t i = n; i-- > 0 && !tidied;) {
         manifest m = {.n = 0};
         checkpoint_name(name, steps[i]);
-        tidied = !checkpoint_path(path, folder->path, name, &error) &&
+        tidied = !manifest_path(path, folder->path, name, &error) &&
                  manifest_read_kind(&m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m.program, folder->program);
         if (tidied) checkpoint_tidy(folder->path, &m);
         manifest_free(&m);
@@ -357,7 +342,7 @@ static void checkpoint_fill_manifest(FILE *stream, const void *text) {
 
 static int checkpoint_write_manifest(manifest *m, const char *temporary, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *text = manifest_text(m);
-    int status = text ? checkpoint_path(path, temporary, MANIFEST_NAME, error)
+    int status = text ? manifest_path(path, temporary, MANIFEST_NAME, error)
                       : program_fail(error, "out of memory for a manifest");
     if (!status) status = file_put(path, checkpoint_fill_manifest, text, error);
     free(text);
@@ -381,7 +366,7 @@ static void checkpoint_describe(const checkpoint_folder *folder, const save_orig
 static int checkpoint_fill(const checkpoint_part *parts, manifest *m, const char *temporary, program_error *error) {
     char path[MANIFEST_LONGEST_PATH];
     for (uint32_t i = 0; i < m->n; i++)
-        if (checkpoint_path(path, temporary, parts[i].name, error) || parts[i].write(parts[i].user, path, error) ||
+        if (manifest_path(path, temporary, parts[i].name, error) || parts[i].write(parts[i].user, path, error) ||
             manifest_measure(&m->files[i], path, error))
             return -1;
     return checkpoint_write_manifest(m, temporary, error);
@@ -402,7 +387,7 @@ static int checkpoint_move_aside(const char *path, program_error *error) {
 int checkpoint_set_aside(const checkpoint_folder *folder, uint64_t step, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], name[32];
     checkpoint_name(name, step);
-    return checkpoint_path(path, folder->path, name, error) || checkpoint_move_aside(path, error) ? -1 : 0;
+    return manifest_path(path, folder->path, name, error) || checkpoint_move_aside(path, error) ? -1 : 0;
 }
 
 /* A saved set, or another program's checkpoint? */
@@ -452,7 +437,7 @@ int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const
     char path[MANIFEST_LONGEST_PATH], name[32];
     program_error why;
     checkpoint_name(name, origin->step);
-    if (checkpoint_path(path, folder->path, name, error)) return -1;
+    if (manifest_path(path, folder->path, name, error)) return -1;
     int there = folder->unsynced && folder->unsynced_step == origin->step;
     if (!there && checkpoint_make(folder, origin, parts, n, path, error)) return -1;
     folder->unsynced = file_sync_folder(path, &why) != 0;

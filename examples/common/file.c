@@ -220,6 +220,13 @@ int file_sync_folder(const char *path, program_error *error) {
     return failed ? -1 : 0;
 }
 
+DIR *file_open_folder(const char *path) {
+    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *all = opened >= 0 ? fdopendir(opened) : NULL;
+    if (!all && opened >= 0) close(opened);
+    return all;
+}
+
 int file_make_folder(const char *folder, program_error *error) {
     struct stat is;
     int made = !mkdir(folder, 0777);

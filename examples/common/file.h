@@ -16,6 +16,8 @@
 #ifndef FILE_H
 #define FILE_H
 
+#include <dirent.h>
+
 #include "examples/common/program.h"
 
 /* A file that is being made. It must not move while it has a stream. */
@@ -41,6 +43,8 @@ void file_discard(file_new *file);
 /* Makes and publishes a file of this name. `fill` writes it, and need not check for errors. */
 int file_put(const char *name, void fill(FILE *stream, const void *content), const void *content, program_error *error);
 
+/* The folder itself, not what a link leads to. To be closed; NULL: there is none. */
+DIR *file_open_folder(const char *path);
 /* Makes a folder unless it is there. In both cases its name is on disk then. */
 int file_make_folder(const char *folder, program_error *error);
 /* Syncs the names in the folder of `path` to disk. */

@@ -183,12 +183,15 @@ static int manifest_load(const char *path, manifest_kind kind, char **text, prog
     return status;
 }
 
+int manifest_path(char *path, const char *folder, const char *name, program_error *error) {
+    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s", folder, name) < MANIFEST_LONGEST_PATH) return 0;
+    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
+}
+
 int manifest_read_kind(manifest *m, const char *folder, manifest_kind kind, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *text;
     *m = (manifest){.kind = kind};
-    if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
-        return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder,
-                            MANIFEST_LONGEST_PATH);
+    if (manifest_path(path, folder, MANIFEST_NAME, error)) return -1;
     int status = manifest_load(path, kind, &text, error);
     if (status == 1 && strncmp(text, manifest_format[kind], strlen(manifest_format[kind])))
         status = manifest_is_none(path, kind, error);

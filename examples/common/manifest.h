@@ -52,6 +52,8 @@ typedef struct manifest {
     manifest_file files[MANIFEST_FILES];
 } manifest;
 
+/* path[MANIFEST_LONGEST_PATH] becomes that of `name` in the folder. 0, or -1 with *error filled: it is too long. */
+int manifest_path(char *path, const char *folder, const char *name, program_error *error);
 /* Sets the date to now. Returns the bytes, to be freed; NULL: no memory. */
 char *manifest_text(manifest *m);
 /* Reads the manifest of a set. 1: read; 0: there is none; -1: error: it is not ours, or damaged. To be freed in any

@@ -23,11 +23,6 @@ struct save_set {
     file_new files[MANIFEST_FILES]; /* files[n], of the names */
 };
 
-static int save_path(char path[MANIFEST_LONGEST_PATH], const char *folder, const char *name, program_error *error) {
-    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s", folder, name) < MANIFEST_LONGEST_PATH) return 0;
-    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
-}
-
 static file_new *save_file_of(save_set *set, const char *name) {
     int i = 0;
     while (i < set->n && strcmp(set->names[i], name)) i++;
@@ -47,7 +42,8 @@ static int save_finish_names(const char *folder, program_error *error) {
     for (uint32_t i = 0; i < m.n && status > 0; i++) {
         const char *written = m.files[i].written;
         if (!written || *written == '/') continue; /* it is a link's target: it stays where the manifest says */
-        status = save_path(from, folder, written, error) || save_path(to, folder, m.files[i].name, error) ? -1 : 1;
+        status =
+            manifest_path(from, folder, written, error) || manifest_path(to, folder, m.files[i].name, error) ? -1 : 1;
         if (status > 0 && !lstat(from, &is) && S_ISREG(is.st_mode) && rename(from, to))
             status = program_fail(error, "cannot give %.300s its name: %s", to, strerror(errno));
     }
@@ -76,7 +72,7 @@ static int save_probe(const save_set *set, int has_manifest, program_error *erro
     struct stat is;
     file_new probe;
     for (int i = 0; i < set->n; i++) {
-        if (save_path(path, set->folder, set->names[i], error) || file_resolve(path, &resolved, error)) return -1;
+        if (manifest_path(path, set->folder, set->names[i], error) || file_resolve(path, &resolved, error)) return -1;
         free(resolved);
         if (!has_manifest && !stat(path, &is) && is.st_size > 0)
             return program_fail(error,
@@ -84,7 +80,7 @@ static int save_probe(const save_set *set, int has_manifest, program_error *erro
                                 " tells that it was saved by this program; move it away, or give another folder",
                                 path);
     }
-    if (save_path(path, set->folder, MANIFEST_NAME, error) || file_make(&probe, path, error)) return -1;
+    if (manifest_path(path, set->folder, MANIFEST_NAME, error) || file_make(&probe, path, error)) return -1;
     file_discard(&probe);
     return 0;
 }
@@ -130,7 +126,7 @@ FILE *save_open(save_set *set, const char *name, program_error *error) {
     char path[MANIFEST_LONGEST_PATH];
     file_new *file = save_file_of(set, name);
     file_discard(file);
-    if (save_path(path, set->folder, name, error) || file_make(file, path, error) || file_stream(file, error))
+    if (manifest_path(path, set->folder, name, error) || file_make(file, path, error) || file_stream(file, error))
         return NULL;
     return file->stream;
 }
@@ -199,7 +195,7 @@ static int save_write_manifest(const save_set *set, const save_origin *origin, f
     int status = save_describe(set, &m, error);
     char *text = status ? NULL : manifest_text(&m);
     if (!status && !text) status = program_fail(error, "out of memory for a manifest");
-    if (!status) status = save_path(path, set->folder, MANIFEST_NAME, error);
+    if (!status) status = manifest_path(path, set->folder, MANIFEST_NAME, error);
     if (!status) status = file_make(file, path, error) || file_stream(file, error) ? -1 : 0;
     if (!status) {
         fputs(text, file->stream);
