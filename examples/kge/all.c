@@ -40,17 +40,6 @@ static const uint32_t *kge_right_answers(const kge_batch *batch, const kge_askin
 
 /* ---- The loss of a chunk ---------------------------------------------------------------------------------- */
 
-/* Makes distances of products, and has what divides their gradients. */
-VECTOR_INLINE void kge_all_distances(uint32_t n, float square, const float *restrict norm, float *restrict score,
-                                     float *restrict inverse) {
-    for (uint32_t j = 0; j < n; j++) {
-        float d = square + norm[j] - 2.0f * score[j];
-        d = sqrtf(d < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : d);
-        inverse[j] = 1.0f / d;
-        score[j] = -d;
-    }
-}
-
 /* The sum of softplus(margin + score) over all entities; scores become slopes. */
 VECTOR_INLINE float kge_all_softplus(uint32_t n, float margin, float *restrict score, float *restrict term) {
     for (uint32_t j = 0; j < n; j++) {
@@ -90,7 +79,7 @@ static double kge_all_loss(const kge_model *model, const kge_batch *batch, const
         float *restrict score = work->score + (size_t)i * n;
         uint64_t answers;
         const uint32_t *right = kge_right_answers(batch, asking, i, &answers);
-        if (KGE_HAS_L2(model->kind)) kge_all_distances(n, work->query_norm[i], work->negative_norm, score, inverse);
+        if (KGE_HAS_L2(model->kind)) kge_distances(n, work->query_norm[i], work->negative_norm, score, inverse);
         const float *weights = asking->weight[i / asking->n];
         float own = weights ? weights[i % asking->n] : 1.0f, scale = even * own;
         loss += (double)own * (double)kge_all_question(model, n, right, answers, score, weight);
@@ -107,10 +96,9 @@ static double kge_all_loss(const kge_model *model, const kge_batch *batch, const
 
 /* ---- Gradients -------------------------------------------------------------------------------------------- */
 
-/* |q - e| pulls along q - e: what the products left out is a multiple of the row itself. */
 VECTOR_CLONES
-static void kge_all_pull(uint32_t n, uint32_t dim, const float *restrict row, const float *restrict sum,
-                         float *restrict gradient) {
+void kge_all_pull(uint32_t n, uint32_t dim, const float *restrict row, const float *restrict sum,
+                  float *restrict gradient) {
     for (uint32_t i = 0; i < n; i++, row += dim, gradient += dim)
         for (uint32_t k = 0; k < dim; k++) gradient[k] -= sum[i] * row[k];
 }

@@ -8,6 +8,9 @@
 
 #include "examples/kge/model.h"
 
+/* |q - e| pulls and pushes along q - e: so the part of gradient[n][dim] that the products left out is a multiple of
+ * the row itself. */
+void kge_all_pull(uint32_t n, uint32_t dim, const float *row, const float *sum, float *gradient);
 /* kge_gradients of a batch with `entities`. */
 double kge_all_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                          kge_workspace *work);

@@ -17,6 +17,17 @@ VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score,
     return sharpness * top + logf(sum);
 }
 
+/* Makes distances, negated, of products with a query whose square is given, and has what divides their gradients. */
+VECTOR_INLINE void kge_distances(uint32_t n, float square, const float *restrict norm, float *restrict score,
+                                 float *restrict inverse) {
+    for (uint32_t j = 0; j < n; j++) {
+        float d = square + norm[j] - 2.0f * score[j];
+        d = sqrtf(d < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : d);
+        inverse[j] = 1.0f / d;
+        score[j] = -d;
+    }
+}
+
 /* softplus(x) and its derivative, the logistic function. */
 VECTOR_INLINE float kge_softplus(float x, float *slope) {
     float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);

@@ -158,15 +158,9 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
     double loss = 0;
     for (uint32_t i = 0; i < 2 * chunk->n; i++) {
         float *restrict score = work->score + (size_t)i * negatives, *positive = &work->positive[i];
-        float square = work->query_norm[i], distance = -*positive;
+        float distance = -*positive;
         uint32_t target = chunk->target[i / chunk->n][i % chunk->n];
-        if (KGE_HAS_L2(model->kind))
-            for (uint32_t j = 0; j < negatives; j++) {
-                float d = square + work->negative_norm[j] - 2.0f * score[j];
-                d = sqrtf(d < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : d);
-                inverse[j] = 1.0f / d;
-                score[j] = -d;
-            }
+        if (KGE_HAS_L2(model->kind)) kge_distances(negatives, work->query_norm[i], work->negative_norm, score, inverse);
         for (uint32_t j = 0; j < negatives; j++)
             score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j] + correction;
         const float *weights = chunk->weight[i / chunk->n];
@@ -253,7 +247,6 @@ static void kge_l1_gradients(const kge_l1_pull *pull, uint32_t n_queries) {
     kge_l1_rest(kge_l1_from(p, tiled, 0), n_queries - tiled, p.dim);
 }
 
-/* |q - e| pulls and pushes along q - e: so the part that the products left out is a multiple of the row itself. */
 VECTOR_CLONES
 static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, kge_rows negatives, const float *score, float *gradient,
                              float *restrict sum) {
@@ -261,11 +254,7 @@ static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, kge_rows negative
     for (uint32_t j = 0; j < n; j++) sum[j] = 0.0f;
     for (uint32_t i = 0; i < n_queries; i++, score += n)
         for (uint32_t j = 0; j < n; j++) sum[j] += score[j];
-    for (uint32_t j = 0; j < n; j++) {
-        const float *restrict row = negatives.at + (size_t)j * dim;
-        float *restrict to = gradient + (size_t)j * dim;
-        for (uint32_t k = 0; k < dim; k++) to[k] -= sum[j] * row[k];
-    }
+    kge_all_pull(n, dim, negatives.at, sum, gradient);
 }
 
 /* Adds the positives to the gradients of n queries, from `first` of the chunk's on, and writes (or adds) those of the
