@@ -17,6 +17,13 @@ static void dlrm_describe_widths(const char *name, const uint32_t *width, uint32
     fputs(n ? "\n" : "none\n", lines);
 }
 
+void dlrm_describe_model(const dlrm_model *model, FILE *lines) {
+    fprintf(lines, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
+    dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
+    dlrm_describe_widths("top", model->top, model->n_top, lines);
+    if (model->kind == DLRM_DCN) fprintf(lines, "--cross-layers %u\n", model->n_cross);
+}
+
 static void dlrm_describe_generator(const clicks_generator *made, FILE *lines) {
     fprintf(lines,
             "--generate samples=%" PRIu64 ",numbers=%u,features=%u,rows=%" PRIu64 ",zipf=%.15g,spread=%.15g,"
@@ -48,13 +55,9 @@ static int dlrm_describe_file(const char *name, const char *path, FILE *lines, p
 
 int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t samples, FILE *lines, program_error *error) {
     const dlrm_settings *train = &options->train;
-    const dlrm_model *model = &train->model;
     const training_settings *common = &train->common;
     double rows = 0;
-    fprintf(lines, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
-    dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
-    dlrm_describe_widths("top", model->top, model->n_top, lines);
-    if (model->kind == DLRM_DCN) fprintf(lines, "--cross-layers %u\n", model->n_cross);
+    dlrm_describe_model(&train->model, lines);
     fprintf(lines, "--batch %u\n--shuffle %" PRIu32 "\n", common->batch, train->shuffle);
     training_describe(common, lines);
     if (train->placing) placing_describe(train->placing, lines);

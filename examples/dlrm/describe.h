@@ -4,6 +4,8 @@
 
 #include "examples/dlrm/options.h"
 
+/* The lines of the model alone. */
+void dlrm_describe_model(const dlrm_model *model, FILE *lines);
 /* Once the log is prepared. `samples`: the number of training samples; UINT64_MAX: not counted. A log in a file is
  * identified by its length, its beginning and its end; one in a pipe cannot be looked at. The caller checks for errors
  * of writing. 0, or -1 with *error filled if the log cannot be read. */

@@ -395,14 +395,6 @@ static int dlrm_cuda_take_mlp(dlrm_cuda *cuda, dlrm_cuda_mlp *mlp, uint32_t n, c
     return 0;
 }
 
-static size_t dlrm_widest(const dlrm_layers *layers) {
-    size_t widest = 1;
-    for (uint32_t i = 0; i < layers->n_top; i++) widest = layers->top[i].out > widest ? layers->top[i].out : widest;
-    for (uint32_t i = 0; i < layers->n_bottom; i++)
-        widest = layers->bottom[i].out > widest ? layers->bottom[i].out : widest;
-    return widest;
-}
-
 static int dlrm_cuda_take_mlps(dlrm_cuda *cuda, program_error *error) {
     const dlrm_layers *layers = &cuda->layers;
     dlrm_view *v = &cuda->view;

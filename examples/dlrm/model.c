@@ -1,5 +1,6 @@
 /* Logits, losses and gradients of the recommendation models. See model.h for what they are. */
 #include "examples/dlrm/model.h"
+#include "examples/common/random.h"
 #include "examples/common/vector.h"
 #include "examples/dlrm/cross.h"
 
@@ -96,18 +97,10 @@ int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *err
 
 /* ---- First values ---------------------------------------------------------------------------------------- */
 
-/* A function of a counter, so that values do not depend on the order in which they are drawn (splitmix64). */
-static uint64_t dlrm_random(uint64_t seed, uint64_t counter) {
-    uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* Box and Muller. */
 static double dlrm_normal(uint64_t seed, uint64_t i) {
-    double radius = (double)((dlrm_random(seed, 2 * i) >> 11) + 1) * 0x1p-53; /* (0, 1] */
-    double angle = (double)(dlrm_random(seed, 2 * i + 1) >> 11) * 0x1p-53;
+    double radius = (double)((random_at(seed, 2 * i) >> 11) + 1) * 0x1p-53; /* (0, 1] */
+    double angle = (double)(random_at(seed, 2 * i + 1) >> 11) * 0x1p-53;
     return sqrt(-2 * log(radius)) * cos(2 * M_PI * angle);
 }
 
@@ -552,12 +545,17 @@ static void dlrm_place_mlp(dlrm_mlp *mlp, dlrm_arena *arena, uint64_t samples, u
         mlp->view[i + 1] = (dlrm_view){dlrm_part(arena, samples * layer[i].out), layer[i].out};
 }
 
-static void dlrm_place(dlrm_workspace *work, const dlrm_model *model, uint64_t samples, dlrm_arena *arena) {
-    const dlrm_layers *layers = &work->layers;
-    uint64_t widest = 1, in = layers->top[0].in, dim = model->dim, vectors = dlrm_vectors(model);
+uint32_t dlrm_widest(const dlrm_layers *layers) {
+    uint32_t widest = 1;
     for (uint32_t i = 0; i < layers->n_top; i++) widest = layers->top[i].out > widest ? layers->top[i].out : widest;
     for (uint32_t i = 0; i < layers->n_bottom; i++)
         widest = layers->bottom[i].out > widest ? layers->bottom[i].out : widest;
+    return widest;
+}
+
+static void dlrm_place(dlrm_workspace *work, const dlrm_model *model, uint64_t samples, dlrm_arena *arena) {
+    const dlrm_layers *layers = &work->layers;
+    uint64_t widest = dlrm_widest(layers), in = layers->top[0].in, dim = model->dim, vectors = dlrm_vectors(model);
     dlrm_place_mlp(&work->top, arena, samples, layers->n_top, layers->top);
     work->top.view[0] = (dlrm_view){dlrm_part(arena, samples * in), in};
     if (layers->n_bottom) {

@@ -64,6 +64,8 @@ int dlrm_has_linear(const dlrm_model *model);
 uint32_t dlrm_vectors(const dlrm_model *model);
 /* Where everything lies. Fails if the widths make no sense. All other calls need a model for which this succeeded. */
 int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *error);
+/* The most outputs of a layer. */
+uint32_t dlrm_widest(const dlrm_layers *layers);
 /* First values, a function of the seed alone: weights normal with variance 2 / (in + out), biases normal with variance
  * 1 / out, as DLRM's; linear weights 0; cross layers as layers with out = 1, but biases 0. */
 void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters);

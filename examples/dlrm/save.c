@@ -2,6 +2,7 @@
 #include "examples/dlrm/save.h"
 #include "examples/clicks/keep.h"
 #include "examples/common/training.h"
+#include "examples/dlrm/describe.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -94,21 +95,10 @@ static int dlrm_save_description(save_set *set, dlrm_trainer *trainer, const cli
     return save_close(set, "model.json", error);
 }
 
-/* As options are written. */
-static void dlrm_write_widths(FILE *stream, const char *name, const uint32_t *width, uint32_t n) {
-    fprintf(stream, "--%s ", name);
-    for (uint32_t i = 0; i < n; i++) fprintf(stream, "%s%u", i ? "," : "", width[i]);
-    fputs(n ? "\n" : "none\n", stream);
-}
-
 static void dlrm_write_options(FILE *stream, const dlrm_options *options, const clicks *log) {
     static const char *const ids[] = {"hash", "vocabulary", "given"};
-    const dlrm_model *model = &options->train.model;
     const clicks_settings *data = &options->data.clicks;
-    fprintf(stream, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
-    dlrm_write_widths(stream, "bottom", model->bottom, model->n_bottom);
-    dlrm_write_widths(stream, "top", model->top, model->n_top);
-    if (model->kind == DLRM_DCN) fprintf(stream, "--cross-layers %u\n", model->n_cross);
+    dlrm_describe_model(&options->train.model, stream);
     fprintf(stream, "--ids %s\n--rows %" PRIu64 "\n", ids[data->ids], data->rows);
     if (data->format == CLICKS_LIBSVM) fputs("--format libsvm\n", stream);
     if (data->format == CLICKS_LIBFFM) fprintf(stream, "--format libffm\n--fields %u\n", clicks_features(log));
