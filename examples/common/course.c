@@ -409,6 +409,7 @@ static int course_run_all(course *c, int argc, char **argv) {
         return program_flush(stdout, "the help", &error) ? course_exit(c, &error, 1) : 0;
     }
     c->line = progress_begin(c->outputs.report_seconds);
+    if (c->outputs.report_seconds < 0) c->outputs.report_seconds = 1; /* the line shows fewer of them in files */
     int status = course_go(c, &error);
     progress_end(&c->line);
     if (status) status = course_exit(c, &error, 1);

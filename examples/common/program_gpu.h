@@ -37,6 +37,19 @@ static inline __device__ float program_warp_sum(float value) {
     return value;
 }
 
+/* The sum of a block's N values into *total, always in the same order; part[N] is shared memory. */
+template <uint32_t N, typename A>
+static inline __device__ void program_block_total(A &part, double value, double *total) {
+    part[threadIdx.x] = value;
+    __syncthreads();
+    for (uint32_t width = N / 2; width; width /= 2) {
+        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
+        if (threadIdx.x < width) part[threadIdx.x] += other;
+        __syncthreads();
+    }
+    if (!threadIdx.x) *total = part[0];
+}
+
 static inline int program_cuda_fail(int ordinal, const char *what, cudaError_t status, program_error *error) {
     cudaGetLastError(); /* cleared, because it is reported here: a later check must not find it */
     return program_fail(error, "cuda:%d: %s: %s", ordinal, what, cudaGetErrorString(status));

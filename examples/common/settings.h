@@ -56,7 +56,9 @@ typedef struct training_outputs {
     const char *resume; /* a folder: go on from the newest checkpoint in it; NULL: from the beginning */
     int help;
 } training_outputs;
-#define TRAINING_CHECKPOINTS .checkpoint_every = {.seconds = 600}, .keep = 3 /* the defaults */
+/* Defaults of settings and outputs. */
+#define TRAINING_SETTINGS .processes = 1, .workers = 1, .lookahead = 10, .init = 0.05f, .decay = 1
+#define TRAINING_OUTPUTS  .threads = 2, .report_seconds = -1, .checkpoint_every = {.seconds = 600}, .keep = 3
 
 /* Their options, in five sections. */
 typedef struct training_options {

@@ -339,8 +339,7 @@ static int dlrm_open(course *c, const char *tables, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_open_trainer(program, tables, error)) return -1;
     placing_forget(&program->placing);
-    double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
-    dlrm_trainer_report_to(program->trainer, course_report, c, report_seconds);
+    dlrm_trainer_report_to(program->trainer, course_report, c, c->outputs.report_seconds);
     return 0;
 }
 

@@ -301,14 +301,7 @@ static __global__ void dlrm_total_kernel(dlrm_view v, double *total) {
     FRUGAL_SHARED(double, part, DLRM_BLOCK);
     double sum = 0;
     for (size_t i = threadIdx.x; i < v.n; i += DLRM_BLOCK) sum += (double)v.loss[i];
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    for (uint32_t width = DLRM_BLOCK / 2; width; width /= 2) {
-        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
-        if (threadIdx.x < width) part[threadIdx.x] += other;
-        __syncthreads();
-    }
-    if (!threadIdx.x) *total = part[0];
+    program_block_total<DLRM_BLOCK>(part, sum, total);
 }
 
 /* ---- The host's side: memory ----------------------------------------------------------------------------- */

@@ -170,24 +170,14 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
 
 /* A generated log is for demonstration. */
 static void dlrm_set_defaults(int generate) {
-    training_settings common = {.devices = 1,
-                                .processes = 1,
-                                .workers = 1,
-                                .lookahead = 10,
-                                .batch = 256,
-                                .lr = 0.02f,
-                                .init = 0.05f,
-                                .decay = 1};
-    common.optimizer = FRUGAL_ADAGRAD;
+    training_settings common = {
+        .devices = 1, .batch = 256, .optimizer = FRUGAL_ADAGRAD, .lr = 0.02f, TRAINING_SETTINGS};
     clicks_options_begin(generate);
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
         .train =
             {.model = {.dim = 16, .n_cross = 3}, .common = common, .dense_lr = 0.01f, .epochs = 1, .shuffle = 1 << 16},
-        .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
-                    .threads = 2,
-                    .report_seconds = -1,
-                    TRAINING_CHECKPOINTS},
+        .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0, TRAINING_OUTPUTS},
         .eval_samples = 20000,
     };
     given.bottom = (dlrm_widths){1, {64}};

@@ -242,8 +242,7 @@ static int kge_open(course *c, const char *tables, program_error *error) {
             return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
     placing_forget(&program->placing);
-    double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
-    kge_trainer_report_to(program->trainer, kge_report, c, report_seconds);
+    kge_trainer_report_to(program->trainer, kge_report, c, c->outputs.report_seconds);
     return 0;
 }
 

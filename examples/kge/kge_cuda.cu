@@ -502,14 +502,7 @@ static __global__ void kge_total_kernel(kge_view v, double *total) {
     double losses = 0, cubes = 0;
     for (size_t i = threadIdx.x; i < (size_t)v.sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
     for (size_t i = threadIdx.x; i < (size_t)v.entities + v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
-    part[threadIdx.x] = losses * v.scale + cubes;
-    __syncthreads();
-    for (uint32_t width = KGE_TOTAL / 2; width; width /= 2) {
-        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
-        if (threadIdx.x < width) part[threadIdx.x] += other;
-        __syncthreads();
-    }
-    if (!threadIdx.x) *total = part[0];
+    program_block_total<KGE_TOTAL>(part, losses * v.scale + cubes, total);
 }
 
 /* ---- The host's side: memory ----------------------------------------------------------------------------- */

@@ -18,8 +18,7 @@
  *   rotate    margin 3, temperature 3, lr 0.4, N3 0.01, no reciprocal relations .466 on WN18RR; corrected softmax .393
  * transe-l1 has the best of three settings on FB15k-237 alone: dim 200, 1,000 steps, margin 6, lr 0.05 .314. */
 /* clang-format off */
-#define KGE_COMMON(kind)                                                                                       \
-    .optimizer = (kind), .decay = 1, .init = 0.05f, .devices = 2, .processes = 1, .workers = 1, .lookahead = 10
+#define KGE_COMMON(kind) .optimizer = (kind), .devices = 2, TRAINING_SETTINGS
 static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 160, 3, 3, 0, 1},
                     .chunk = 500, .negatives = 500,
@@ -199,11 +198,10 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     }
     defaults.model.scoring = scoring;
     if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring), defaults.corrected = 0;
-    given.options =
-        (kge_options){.train = defaults,
-                      .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
-                      .pilots = generate ? 0 : KGE_PILOTS,
-                      .eval_sample = 1000};
+    given.options = (kge_options){.train = defaults,
+                                  .outputs = {.eval_every = KGE_UNSET, TRAINING_OUTPUTS},
+                                  .pilots = generate ? 0 : KGE_PILOTS,
+                                  .eval_sample = 1000};
     given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
     given.damping_given = 0;
     given.evaluate = 2;

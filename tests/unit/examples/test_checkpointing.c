@@ -35,7 +35,7 @@ static int make_folder(void **state) {
     if (folder_make("test_checkpointing")) return -1;
     snprintf(a, sizeof a, "%s/a", folder);
     snprintf(b, sizeof b, "%s/b", folder);
-    outputs = (training_outputs){TRAINING_CHECKPOINTS};
+    outputs = (training_outputs){TRAINING_OUTPUTS};
     return 0;
 }
 

@@ -342,7 +342,7 @@ static void test_places(void **state) {
 static int read_interval(const char *text, const char *folder, training_interval *every, program_error *error) {
     training_options options;
     training_settings settings = {.devices = 1};
-    training_outputs outputs = {TRAINING_CHECKPOINTS};
+    training_outputs outputs = {TRAINING_OUTPUTS};
     options_table table = {.program = "try", .about = ""};
     char *argv[] = {"try", "--checkpoint-every", (char *)text, "--checkpoint", (char *)folder, NULL};
     training_options_of(&options, &settings, &outputs, "build/cuda/try");
