@@ -73,6 +73,7 @@ typedef struct host_event { /* changed only by event.c */
 } host_event;
 
 typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
+typedef FRUGAL_ATOMIC(uint32_t) atomic_count;
 typedef FRUGAL_ATOMIC(uint64_t) atomic_word;
 
 #include "shared.h"

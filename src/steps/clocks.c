@@ -141,7 +141,7 @@ static void read_clocks(frugal *f, uint32_t d, uint64_t step) {
 FRUGAL_INTERNAL void announce_clocks(frugal *f, uint64_t step) {
     clocks *c = f->clocks;
     if (!c) return;
-    FRUGAL_ATOMIC(uint32_t) *left = &c->left[step % (f->desc.lookahead + 1)];
+    atomic_count *left = &c->left[step % (f->desc.lookahead + 1)];
     /* [F21] acq_rel: the device that counts down last has acquired the batches of all; pairs with itself. */
     if (frugal_add_acq_rel(left, (uint32_t)-1) != 1) return;
     for (uint32_t d = 0; d < f->desc.devices; d++) read_clocks(f, d, step);

@@ -64,7 +64,7 @@ struct clocks {
     uint64_t *slots;        /* slots[mask + 1]: row << 32 | its index, or NO_CLOCK; a row is at its hash, or behind */
     uint64_t mask;          /* a power of two, less 1; at most half of the slots are used */
     device_clocks *devices; /* devices[n] */
-    FRUGAL_ATOMIC(uint32_t) * left; /* ring [L + 1]: devices whose batch of the step is not given (announce.c) */
+    atomic_count *left;     /* ring [L + 1]: devices whose batch of the step is not given (announce.c) */
 };
 
 FRUGAL_INTERNAL uint64_t clock_slot(const clocks *c, uint32_t row);
