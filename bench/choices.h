@@ -4,9 +4,10 @@
 #define FRUGAL_BENCH_CHOICES_H
 
 #include <stddef.h>
+#include "src/arithmetic.h"
 
 /* frugal_optimizer_kind, frugal_mode, frugal_cache_policy, frugal_alone */
-static const char *const bench_optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
+static const char *const bench_optimizers[] = {FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_WORD) NULL};
 static const char *const bench_modes[] = {"p2f", "sync", NULL};
 static const char *const bench_policies[] = {"counted", "lru", "static", NULL};
 static const char *const bench_alone[] = {"default", "staged", "place", "kept", NULL};

@@ -7,7 +7,7 @@
  * of a weighted bag (frugal_sum_bags) is a product that is rounded before it is added, and must not be fused.
  * frugal_open fails if the code was compiled in a way that changes bits.
  *
- * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step.
+ * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step; FRUGAL_OPTIMIZERS.
  */
 #ifndef FRUGAL_ARITHMETIC_H
 #define FRUGAL_ARITHMETIC_H
@@ -70,5 +70,20 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
     *v = frugal_fma(frugal_fma(g, g, -*v), one_minus_beta2, *v);
     return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
 }
+
+/* What is known of each optimizer, in the order of frugal_optimizer_kind: its word in options, its name in messages;
+ * floats of state that each element has, and that the row has besides; the eps that 0 stands for; 1 if it has betas; 1
+ * if its state begins with initial_accumulator. */
+#define FRUGAL_OPTIMIZERS(X)                                                                                           \
+    X(SGD, "sgd", "SGD", 0, 0, 1e-8f, 0, 0)                                                                            \
+    X(ADAGRAD, "adagrad", "Adagrad", 1, 0, 1e-10f, 0, 1)                                                               \
+    X(ROWWISE_ADAGRAD, "rowwise-adagrad", "row-wise Adagrad", 0, 1, 1e-8f, 0, 1)                                       \
+    X(ADAM, "adam", "Adam", 2, 0, 1e-8f, 1, 0)
+
+/* Their words, or kinds, as elements of an array; their number. */
+#define FRUGAL_OPTIMIZER_WORD(kind, word, ...) word,
+#define FRUGAL_OPTIMIZER_KIND(kind, ...)       FRUGAL_##kind,
+#define FRUGAL_OPTIMIZER_ONE(...)              +1
+enum { FRUGAL_OPTIMIZER_KINDS = FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_ONE) };
 
 #endif /* FRUGAL_ARITHMETIC_H */

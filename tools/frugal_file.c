@@ -51,10 +51,11 @@ static const struct command {
      OPTIMIZER | STEP | DIM | ROWS | REPLACE}};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
+#define WORD(kind, word, ...) " " word
 static const struct option {
     const char *name, *value, *help;
     unsigned bit;
-} all_options[] = {{"--optimizer", "sgd|adagrad|rowwise|adam", "(sgd)", OPTIMIZER},
+} all_options[] = {{"--optimizer", "KIND", "(sgd) one of" FRUGAL_OPTIMIZERS(WORD), OPTIMIZER},
                    {"--step", "N", "(0) the next to train", STEP},
                    {"--dim", "N", "floats a row of the table has", DIM},
                    {"--rows", "N[,N...]", "rows of each table", ROWS},
@@ -98,8 +99,8 @@ static int read_row_list(const char *text) {
 }
 
 static int read_option(const char *name, const char *value) {
-    static const char *const words[] = {"sgd", "adagrad", "rowwise", "adam"};
     const char *end = "";
+    size_t length = strlen(value);
     uint64_t number;
     if (!strcmp(name, "--rows")) return read_row_list(value);
     if (!strcmp(name, "--step")) return read_number(value, FRUGAL_MAX_FIRST_STEP, &options.step, &end) || *end ? -1 : 0;
@@ -108,11 +109,12 @@ static int read_option(const char *name, const char *value) {
         options.dim = (uint32_t)number;
         return 0;
     }
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(value, words[i])) {
-            options.optimizer = (frugal_optimizer_kind)i;
-            return 0;
-        }
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
+        const char *word = optimizers[i].word; /* also up to its hyphen, as in "rowwise" */
+        if (strncmp(value, word, length) || (word[length] && word[length] != '-')) continue;
+        options.optimizer = (frugal_optimizer_kind)i;
+        return 0;
+    }
     return -1;
 }
 

@@ -295,7 +295,7 @@ static void measure_all(const sweep *s, const speeds *speed) {
 
 int main(int argc, char **argv) {
     sweep s = {.op = {{APPLY, SUM, GATHER}, 3},
-               .optimizer = {{0, 1, 2, 3}, 4},
+               .optimizer = {{FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_KIND)}, FRUGAL_OPTIMIZER_KINDS},
                .dim = {{8, 16, 32, 64, 100, 128, 256, 400, 512}, 9},
                .devices = {{1}, 1},
                .decay = {{0}, 1},

@@ -1,5 +1,6 @@
 /* The options of all programs that train, and lists of places. */
 #include "examples/common/settings.h"
+#include "src/arithmetic.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -132,7 +133,7 @@ int training_options_check(const training_options *options, program_error *error
 
 /* ---- The options --------------------------------------------------------------------------------------- */
 
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
+static const char *const optimizers[] = {FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_WORD) NULL};
 static const char *const decays[] = {"none", "linear", NULL};
 static const char *const policies[] = {"counted", "lru", NULL}; /* frugal_cache_policy; static needs a list */
 static const char *const modes[] = {"p2f", "sync", NULL};       /* frugal_mode */

@@ -231,7 +231,7 @@ static uint64_t memory_of(const frugal *f) {
     uint64_t rows = f->store.rows, state = f->store.state_floats, block = d->max_keys * (uint64_t)f->record_stride;
     frugal_p2f_desc p2f = p2f_desc_of(f);
     uint64_t floats = d->weights || d->file ? 0 : aligned_floats(d->dim), device = lay_batches(f, NULL);
-    if (d->optimizer.kind != FRUGAL_ROWWISE_ADAGRAD || d->weights) state = aligned_floats((uint32_t)state);
+    if (optimizers[d->optimizer.kind].element_floats > 0 || d->weights) state = aligned_floats((uint32_t)state);
     if (!d->state && !d->file) floats += state;
     if (d->allocate && !d->name) return 0; /* others' memory is the region's */
     device += block * d->staging * sizeof(float) + sort_bytes_of(f);

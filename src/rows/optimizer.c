@@ -142,7 +142,6 @@ INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimi
         WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ROWWISE_ADAGRAD);                                          \
         break;                                                                                                         \
     case FRUGAL_ADAM:                                                                                                  \
-    default:                                                                                                           \
         WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ADAM);                                                     \
         break;                                                                                                         \
     }

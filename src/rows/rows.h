@@ -160,6 +160,15 @@ FRUGAL_INTERNAL void close_jobs(frugal *f);
 
 /* settings.c */
 
+static const struct { /* as FRUGAL_OPTIMIZERS lists them */
+    const char *word, *name;
+    uint32_t element_floats, row_floats;
+    float eps;
+    int has_betas, has_accumulator;
+} optimizers[] = {
+#define OPTIMIZER_FACTS(kind, ...) [FRUGAL_##kind] = {__VA_ARGS__},
+    FRUGAL_OPTIMIZERS(OPTIMIZER_FACTS)};
+
 FRUGAL_INTERNAL int is_finite(float x);
 FRUGAL_INTERNAL void resolve_optimizer(frugal_optimizer *o);
 FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o);

@@ -202,7 +202,7 @@ static int test_row(frugal_optimizer_kind kind, uint32_t dim, int way, int in_pl
 
 static int test_optimizers(void) {
     int right = 1;
-    for (int kind = FRUGAL_SGD; kind <= FRUGAL_ADAM; kind++)
+    for (int kind = FRUGAL_SGD; kind < FRUGAL_OPTIMIZER_KINDS; kind++)
         for (uint32_t d = 0; d < TEST_DIMS - (kind != FRUGAL_ROWWISE_ADAGRAD); d++) /* the last is for its squares */
             for (int way = 0; way < 2 * TEST_WAYS; way++)
                 right &= test_row((frugal_optimizer_kind)kind, test_dims[d], way % TEST_WAYS, way / TEST_WAYS);

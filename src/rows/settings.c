@@ -6,17 +6,8 @@
 #include "rows.h"
 
 uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
-    switch (kind) {
-    case FRUGAL_ADAGRAD:
-        return dim;
-    case FRUGAL_ROWWISE_ADAGRAD:
-        return 1;
-    case FRUGAL_ADAM:
-        return 2 * dim;
-    case FRUGAL_SGD:
-    default:
-        return 0;
-    }
+    if ((uint32_t)kind >= FRUGAL_OPTIMIZER_KINDS) return 0;
+    return optimizers[kind].element_floats * dim + optimizers[kind].row_floats;
 }
 
 /* Is x neither infinite nor NaN? Tests the bits, because with -ffinite-math-only compilers assume that every number is
@@ -36,7 +27,7 @@ static frugal_status check_setting(const char *whose, const char *name, float va
 
 /* Fills in what zero stands for, as optimizer_of does. */
 FRUGAL_INTERNAL void resolve_optimizer(frugal_optimizer *o) {
-    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
+    if (o->eps == 0) o->eps = optimizers[o->kind].eps;
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.999f;
     if (o->lr_scale == 0) o->lr_scale = 1;
@@ -56,8 +47,10 @@ FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o) {
 }
 
 static frugal_status check_optimizer(const frugal_optimizer *o, const char *whose) {
-    if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (SGD) to 3 (Adam)", whose, (int)o->kind);
+    int last = FRUGAL_OPTIMIZER_KINDS - 1;
+    if ((uint32_t)o->kind > (uint32_t)last)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (%s) to %d (%s)", whose, (int)o->kind,
+                           optimizers[0].name, last, optimizers[last].name);
     frugal_status status = check_setting(whose, "eps", o->eps, 0, "the optimizer's usual one");
     if (status == FRUGAL_OK) status = check_setting(whose, "beta1", o->beta1, 1, "0.9");
     if (status == FRUGAL_OK) status = check_setting(whose, "beta2", o->beta2, 1, "0.999");
@@ -71,7 +64,6 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
 
 /* Checks the instance's settings, and those of tables that have their own. */
 FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d) {
-    static const char *const names[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
     frugal_status status = check_optimizer(&d->optimizer, "");
     for (uint32_t t = 0; t < d->n_tables && status == FRUGAL_OK; t++) {
         const frugal_optimizer *own = d->tables[t].optimizer;
@@ -83,7 +75,8 @@ FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d) {
             status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                  "table %u: optimizer %d (%s), and the instance's is %d (%s): rows of all tables have "
                                  "one layout; open another instance for this table",
-                                 t, (int)own->kind, names[own->kind], (int)d->optimizer.kind, names[d->optimizer.kind]);
+                                 t, (int)own->kind, optimizers[own->kind].name, (int)d->optimizer.kind,
+                                 optimizers[d->optimizer.kind].name);
     }
     return status;
 }

@@ -58,7 +58,7 @@ static void init_weights(const frugal *f, const frugal_table *table, uint64_t ro
 /* The first value of the state of the table's rows. */
 static float first_state(const frugal_table *table) {
     const frugal_optimizer *o = table->optimizer;
-    return o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ROWWISE_ADAGRAD ? o->initial_accumulator : 0.0f;
+    return optimizers[o->kind].has_accumulator ? o->initial_accumulator : 0.0f;
 }
 
 typedef struct init_job {

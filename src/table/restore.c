@@ -128,7 +128,8 @@ static frugal_status check_part_block(const saved_reader *r, const saved_header 
 static int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes) {
     uint64_t rows = 0;
     if (part->n_tables == 0 || bytes != sizeof *part + (uint64_t)part->n_tables * sizeof *tables) return 0;
-    if (part->dim == 0 || part->dim > 65536 || part->optimizer > FRUGAL_ADAM || part->reduce > FRUGAL_MEAN) return 0;
+    if (part->dim == 0 || part->dim > 65536 || part->optimizer >= FRUGAL_OPTIMIZER_KINDS || part->reduce > FRUGAL_MEAN)
+        return 0;
     if (part->state_floats != frugal_state_floats((frugal_optimizer_kind)part->optimizer, part->dim)) return 0;
     for (uint32_t t = 0; t < part->n_tables; t++) {
         if (tables[t].rows == 0 || tables[t].rows > FRUGAL_MAX_ROWS - rows) return 0;

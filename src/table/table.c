@@ -68,7 +68,7 @@ static frugal_status place_table(frugal *f, int element_wise) {
 /* Makes or maps the memory of the table. No row is changed. */
 FRUGAL_INTERNAL frugal_status open_table(frugal *f) {
     frugal_store *s = &f->store;
-    int element_wise = s->state_floats > 0 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD;
+    int element_wise = optimizers[f->desc.optimizer.kind].element_floats > 0;
     if (f->desc.weights) {
         s->weights = f->desc.weights, s->weights_stride = f->desc.weights_stride;
         s->state = f->desc.state;

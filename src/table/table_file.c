@@ -108,6 +108,7 @@ static frugal_status fail_layout(const char *what, uint64_t found, uint64_t want
 
 /* Is it laid out as this instance wants it? */
 static frugal_status check_layout(const table_file *t, const table_header *wanted) {
+#define NAME(kind, word, name, ...) name ", "
 #define FIELD(field, what)                                                                                             \
     { offsetof(table_header, field), sizeof t->header.field, what }
     static const struct {
@@ -116,7 +117,7 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
     } fields[] = {FIELD(dim, "dim"),
                   FIELD(rows, "number of rows"),
                   FIELD(n_tables, "number of tables"),
-                  FIELD(optimizer, "optimizer (0 SGD, 1 Adagrad, 2 row-wise Adagrad, 3 Adam)"),
+                  FIELD(optimizer, "optimizer (" FRUGAL_OPTIMIZERS(NAME) "counted from 0)"),
                   FIELD(state_floats, "state (floats of a row)"),
                   FIELD(weights_stride, "stride of weights (floats)"),
                   FIELD(state_stride, "stride of state (floats)"),
@@ -124,6 +125,7 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
                   FIELD(state_at, "place of the state (bytes)"),
                   FIELD(file_bytes, "size (bytes)")};
 #undef FIELD
+#undef NAME
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         uint64_t pair[2] = {0, 0};
         memcpy(&pair[0], (const unsigned char *)&t->header + fields[i].at, fields[i].bytes);

@@ -25,7 +25,6 @@ static struct {
     int replace;
 } options;
 
-static const char *const optimizers[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
 static const frugal_desc own_memory; /* the system's */
 
 typedef struct save_image { /* all of a base except its rows */

@@ -6,7 +6,7 @@
 static void show_table(uint32_t t, const saved_table *table, uint32_t optimizer) {
     printf("    table %u: %llu rows", t, (unsigned long long)table->rows);
     if (optimizer != FRUGAL_SGD) printf(", eps %g", (double)table->eps);
-    if (optimizer == FRUGAL_ADAM) printf(", betas %g %g", (double)table->beta1, (double)table->beta2);
+    if (optimizers[optimizer].has_betas) printf(", betas %g %g", (double)table->beta1, (double)table->beta2);
     if (table->initial_accumulator != 0) printf(", initial accumulator %g", (double)table->initial_accumulator);
     if (table->weight_decay != 0) printf(", weight decay %g", (double)table->weight_decay);
     if (table->lr_scale != 1) printf(", lr scale %g", (double)table->lr_scale);
@@ -28,7 +28,7 @@ static void show_head(const saved_reader *r) {
 static void show_part(uint32_t p, uint32_t parts, const saved_part *part) {
     printf("  instance %u of %u: next step %llu, %llu rows of %u floats and %u of state, %s, %u device%s by %s\n", p,
            parts, (unsigned long long)part->step, (unsigned long long)part->rows, part->dim, part->state_floats,
-           optimizers[part->optimizer], part->devices, part->devices == 1 ? "" : "s",
+           optimizers[part->optimizer].name, part->devices, part->devices == 1 ? "" : "s",
            part->reduce == FRUGAL_MEAN ? "mean" : "sum");
     for (uint32_t t = 0; t < part->n_tables; t++) show_table(t, (const saved_table *)(part + 1) + t, part->optimizer);
 }
@@ -66,7 +66,7 @@ static void show_page(const char *path, const table_header *h, int in_use, uint6
     printf("  %s %llu, %u tables, %llu rows of %u floats and %u of state, %s\n",
            h->use == TABLE_CLEAN ? "next step" : "opened at step", (unsigned long long)h->step, h->n_tables,
            (unsigned long long)h->rows, h->dim, h->state_floats,
-           h->optimizer <= FRUGAL_ADAM ? optimizers[h->optimizer] : "an unknown optimizer");
+           h->optimizer < FRUGAL_OPTIMIZER_KINDS ? optimizers[h->optimizer].name : "an unknown optimizer");
 }
 
 /* Shows the list of tables, unless it is damaged. */
@@ -103,7 +103,7 @@ static int show_mapped(const char *path, int file, uint64_t bytes) {
     if (h.version != TABLE_VERSION || h.kind != TABLE_KIND) return fail_page(path, "is of another version");
     show_page(path, &h, is_in_use(file), bytes);
     if (!is_page_whole(page, &h)) return fail_page(path, "is damaged: the checksum of what it says here is wrong");
-    if (h.optimizer > FRUGAL_ADAM) return fail_page(path, "is of another version");
+    if (h.optimizer >= FRUGAL_OPTIMIZER_KINDS) return fail_page(path, "is of another version");
     if (h.file_bytes != bytes) return fail_page(path, "has another size than its header says");
     return show_list(path, file, &h);
 }
