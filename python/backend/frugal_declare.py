@@ -108,7 +108,8 @@ def declare(folder: pathlib.Path) -> str:
             if "#" in body:
                 continue  # frugal_status, from its list
             enums.add(name)
-            out += [f"{key} = {value}" for key, value in enumerators_of(body)]
+            values = enumerators_of(body)
+            out += [f"{key} = {value}" for key, value in values] + [f"{name} = {dict(values)}"]
         if header not in STRUCTS_OF:
             continue
         for name, body, _ in re.findall(r"typedef struct (\w+) \{(.*?)\} (\w+);", text, re.S):

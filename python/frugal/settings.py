@@ -10,14 +10,18 @@ from typing import Any, Optional, Union
 
 from ._library import c, check, lib
 
-KINDS = {"sgd": c.FRUGAL_SGD, "adagrad": c.FRUGAL_ADAGRAD, "rowwise_adagrad": c.FRUGAL_ROWWISE_ADAGRAD,
-         "adam": c.FRUGAL_ADAM}
-POLICIES = {"counted": c.FRUGAL_CACHE_COUNTED, "lru": c.FRUGAL_CACHE_LRU, "static": c.FRUGAL_CACHE_STATIC}
-ALONE = {"default": c.FRUGAL_ALONE_DEFAULT, "staged": c.FRUGAL_ALONE_STAGED, "place": c.FRUGAL_ALONE_PLACE,
-         "kept": c.FRUGAL_ALONE_KEPT}
-MODES = {"p2f": c.FRUGAL_P2F, "sync": c.FRUGAL_SYNC}
-REDUCE = {"sum": c.FRUGAL_SUM, "mean": c.FRUGAL_MEAN}
-POOLING = {"sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
+
+def words(enum: dict[str, int], prefix: str = "FRUGAL_") -> dict[str, int]:
+    """The numbers of C's enumerators by their names in Python: FRUGAL_ALONE_KEPT is "kept"."""
+    return {name[len(prefix):].lower(): number for name, number in enum.items()}
+
+
+KINDS = words(c.frugal_optimizer_kind)
+POLICIES = words(c.frugal_cache_policy, "FRUGAL_CACHE_")
+ALONE = words(c.frugal_alone, "FRUGAL_ALONE_")
+MODES = words(c.frugal_mode)
+REDUCE = words(c.frugal_reduce)
+POOLING = words(c.frugal_pooling, "FRUGAL_POOL_")
 
 
 def named(value: str, names: dict, what: str) -> int:

@@ -11,9 +11,8 @@ except ImportError as error:
     raise unittest.SkipTest("NumPy is not installed") from error
 
 import frugal
+from frugal.settings import KINDS
 from reference import F, Reference, pool, spread
-
-KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
 
 
 def all_rows(f):

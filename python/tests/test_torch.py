@@ -1301,7 +1301,7 @@ class State(unittest.TestCase):
             bag(torch.randint(0, 50, (16, 3), generator=generator)).pow(2).sum().backward()
 
     def test_state_dict_goes_on_with_the_same_bits(self):
-        for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam"):
+        for kind in frugal.settings.KINDS:
             with self.subTest(kind), tempfile.TemporaryDirectory() as folder:
                 bag = bag_of(optimizer=kind)
                 self.train(bag, 10, 1)
