@@ -34,7 +34,7 @@ typedef struct rig {
     frugal_cpu_desc cache;
 } rig;
 
-static const frugal_optimizer_kind rig_optimizers[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
+static const frugal_optimizer_kind rig_optimizers[] = {FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_KIND)};
 
 /* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad; all updates take the way through staging.
  * Tests change the settings that they are about. */

@@ -47,6 +47,13 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
+# choices PROGRAM OPTION: the words that its help lists for the option; `none` if there are none.
+choices() {
+    local words
+    words=$("$1" --help | sed -n "s/^ *$2 NAME *\([^:]*\):.*/\1/p" | tr -d ,)
+    echo "${words:-none}"
+}
+
 # once COMMAND OPTION...: runs it with the last of each option alone, because programs refuse what is given twice: so
 # checks can have options in common that some of them say otherwise. --data may come several times.
 once() {

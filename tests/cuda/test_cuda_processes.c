@@ -57,7 +57,6 @@ static frugal_status update_gpu(frugal *f, uint32_t d, uint64_t step, const frug
 
 static const crew_device on_gpu = {attach_gpu, lookup_gpu, update_gpu};
 static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
-static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
 
 /* Trains the device of this process. Returns what is wrong; NULL: nothing. */
 static const char *train_opener(const crew *c, pid_t child) {
@@ -86,7 +85,8 @@ static int train_world(uint32_t i) {
     crew c;
     crew_init(&c, 700 + i);
     on_stream = i / 2 % 2;
-    c.desc.alone = ways[i % 3], c.desc.lookahead = i % 4, c.desc.optimizer.kind = kinds[i / 3 % 4];
+    c.desc.alone = ways[i % 3], c.desc.lookahead = i % 4,
+    c.desc.optimizer.kind = (frugal_optimizer_kind)(i / 3 % FRUGAL_OPTIMIZER_KINDS);
     c.cache =
         (frugal_cpu_desc){.cache_rows = i % 5 ? 24 : 0, .policy = i % 2 ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_COUNTED};
     for (uint32_t d = 0; d < 2; d++) c.kinds[d] = (i % 3 + 1) >> d & 1 ? &on_gpu : NULL;

@@ -1,5 +1,6 @@
 /* work.c - see work.h. */
 #include "tests/durability/work.h"
+#include "src/arithmetic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ void set_work(uint64_t seed) {
     for (uint32_t i = 0; i < work.instances; i++) {
         work.dim[i] = (uint32_t)test_between(&r, 1, MOST_DIM);
         work.n_tables[i] = (uint32_t)test_between(&r, 1, TABLES);
-        work.optimizer[i] = (frugal_optimizer){.kind = (frugal_optimizer_kind)test_below(&r, 4), .eps = 1e-6f};
+        work.optimizer[i] =
+            (frugal_optimizer){.kind = (frugal_optimizer_kind)test_below(&r, FRUGAL_OPTIMIZER_KINDS), .eps = 1e-6f};
         if (test_chance(&r, 30)) work.optimizer[i].weight_decay = 0.01f;
         for (uint32_t t = 0; t < work.n_tables[i]; t++)
             work.tables[i][t] = (frugal_table){.rows = test_between(&r, 1, test_chance(&r, 20) ? 1000 : 150),

@@ -3,6 +3,7 @@
  * values that were given, within their limits, and written out in full it is read as the same again. */
 #include <math.h>
 #include "examples/kge/options.h"
+#include "src/arithmetic.h"
 #include "fuzz.h"
 
 typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, PLACES, INTERVAL, TEXT } kind;
@@ -18,6 +19,7 @@ typedef struct option_kind {
 #define AT(field) offsetof(kge_options, field)
 enum { COMPUTED = -1, MOST_ARGUMENTS = 200 };
 
+#define WORD(kind, word, ...) word " "
 static const option_kind options_known[] = {
     {"model", CHOICE, 0, 0, "transe transe-l1 distmult complex simple rotate", AT(train.model.kind)},
     {"dim", WHOLE32, 1, 65536, NULL, AT(train.model.dim)},
@@ -36,7 +38,7 @@ static const option_kind options_known[] = {
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
     {"secondaries", REAL, 0, 100, NULL, AT(train.common.secondaries)},
     {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.common.stale)},
-    {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
+    {"optimizer", CHOICE, 0, 0, FRUGAL_OPTIMIZERS(WORD), AT(train.common.optimizer)},
     {"lr", FLOAT, 0, 1000, NULL, AT(train.common.lr)},
     {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.common.decay)},
     {"weight-decay", FLOAT, 0, 1000, NULL, AT(train.common.weight_decay)},

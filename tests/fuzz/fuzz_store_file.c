@@ -34,7 +34,8 @@ static void choose_settings(trial *t, test_random *r) {
                             .n_tables = 2,
                             .dim = 1 + (uint32_t)test_below(r, MOST_DIM),
                             .max_keys = 4,
-                            .optimizer = {.kind = (frugal_optimizer_kind)test_below(r, 4), .initial_accumulator = 0.5f},
+                            .optimizer = {.kind = (frugal_optimizer_kind)test_below(r, FRUGAL_OPTIMIZER_KINDS),
+                                          .initial_accumulator = 0.5f},
                             .init_threads = 1,
                             .workers = test_below(r, 4) == 1, /* the last memory asked for, when the file is made */
                             .file = t->path,

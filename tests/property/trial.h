@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include "../../frugal.h"
+#include "../../src/arithmetic.h"
 #include "../support.h"
 
 enum { TRIAL_DEVICES = 8, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6, TRIAL_HELPERS = 3 };
@@ -145,7 +146,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     frugal_optimizer *o = &t->optimizer;
     t->mode = focus == TRIAL_SYNC || test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     t->reduce = test_chance(r, 40) ? FRUGAL_MEAN : FRUGAL_SUM;
-    o->kind = (frugal_optimizer_kind)test_below(r, 4);
+    o->kind = (frugal_optimizer_kind)test_below(r, FRUGAL_OPTIMIZER_KINDS);
     if (focus >= TRIAL_SGD && focus <= TRIAL_ADAM) o->kind = (frugal_optimizer_kind)(focus - TRIAL_SGD);
     if (test_chance(r, 30)) o->eps = 1e-3f;
     if (test_chance(r, 30)) o->beta1 = 0.7f, o->beta2 = 0.95f;

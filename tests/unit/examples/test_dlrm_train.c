@@ -60,12 +60,11 @@ static void note_report(void *user, const training_report *report) {
 /* ---- The reference from the same weights ------------------------------------------------------------------ */
 
 static void copy_table(const scene *s, uint32_t instance, reference *to, uint32_t dim) {
-    static const int kinds[] = {REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM};
     uint64_t keys[ROWS];
     *to = (reference){.rows = FEATURES * ROWS,
                       .dim = dim,
                       .devices = s->settings.common.devices,
-                      .optimizer = kinds[s->settings.common.optimizer],
+                      .optimizer = (int)s->settings.common.optimizer,
                       .eps = s->settings.common.optimizer == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f,
                       .beta1 = 0.9f,
                       .beta2 = 0.999f};

@@ -76,7 +76,7 @@ static void train_in_mode(int mode, frugal_optimizer_kind kind, float weights[60
 
 static void test_callers_arithmetic_mode(void **state) {
     int mode = (int)(intptr_t)*state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         float weights[2][60 * 5] = {{0}}, states[2][60 * 10] = {{0}};
         train_in_mode(NORMAL_MODE, rig_optimizers[i], weights[0], states[0]);
         train_in_mode(mode, rig_optimizers[i], weights[1], states[1]);

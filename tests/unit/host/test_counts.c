@@ -508,7 +508,7 @@ static void test_bits(void **state) {
         frugal_desc d = rig_desc();
         d.devices = 1 + (uint32_t)i % 4, d.workers = (uint32_t)i % 2;
         d.alone = i % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
-        d.optimizer.kind = rig_optimizers[i % 4];
+        d.optimizer.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS];
         rig_open(&r, &d);
         for (int round = 0; round < 4; round++) {
             uint64_t keys[10], counts[10];

@@ -146,7 +146,7 @@ static void test_preloading_more_than_there_is_room_for(void **state) {
 /* verify compares weights and state of every current copy: one wrong bit at the host is found. */
 static void test_verify_finds_what_differs(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         rig r = {.cache = {.cache_rows = 1000}, .repeat = 1};
         frugal_desc d = rig_desc();
         d.devices = 1, d.optimizer.kind = rig_optimizers[i];
@@ -188,7 +188,7 @@ static void test_which_row_leaves(void **state) {
 /* With one device a copy stays current through training: its own updates reach it. */
 static void test_one_device_hits_while_training(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         rig r = {.cache = {.cache_rows = 4000}, .repeat = 1};
         frugal_desc d = rig_desc();
         d.devices = 1, d.optimizer.kind = rig_optimizers[i];

@@ -10,8 +10,6 @@
 #include <cmocka.h>
 #include "tests/rig.h"
 
-static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
-
 typedef struct table_copy { /* of the first table, as it was */
     float weights[60 * 5], state[60 * 10];
 } table_copy;
@@ -42,7 +40,10 @@ static void test_a_frozen_table_beside_a_trained_one(void **state) {
     (void)state;
     for (int i = 0; i < 48; i++) {
         rig r = {.cache = {.cache_rows = i % 3 * 16}};
-        frugal_optimizer own = {.kind = kinds[i % 4], .weight_decay = 0.25f, .initial_accumulator = 0.5f, .frozen = 7};
+        frugal_optimizer own = {.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS],
+                                .weight_decay = 0.25f,
+                                .initial_accumulator = 0.5f,
+                                .frozen = 7};
         frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
         frugal_desc d = rig_desc();
         tables[0].optimizer = &own;
@@ -59,7 +60,8 @@ static void test_a_frozen_instance(void **state) {
     for (int i = 0; i < 8; i++) {
         rig r = {.cache = {.cache_rows = 30}};
         frugal_desc d = rig_desc();
-        d.optimizer = (frugal_optimizer){.kind = kinds[i % 4], .weight_decay = 0.1f, .frozen = 1};
+        d.optimizer =
+            (frugal_optimizer){.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS], .weight_decay = 0.1f, .frozen = 1};
         d.workers = (uint32_t)i / 4;
         check_frozen(&r, &d, 1);
     }
@@ -68,13 +70,13 @@ static void test_a_frozen_instance(void **state) {
 /* A rate that would be infinite where it is frozen is nobody's: the step is trained, and the frozen rows stay. */
 static void test_an_infinite_rate_of_a_frozen_table(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         rig r = {.lr = 4};
-        frugal_optimizer own = {.kind = kinds[i], .lr_scale = FLT_MAX, .frozen = 1};
+        frugal_optimizer own = {.kind = rig_optimizers[i], .lr_scale = FLT_MAX, .frozen = 1};
         frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
         frugal_desc d = rig_desc();
         tables[0].optimizer = &own;
-        d.tables = tables, d.optimizer = (frugal_optimizer){.kind = kinds[i]};
+        d.tables = tables, d.optimizer = (frugal_optimizer){.kind = rig_optimizers[i]};
         check_frozen(&r, &d, 0);
     }
 }
@@ -100,12 +102,13 @@ static void test_groups_of_frozen_tables(void **state) {
 /* A device of one's own calls frugal_apply on its copies: of a frozen row they stay what they are. */
 static void test_apply_leaves_a_frozen_row(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         float weights[3] = {1, -0.0f, 3}, row_state[6] = {1, 2, 3, 4, 5, 6}, gradient[3] = {1, 1, 1};
         const float kept[3] = {1, -0.0f, 3}, kept_state[6] = {1, 2, 3, 4, 5, 6};
-        frugal_table_group group = {0, {.kind = kinds[i], .eps = 1, .weight_decay = 1, .frozen = 1}};
-        frugal_store store = {.rows = 1, .dim = 3, .devices = 1, .kind = kinds[i], .n_groups = 1, .groups = &group};
-        store.state_floats = frugal_state_floats(kinds[i], 3);
+        frugal_table_group group = {0, {.kind = rig_optimizers[i], .eps = 1, .weight_decay = 1, .frozen = 1}};
+        frugal_store store = {
+            .rows = 1, .dim = 3, .devices = 1, .kind = rig_optimizers[i], .n_groups = 1, .groups = &group};
+        store.state_floats = frugal_state_floats(rig_optimizers[i], 3);
         frugal_apply(&store, &(frugal_hyper){1, 1, 1}, 0, weights, row_state, gradient);
         assert_memory_equal(kept, weights, sizeof kept);
         assert_memory_equal(kept_state, row_state, sizeof kept_state);

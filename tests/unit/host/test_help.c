@@ -59,7 +59,7 @@ static void test_several_instances(void **state) {
     rig rigs[N] = {{0}};
     for (int i = 0; i < N; i++) {
         frugal_desc d = rig_desc();
-        d.optimizer.kind = rig_optimizers[i % 4];
+        d.optimizer.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS];
         d.workers = (uint32_t)i % 3, d.seed = (uint64_t)i, d.devices = 1 + (uint32_t)i % 3, d.lookahead = (uint32_t)i;
         d.mode = i == 4 ? FRUGAL_SYNC : FRUGAL_P2F;
         rigs[i].cache.cache_rows = 20 * (uint64_t)i;

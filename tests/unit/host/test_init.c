@@ -113,7 +113,7 @@ static void test_each_table_has_its_initializer(void **state) {
 static void test_first_value_of_the_state(void **state) {
     (void)state;
     enum { ROWS = 50, DIM = 5 };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         frugal_table table = {.rows = ROWS};
         float s[ROWS * 2 * DIM];
         frugal_desc d = {.tables = &table,
@@ -135,13 +135,17 @@ static void test_first_value_of_the_state(void **state) {
 static void test_first_value_of_each_tables_state(void **state) {
     (void)state;
     enum { DIM = 3, ROWS = 20 + 7 + 13 };
-    for (int i = 0; i < 8; i++) {
-        frugal_optimizer own = {.kind = rig_optimizers[i % 4], .initial_accumulator = 0.25f},
-                         none = {.kind = rig_optimizers[i % 4]};
+    for (int i = 0; i < 2 * FRUGAL_OPTIMIZER_KINDS; i++) {
+        frugal_optimizer own = {.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS], .initial_accumulator = 0.25f},
+                         none = {.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS]};
         frugal_table tables[] = {{.rows = 20, .optimizer = &own}, {.rows = 7}, {.rows = 13, .optimizer = &none}};
         uint32_t floats = frugal_state_floats(own.kind, DIM);
         float s[ROWS * 2 * DIM];
-        frugal_desc d = {.tables = tables, .n_tables = 3, .dim = DIM, .max_keys = 1, .init_threads = i < 4 ? 1 : 7};
+        frugal_desc d = {.tables = tables,
+                         .n_tables = 3,
+                         .dim = DIM,
+                         .max_keys = 1,
+                         .init_threads = i < FRUGAL_OPTIMIZER_KINDS ? 1 : 7};
         d.optimizer = (frugal_optimizer){.kind = own.kind, .initial_accumulator = 0.75f};
         frugal *f = open_or_fail(&d);
         for (uint32_t t = 0, at = 0; t < 3; at += (uint32_t)tables[t++].rows) read_table(f, t, NULL, s + at * floats);

@@ -180,7 +180,7 @@ static void evaluation_that_writes_rows(void **state) {
 static void optimizer_state_at_the_wrong_offset(void **state) {
     (void)state;
     static const uint32_t dims[] = {1, 3, 5, 12, 33};
-    for (uint32_t k = 0; k < 5 * 4; k++) {
+    for (uint32_t k = 0; k < 5 * FRUGAL_OPTIMIZER_KINDS; k++) {
         uint32_t dim = dims[k % 5], floats = frugal_state_floats(rig_optimizers[k / 5], dim), rows = 60;
         uint64_t wide = dim + 3, wider = floats + 5;
         float *weights = malloc(4 * rows * wide), *states = malloc(4 * rows * wider);

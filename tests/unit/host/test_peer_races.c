@@ -84,7 +84,7 @@ static void more_rows_than_places(const rig *r, uint32_t device, uint64_t step, 
  * more rows than the cache has places: its own later rows push out earlier ones before it is updated. */
 static void a_prefetch_that_evicts_a_row_still_in_use(void **state) {
     (void)state;
-    for (int k = 0; k < FLUSHERS * 4; k++) {
+    for (int k = 0; k < FLUSHERS * FRUGAL_OPTIMIZER_KINDS; k++) {
         rig r = {.change = more_rows_than_places,
                  .cache = {.cache_rows = 8, .policy = (frugal_cache_policy)(k / 4 % 2)}};
         frugal_desc d = peer_desc(k % 4);
@@ -243,11 +243,11 @@ static void a_quarter_of_the_rows(const rig *r, uint32_t device, uint64_t step, 
  * bit, state included. */
 static void a_table_row_that_is_never_touched(void **state) {
     (void)state;
-    for (int k = 0; k < FLUSHERS * 4; k++) {
+    for (int k = 0; k < FLUSHERS * FRUGAL_OPTIMIZER_KINDS; k++) {
         rig r = {.change = a_quarter_of_the_rows, .cache = {.cache_rows = 30}};
         frugal_desc d = peer_desc(k % 4);
         d.optimizer = (frugal_optimizer){.weight_decay = 0.25f, .initial_accumulator = 0.5f};
-        d.optimizer.kind = rig_optimizers[k / 4];
+        d.optimizer.kind = rig_optimizers[k / FLUSHERS];
         rig_open(&r, &d);
         float weights[60 * 5], states[60 * 10 + 1], first[60 * 5], first_states[60 * 10 + 1];
         rig_read(&r, first, first_states);
@@ -362,7 +362,7 @@ static void dims_that_are_not_a_multiple_of_32_or_of_4(void **state) {
     (void)state;
     enum { MOST = 130, GUARD = 32 };
     for (uint32_t dim = 1; dim <= MOST; dim += test_rounds(1) ? 1 : 3)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
             uint64_t floats = frugal_state_floats(rig_optimizers[i], dim), guards[] = {60 * dim, 60 * floats};
             float *matrices[2] = {malloc(4 * (60 * dim + GUARD)), malloc(4 * (60 * floats + GUARD))};
             rig r = {.cache = {.cache_rows = 16}};
@@ -387,11 +387,11 @@ static void dims_that_are_not_a_multiple_of_32_or_of_4(void **state) {
  * the day on which it is flushed. */
 static void a_learning_rate_that_changes_every_step(void **state) {
     (void)state;
-    for (int k = 0; k < FLUSHERS * 4; k++) {
+    for (int k = 0; k < FLUSHERS * FRUGAL_OPTIMIZER_KINDS; k++) {
         rig r = {.change = rows_that_do_not_come_back, .cache = {.cache_rows = 16}};
         frugal_desc d = peer_desc(k % 4);
         uint32_t waiting = 0;
-        d.lookahead = 1, d.staging = 40, d.optimizer.kind = rig_optimizers[k / 4];
+        d.lookahead = 1, d.staging = 40, d.optimizer.kind = rig_optimizers[k / FLUSHERS];
         rig_open(&r, &d);
         for (int s = 0; s < 100; s++) {
             frugal_stats stats;

@@ -9,7 +9,7 @@ static void test_large_rows(void **state) {
     (void)state;
     static const uint32_t dims[] = {131, 255, 256, 257, 288, 300, 511, 513, 1030, 4096};
     for (unsigned i = 0; i < sizeof(dims) / sizeof(*dims); i++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < FRUGAL_OPTIMIZER_KINDS; k++) {
             rig r = {.cache = {.cache_rows = 20}};
             frugal_desc d = rig_desc();
             d.dim = dims[i], d.optimizer.kind = rig_optimizers[k];

@@ -36,7 +36,7 @@ static void check_resumed(const frugal_desc *first, const frugal_desc *again, fr
 
 static void test_optimizers(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++)
         for (uint32_t dim = 1; dim <= 40; dim += dim < 9 ? 1 : 7) {
             frugal_desc d = rig_desc();
             d.optimizer.kind = rig_optimizers[i], d.dim = dim;
@@ -80,7 +80,7 @@ static void test_devices_reduced_by_mean(void **state) {
 /* From memory to a file and back, and into the caller's matrix, whose other bytes stay. */
 static void test_places(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         enum { STRIDE = 7, STATE = 13 };
         float weights[60 * STRIDE], states[60 * STATE];
         frugal_desc memory = rig_desc(), file = rig_desc(), matrix = rig_desc();

@@ -62,7 +62,7 @@ static void test_by_hand(void **state) {
 static stale_desc random_trial(uint64_t seed, uint32_t bound) {
     test_random r = {.seed = seed};
     stale_desc s = stale_desc_of((uint32_t)test_between(&r, 1, 4), bound, seed);
-    s.desc.optimizer.kind = rig_optimizers[test_below(&r, 4)];
+    s.desc.optimizer.kind = rig_optimizers[test_below(&r, FRUGAL_OPTIMIZER_KINDS)];
     s.desc.optimizer.weight_decay = test_chance(&r, 30) ? 0.01f : 0;
     s.desc.reduce = test_chance(&r, 50) ? FRUGAL_MEAN : FRUGAL_SUM;
     s.desc.alone = test_chance(&r, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;

@@ -22,7 +22,7 @@ static void test_defaults_are_resolved(void **state) {
     assert_true(s->optimizer.eps == 1e-8f || s->optimizer.kind == FRUGAL_SGD);
     assert_true(s->optimizer.beta1 == 0.9f && s->optimizer.beta2 == 0.999f);
     frugal_close(f);
-    for (int i = 1; i < 4; i++) {
+    for (int i = 1; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         d.optimizer.kind = rig_optimizers[i], d.weights = NULL, table.rows = 10;
         f = open_or_fail(&d);
         assert_true(frugal_settings(f)->optimizer.eps == (rig_optimizers[i] == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f));
@@ -84,6 +84,8 @@ static void test_state_floats(void **state) {
         assert_int_equal(1, frugal_state_floats(FRUGAL_ROWWISE_ADAGRAD, dim));
         assert_int_equal(2 * dim, frugal_state_floats(FRUGAL_ADAM, dim));
     }
+    assert_int_equal(0, frugal_state_floats((frugal_optimizer_kind)FRUGAL_OPTIMIZER_KINDS, 5));
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) assert_int_equal(i, rig_optimizers[i]); /* listed in their order */
 }
 
 static void test_staging_budget(void **state) {
@@ -117,10 +119,10 @@ static frugal_optimizer own_settings(frugal_optimizer_kind kind, int which) {
 
 static void test_tables_have_their_own_settings(void **state) {
     (void)state;
-    for (int i = 0; i < 4 * 6 * 6; i++) {
-        frugal_optimizer_kind kind = rig_optimizers[i % 4];
-        int how = i / 24;
-        frugal_optimizer own = own_settings(kind, i / 4 % 6), other = own_settings(kind, 0);
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS * 6 * 6; i++) {
+        frugal_optimizer_kind kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS];
+        int how = i / (6 * FRUGAL_OPTIMIZER_KINDS);
+        frugal_optimizer own = own_settings(kind, i / FRUGAL_OPTIMIZER_KINDS % 6), other = own_settings(kind, 0);
         frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
         tables[i % 3 == 1 ? 0 : 1].optimizer = &own;
         if (i % 3 == 2) tables[0].optimizer = &other;

@@ -43,13 +43,13 @@ static void check_layout(uint32_t dim, frugal_optimizer_kind kind) {
 static void test_row_alignment(void **state) {
     (void)state;
     for (uint32_t dim = 1; dim <= 130; dim++)
-        for (int i = 0; i < 4; i++) check_layout(dim, rig_optimizers[i]);
+        for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) check_layout(dim, rig_optimizers[i]);
 }
 
 /* The caller's matrix, rows at odd addresses: the rows are where the caller has them, and nothing else is written. */
 static void test_callers_matrix(void **state) {
     int with_state = (int)(intptr_t)*state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         rig r = {0};
         frugal_desc d = rig_desc();
         enum { STRIDE = 7, STATE = 13, N = 3 + 60 * 13 };
@@ -151,17 +151,19 @@ static void test_as_many_rows_as_there_can_be(void **state) {
 
 static void test_file_is_resumed(void **state) {
     (void)state;
-    for (int i = 0; i < 8; i++) { /* from the fifth on with settings of a table's own */
+    for (int i = 0; i < 2 * FRUGAL_OPTIMIZER_KINDS; i++) { /* in the second round with settings of a table's own */
         char name[64];
-        frugal_optimizer own = {
-            .kind = rig_optimizers[i % 4], .weight_decay = 0.1f, .initial_accumulator = 0.5f, .beta1 = 0.6f};
+        frugal_optimizer own = {.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS],
+                                .weight_decay = 0.1f,
+                                .initial_accumulator = 0.5f,
+                                .beta1 = 0.6f};
         frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
-        if (i >= 4) tables[1].optimizer = &own;
+        if (i >= FRUGAL_OPTIMIZER_KINDS) tables[1].optimizer = &own;
         snprintf(name, sizeof(name), "/tmp/frugal_store_%d_%d", (int)getpid(), i);
         unlink(name);
         rig whole = {0}, part = {0};
         frugal_desc d = rig_desc();
-        d.tables = tables, d.optimizer.kind = rig_optimizers[i % 4];
+        d.tables = tables, d.optimizer.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS];
         rig_open(&whole, &d);
         rig_train(&whole, 12);
         d.file = name;

@@ -78,7 +78,7 @@ static table_header header_of(const char *name) {
 /* What is documented lies where it is documented. */
 static void test_format(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
         frugal_desc d = file_desc();
         d.optimizer.kind = rig_optimizers[i], d.first_step = 40;
         frugal *f = open_or_fail(&d);
@@ -218,7 +218,7 @@ static void test_other_layouts(void **state) {
     other.tables = &one, other.n_tables = 1, refused(other, "its number of tables is 2", "and 1 is wanted");
     other.tables = three, other.n_tables = 3, refused(other, "its number of tables is 2", "and 3 is wanted");
     other.tables = swapped, other.n_tables = 2, refused(other, "of table 0 is 40", "and 20 is wanted"), other = d;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++)
         if (rig_optimizers[i] != d.optimizer.kind) {
             other.optimizer.kind = rig_optimizers[i];
             refused(other, "optimizer", "is 1, and ");

@@ -47,7 +47,7 @@ static frugal_desc some_desc(test_random *random, frugal_workers *workers) {
     d.staging = (uint32_t)test_below(random, 4);
     d.mode = test_chance(random, 25) ? FRUGAL_SYNC : FRUGAL_P2F;
     d.reduce = test_chance(random, 25) ? FRUGAL_MEAN : FRUGAL_SUM;
-    d.optimizer.kind = (frugal_optimizer_kind)test_below(random, 4);
+    d.optimizer.kind = (frugal_optimizer_kind)test_below(random, FRUGAL_OPTIMIZER_KINDS);
     d.first_step = test_chance(random, 50) ? 0 : test_below(random, 100);
     d.init_threads = 1;
     d.alone = test_chance(random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
