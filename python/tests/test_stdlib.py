@@ -158,7 +158,7 @@ class Plain(unittest.TestCase):
         for name in ("rowwise-adagrad", "rowwise_adagrad"):
             with frugal.Frugal([10], dim=4, max_keys=3, optimizer=name) as f:
                 self.assertEqual((f.optimizer.kind, f.state_floats), ("rowwise_adagrad", 1))
-        with self.assertRaisesRegex(ValueError, "one of sgd, adagrad, rowwise_adagrad, adam is wanted; 'Adam' was"):
+        with self.assertRaisesRegex(ValueError, "one of sgd, adagrad, .* is wanted; 'Adam' was"):
             frugal.Optimizer("Adam")
 
     def test_messages_have_names(self):

@@ -30,22 +30,12 @@ static void check_dims(frugal_optimizer_kind kind) {
             finish(&w, test_is_short() ? 2 : 4);
         }
 }
-static void test_dims_sgd(void **state) {
-    (void)state;
-    check_dims(FRUGAL_SGD);
-}
-static void test_dims_adagrad(void **state) {
-    (void)state;
-    check_dims(FRUGAL_ADAGRAD);
-}
-static void test_dims_rowwise(void **state) {
-    (void)state;
-    check_dims(FRUGAL_ROWWISE_ADAGRAD);
-}
-static void test_dims_adam(void **state) {
-    (void)state;
-    check_dims(FRUGAL_ADAM);
-}
+#define TEST_DIMS(kind, ...)                                                                                           \
+    static void test_dims_##kind(void **state) {                                                                       \
+        (void)state;                                                                                                   \
+        check_dims(FRUGAL_##kind);                                                                                     \
+    }
+FRUGAL_OPTIMIZERS(TEST_DIMS)
 
 /* Row 5 so many times as the step says, among others. */
 static void many_of_one(const world *w, uint32_t device, uint64_t step, batch *b) {

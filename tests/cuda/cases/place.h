@@ -66,22 +66,12 @@ static void check_optimizer(frugal_optimizer_kind kind) {
     }
 }
 
-static void test_place_sgd(void **state) {
-    (void)state;
-    check_optimizer(FRUGAL_SGD);
-}
-static void test_place_adagrad(void **state) {
-    (void)state;
-    check_optimizer(FRUGAL_ADAGRAD);
-}
-static void test_place_rowwise(void **state) {
-    (void)state;
-    check_optimizer(FRUGAL_ROWWISE_ADAGRAD);
-}
-static void test_place_adam(void **state) {
-    (void)state;
-    check_optimizer(FRUGAL_ADAM);
-}
+#define TEST_PLACE(kind, ...)                                                                                          \
+    static void test_place_##kind(void **state) {                                                                      \
+        (void)state;                                                                                                   \
+        check_optimizer(FRUGAL_##kind);                                                                                \
+    }
+FRUGAL_OPTIMIZERS(TEST_PLACE)
 
 /* A frozen row does not change in place, whatever its device brings. */
 static void test_place_frozen(void **state) {

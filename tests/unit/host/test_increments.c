@@ -410,11 +410,8 @@ static void test_sets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_CASE("chain, SGD", test_chain, 0),
-        SAVED_CASE("chain, Adagrad", test_chain, 1),
-        SAVED_CASE("chain, row-wise Adagrad", test_chain, 2),
-        SAVED_CASE("chain, Adam", test_chain, 3),
-        SAVED_CASE("workers", test_whoever, 0),
+#define CHAIN(kind, word, name, ...) SAVED_CASE("chain, " name, test_chain, FRUGAL_##kind),
+        FRUGAL_OPTIMIZERS(CHAIN) SAVED_CASE("workers", test_whoever, 0),
         SAVED_CASE("write-through", test_whoever, 1),
         SAVED_CASE("the caller's matrix", test_whoever, 2),
         SAVED_CASE("a file", test_whoever, 3),

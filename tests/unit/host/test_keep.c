@@ -16,7 +16,7 @@ static void test_bits(void **state) {
     for (unsigned i = 0; i < 72; i++) {
         rig r = {0};
         frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
-        d.optimizer.kind = rig_optimizers[(intptr_t)*state % 4];
+        d.optimizer.kind = (frugal_optimizer_kind)(intptr_t)*state;
         d.optimizer.weight_decay = i % 5 == 0 ? 0.01f : 0;
         d.reduce = i % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
         d.devices = 1 + i / 2 % RIG_DEVICES;
@@ -372,11 +372,8 @@ static void test_increments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE("bits (SGD)", test_bits, 0),
-        CASE("bits (Adagrad)", test_bits, 1),
-        CASE("bits (row-wise Adagrad)", test_bits, 2),
-        CASE("bits (Adam)", test_bits, 3),
-        cmocka_unit_test(test_frozen),
+#define BITS(kind, word, name, ...) CASE("bits (" name ")", test_bits, FRUGAL_##kind),
+        FRUGAL_OPTIMIZERS(BITS) cmocka_unit_test(test_frozen),
         SAVED_TEST(test_nothing_crosses),
         cmocka_unit_test(test_evictions),
         CASE("recalls", test_recalls, 0),

@@ -13,7 +13,7 @@
 /* All optimizers, both reductions, one to four devices, caches smaller and larger than a batch, no lookahead and some,
  * with workers, with lent threads and without any. */
 static void test_bits(void **state) {
-    frugal_optimizer_kind kind = rig_optimizers[(intptr_t)*state % 4];
+    frugal_optimizer_kind kind = (frugal_optimizer_kind)(intptr_t)*state;
     for (unsigned i = 0; i < 48; i++) {
         rig r = {0};
         frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
@@ -292,11 +292,8 @@ int main(void) {
         CASE("rows that are written (LRU)", test_written_rows, FRUGAL_CACHE_LRU),
         CASE("rows that are written (counted)", test_written_rows, FRUGAL_CACHE_COUNTED),
         CASE("rows that are written (static)", test_written_rows, FRUGAL_CACHE_STATIC),
-        CASE("bits (SGD)", test_bits, 0),
-        CASE("bits (Adagrad)", test_bits, 1),
-        CASE("bits (row-wise Adagrad)", test_bits, 2),
-        CASE("bits (Adam)", test_bits, 3),
-        cmocka_unit_test(test_without_gradients),
+#define BITS(kind, word, name, ...) CASE("bits (" name ")", test_bits, FRUGAL_##kind),
+        FRUGAL_OPTIMIZERS(BITS) cmocka_unit_test(test_without_gradients),
         cmocka_unit_test(test_frozen_and_own_settings),
         cmocka_unit_test(test_readers_count),
         SAVED_CASE("the middle of a step", test_middle_of_a_step, 0),

@@ -136,13 +136,15 @@ static void announce_until(rig *r, uint64_t end) {
 
 /* >>asking */
 
+enum { HELPS = FRUGAL_OPTIMIZER_KINDS }; /* below it the optimizer's kind */
+
 /* Help asks for all that is announced; a lookup, for what is left of its own batch. No page that is in memory is asked
  * for, and one that has left it is asked for again. */
 static void test_before_the_lookup(void **state) {
-    int kind = (int)(intptr_t)*state % 4, helps = *state >= (void *)4;
+    int kind = (int)(intptr_t)*state % HELPS, helps = (intptr_t)*state >= HELPS;
     frugal_desc d = file_desc();
     rig r = {0};
-    d.optimizer.kind = rig_optimizers[kind];
+    d.optimizer.kind = (frugal_optimizer_kind)kind;
     open_watched(&r, &d);
     uint64_t before = 0;
     for (int step = 0; step < 40; step++) {
@@ -392,15 +394,10 @@ static int remove_scratch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE("test_before_the_lookup, SGD", test_before_the_lookup, 0),
-        CASE("test_before_the_lookup, Adagrad", test_before_the_lookup, 1),
-        CASE("test_before_the_lookup, row-wise Adagrad", test_before_the_lookup, 2),
-        CASE("test_before_the_lookup, Adam", test_before_the_lookup, 3),
-        CASE("test_before_the_lookup, SGD, with help", test_before_the_lookup, 4),
-        CASE("test_before_the_lookup, Adagrad, with help", test_before_the_lookup, 5),
-        CASE("test_before_the_lookup, row-wise Adagrad, with help", test_before_the_lookup, 6),
-        CASE("test_before_the_lookup, Adam, with help", test_before_the_lookup, 7),
-        cmocka_unit_test(test_by_workers),
+#define BEFORE(kind, word, name, ...)                                                                                  \
+    CASE("test_before_the_lookup, " name, test_before_the_lookup, FRUGAL_##kind),                                      \
+        CASE("test_before_the_lookup, " name ", with help", test_before_the_lookup, HELPS + FRUGAL_##kind),
+        FRUGAL_OPTIMIZERS(BEFORE) cmocka_unit_test(test_by_workers),
         cmocka_unit_test(test_posted),
         cmocka_unit_test(test_ranges),
         CASE("test_in_memory, no file", test_in_memory, 0),
