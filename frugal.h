@@ -5,23 +5,23 @@
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
- * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To write a device of your own:
- * src/device.h.
+ * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To see what an instance does:
+ * frugal_seeing.h. Which rows are hot: frugal_counts.h. Declared stale copies: frugal_secondaries.h. Another language:
+ * frugal_bindings.h. C++: frugal.hpp. A device of your own: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership, files      8. Errors
  *      2. The life of one step    6. Threading             9. Limits and memory
  *      3. Example                 7. Determinism          10. Licence
  *      4. Options
- *      >>open >>step >>pooling >>rows >>counts >>workers >>seeing >>bindings
+ *      >>open >>step >>records >>rows >>workers
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, frugal_serve.h, the folder src, frugal_flush.c; compile
- *      the one C file with
+ *      Copy the headers (frugal*.h), frugal_flush.c and the folder src; compile the one C file with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c contains the implementation of frugal_pq.h and
  *      frugal_p2f.h.
- *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
+ *      On GPUs: frugal_cuda.cu too; frugal_cuda.h says how to compile it.
  *      The declarations are also C++17 and CUDA C++.
  *
  * 2. THE LIFE OF ONE STEP
@@ -48,8 +48,8 @@
  *        FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The table has
  *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step its rows are of two steps: calls that
  *        read it (drain, read_rows, view, save, verify) return BUSY until all devices have updated; and if a GPU is
- *        lost then, rows of the unfinished step may have its update. If you cannot accept that, set STAGED, or resume
- *        from a save. With one device all rows are touched by it alone: then nothing is planned, closed or flushed.
+ *        lost then, rows of the unfinished step may have its update. With one device all rows are touched by it alone:
+ *        then nothing is planned, closed or flushed.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
  *        link. The host row is written when the cache needs the place, when another device announces the row (its gate
  *        waits for that), and when frugal_drain or frugal_read_rows reads it. This pays where a device touches most of
@@ -59,7 +59,8 @@
  *        frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU keeps is lost with the
  *        GPU: these rows are then those of earlier steps, one that was being written back may be of two, and
  *        FRUGAL_ERR_LOST says how many rows there are at most. If there are any, drain and save return LOST, too, and a
- *        table in a file is torn. If you cannot accept that, set STAGED, or resume from a save.
+ *        table in a file is torn. If you cannot accept what a lost GPU leaves here or in place, set STAGED, or resume
+ *        from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -151,9 +152,8 @@
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
  *      rows are as before, except for flushing, and for what the call's contract names. frugal_strerror
- *      returns the sentence of a status; frugal_message returns the calling thread's last error: the status, value,
- *      limit and remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
- *      frugal_close.
+ *      returns the sentence of a status; frugal_message, that of the last error. No call prints, asserts on bad input
+ *      or exits.
  *
  *      frugal_desc.notice is told what no call fails for, so set it: print the text, or log it. A call that has waited
  *      for 5 s (or half of stuck_seconds, if that is less) with nothing to do says what it waits for, in the words of
@@ -169,7 +169,7 @@
  *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row
  *      (with one device that updates in place they are never touched, unless the caller's allocator touches them; a
  *      single device that cannot do so needs them when it is attached), one bit more with `increments`, one byte more
- *      if touches are counted (>>counts), and what does not grow with rows.
+ *      if touches are counted (frugal_counts.h), and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K, and 256 KiB a device if K is 2^17 or more; 8 K
  *                                                              a device with a cache
@@ -198,32 +198,26 @@
 extern "C" {
 #endif
 
-/* >>open - an instance: settings, tables, memory */
+/* >>open - an instance: settings, tables, memory. "0: x" says what a field that is left zero stands for. */
 
 typedef struct frugal frugal;
-typedef struct frugal_workers frugal_workers; /* threads that several instances share */
-
+typedef struct frugal_workers frugal_workers;           /* threads that several instances share */
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
-/* Who updates the rows that one device alone touches in a step, and where (section 2): workers, from the staging block;
- * the device itself, when it updates, in place in host memory; the device, in its cached copy if there is one, else in
- * place. */
+/* Who updates a row that one device alone touches in a step, and where (section 2): a worker, from the staging block;
+ * the device, in host memory; the device, in its cached copy if there is one, else in host memory. */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT } frugal_alone;
-/* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those with the most touches that
- * found, or would have found, a current copy (>>counts). A row enters only if it is worth a third more than one that is
- * there, where a row that lives with another device is worth a sixteenth of its count. Copies that other devices have
- * outdated leave first. LRU: those read last. STATIC: those of frugal_preload, and no
- * others. */
+/* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those that frugal_counts.h says.
+ * LRU: those read last. STATIC: those of frugal_preload, and no others. */
 typedef enum { FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_LRU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
-    FRUGAL_INIT_DEFAULT,
+    FRUGAL_INIT_DEFAULT, /* zeros in new memory; a matrix, or a file that exists, is kept */
     FRUGAL_INIT_ZERO,
     FRUGAL_INIT_UNIFORM,
     FRUGAL_INIT_NORMAL,
     FRUGAL_INIT_COPY
 } frugal_init_kind;
 
-/* Below, "0: x" says what a field that is left zero stands for. */
 typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
     frugal_optimizer_kind kind;
     float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
@@ -237,30 +231,25 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
 
 typedef struct frugal_table {
     uint64_t rows;
-    /* Default: zeros in new memory, a matrix unchanged; a file that exists is kept. Fields of another initializer than
-     * this one must be 0 (ARGUMENT). */
-    frugal_init_kind init;
+    frugal_init_kind init; /* fields of other initializers than this one must be 0 */
     float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high; low <= high, and the difference is finite */
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
-    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be the desc's, because all
-     * rows have one layout: a table of another kind goes into another instance. frugal_settings returns the
-     * settings in force here. */
+    /* The table's own settings; NULL: frugal_desc.optimizer. Its kind must be the desc's, because all rows have one
+     * layout: a table of another kind goes into another instance. frugal_settings has the settings in force here. */
     const frugal_optimizer *optimizer;
 } frugal_table;
 
-/* Receives a sentence of the library's, for the caller to print. `text` is there until it returns. */
-typedef void (*frugal_notice)(const char *text, void *user);
+typedef void (*frugal_notice)(const char *text, void *user); /* prints `text`, which is there until it returns */
 
 typedef struct frugal_desc {
-    const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
+    const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim */
     uint32_t n_tables;
     uint32_t dim;           /* floats a row, 1 .. 65536 */
     uint32_t devices;       /* 0: 1; at most 254 */
     uint32_t max_keys;      /* of one device in one step, duplicates counted: each is a row of frugal_lookup's array */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
-    uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued, as
-                               with one device that updates in place */
+    uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
     uint64_t staging_bytes; /* budget of the staging rings of all devices: lowers S, to 1 at least; 0: no budget */
     uint32_t workers;       /* flush threads, at most 1024; 0: waiting callers do all work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: no sharing */
@@ -295,39 +284,35 @@ typedef struct frugal_desc {
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
     const char *name;              /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
 } frugal_desc;
-/* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. A field that says
- * nothing without another one (weights_stride, state_stride, take_torn, saved, saved_part, saved_settings_may_differ)
- * is refused if that one is not set. On failure *out is NULL or an object that frugal_close accepts; a file, and the
- * caller's matrix, are as they were, unless reading a save that was checked before fails in the end: then the file is
- * torn. Any thread.
+/* Opens an instance: memory, table, workers; a file: section 5. A field that says nothing without another one
+ * (weights_stride, state_stride, take_torn, saved, saved_part, saved_settings_may_differ) is refused if that one is not
+ * set. On failure *out is NULL or an object that frugal_close accepts; a file, and the caller's matrix, are as they
+ * were, unless reading a save that was checked before fails in the end: then the file is torn. Any thread.
  * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC, PROCESS (the name is taken; or the
  * shared workers are of the process that this one was forked from). */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* Joins the instance that another process of this user has opened with the name, or will have opened within so many
- * `seconds`. *out is this process's own handle of it, to attach devices that no process has, and to train them:
- * docs/processes.md. frugal_close leaves the instance. On failure *out is NULL or an object that frugal_close accepts.
- * Any thread. Errors: ARGUMENT, PROCESS (nobody has opened it, or another version of Frugal has), MEMORY, WORKER,
- * ARITHMETIC, FILE. */
+ * `seconds`. *out, as in frugal_open, is a handle of this process, to attach devices that no process has, and to train
+ * them (docs/processes.md); frugal_close leaves the instance. Any thread. Errors: ARGUMENT, PROCESS (nobody has opened
+ * it, or another version of Frugal has), MEMORY, WORKER, ARITHMETIC, FILE. */
 FRUGAL_API frugal_status frugal_join(const char *name, double seconds, frugal **out);
-/* Sets `notice` and its `user` from now on, in place of those of frugal_desc; NULL: none. For an instance that was
- * joined, which has no other way. A notice that is under way is not waited for. Any thread. Errors: ARGUMENT. */
+/* Replaces `notice` and its `user` from now on; NULL: none. An instance that was joined has no other way. A notice that
+ * is under way is not waited for. Any thread. Errors: ARGUMENT. */
 FRUGAL_API frugal_status frugal_on_notice(frugal *f, frugal_notice notice, void *user);
-/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. Returns NULL if
- * `f` is not open. */
+/* The settings in force, defaults resolved; `workers`: of shared ones their number. NULL if `f` is not open. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
-/* The calling thread's last error in full, as "FRUGAL_ERR_KEY: announce: ...": the status, what was wanted, what was
- * found, what to do. Until its next failing call. */
+/* The calling thread's last error, until its next one, as "FRUGAL_ERR_KEY: announce: ...": what was wanted, what was
+ * found, what to do. */
 FRUGAL_API const char *frugal_message(void);
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
 
 /* A logical device on host cores (src/devices/cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
-    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
-    frugal_cache_policy policy; /* with COUNTED, 1 byte a row of the tables is allocated, once for all devices */
-    /* Threads that sort, look up and update a batch in pieces, those that call among them; the others sleep between
-     * batches, start with the first large one, and end with frugal_close. Bits are the same. 0: the processors that
-     * the attaching thread may use, over the devices (a quota of processor time is not seen: then say how many); 1:
-     * none but those that call; at most 64. */
+    uint64_t cache_rows; /* 0: no cache; rounded up to whole sets of 8 */
+    frugal_cache_policy policy;
+    /* Threads, callers included, that sort, look up and update a batch in pieces; the others start with the first large
+     * batch, sleep between batches, and end with frugal_close. Bits are the same. At most 64; 0: the processors that
+     * the attaching thread may use, over the devices (a quota of processor time is not seen: then say how many). */
     uint32_t threads;
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
@@ -341,36 +326,66 @@ typedef struct frugal_keys { /* one segment of a batch */
     uint32_t n;
     const int32_t *keys32; /* keys32[n] in place of `keys`, which is NULL then; NULL: `keys` */
 } frugal_keys;
-
 typedef struct frugal_batch {
     const frugal_keys *segments; /* segments[n_segments]; positions of the batch run through them in turn */
     uint32_t n_segments;         /* 0: an empty batch */
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
-/* Announces the batch of `device` at `step`; the batch cannot be changed afterwards. Keys are checked and copied.
- * Waits, helping, until the step is legal (step <= closed + L); try_announce returns AGAIN instead. Any thread that
- * helps sorts the batch and plans the step, this one, too, before it returns. One thread at a time per device (its
- * loader). The try forms do not help: without workers, call frugal_help between them.
- * Paper: section 3.2, the R set.
+/* Announces the batch of `device` at `step`; the batch cannot be changed afterwards. Keys are checked. Waits, helping,
+ * until the step is legal (step <= closed + L); try_announce returns AGAIN instead. Any thread that helps sorts the
+ * batch and plans the step, this one, too, before it returns. One thread at a time per device (its loader). The try
+ * forms do not help: without workers, call frugal_help between them. Paper: section 3.2, the R set.
  * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (only the first announcement, if the table is in a file),
- * STUCK, STOPPED, LOST; of a device that sorts (frugal_cuda.h), its own. An error changes nothing. */
+ * STUCK, STOPPED, LOST; of a device that sorts (frugal_cuda.h), its own. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
-/* Gathers the announced batch: rows[n][dim], by position, so a key that occurs k times is copied k times.
- * With `rows` NULL each unique row is gathered once, into its record of the step's staging block (frugal_get_records,
- * whose record_of says where a position's row is), and the row's gradient may be written over it. This helps where
- * many keys are equal, and on host devices it saves an array of the batch's size. Waits, helping, for the announcement,
- * if the loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update.
- * One thread at a time per device (its trainer), which need not be its loader. Acquires everything committed before
- * `step`. Paper: sections 3.2, 3.3.
- * Errors: ARGUMENT, ORDER (not this device's next step), FINISHED (frugal_finish), DEVICE, STUCK, STOPPED, LOST; KEY,
- * of a batch that a GPU sorts (frugal_cuda.h); a device's own. */
-FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
-FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
-/* As frugal_lookup, into part of a larger array: the row of position p at rows + p * stride. The other floats stay.
- * `stride`: floats, at least dim. `rows` must not be NULL. Errors: also ARGUMENT. */
-FRUGAL_API frugal_status frugal_lookup_strided(frugal *f, uint32_t device, uint64_t step, float *rows, uint64_t stride);
+typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
+typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
+    uint32_t n_bags;
+    const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
+    const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
+    frugal_pooling pooling;  /* of an empty bag: zeros */
+    uint64_t stride;         /* floats from pooled row to pooled row, at least dim; 0: dim */
+} frugal_bags;
+typedef struct frugal_row_array { /* where a lookup writes */
+    float *rows;                  /* rows[n][dim], by position of the batch. NULL: the step's staging block */
+    uint64_t stride;              /* floats from row to row, at least dim; 0: dim; 0 without `rows`, and with bags */
+    const frugal_bags *bags;      /* rows[n_bags][dim] instead, pooled, bags->stride floats apart */
+    int no_wait;                  /* 1: what would wait returns AGAIN */
+} frugal_row_array;
+/* Gathers the announced batch: a key that occurs k times is copied k times, and floats between rows stay. Waits,
+ * helping, for the announcement, if the loader is late, and at the gate of `step`. May be repeated before update. One
+ * thread at a time per device (its trainer). Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
+ * With neither rows nor bags each unique row is gathered once, into its record (frugal_get_records), and its gradient
+ * may be written over it. This helps if many keys are equal, and on host cores it saves an array of the batch's size.
+ * A bag's rows are added in the order of its positions, starting with the first; with weights each row is multiplied by
+ * its weight (one fused multiply-add after the first); a mean is the sum divided by the number of rows. A position's
+ * gradient is that of its bag, multiplied by the weight, or divided by that number. Weights get no gradient. A host
+ * device uses the staging block for the rows meanwhile.
+ * Errors: ARGUMENT (a stride below dim, or where it must be 0; of bags: no array, weights with a mean, or offsets that
+ * fall or miss n, which a GPU says in a later call), ORDER (not this device's next step), FINISHED (frugal_finish),
+ * DEVICE, STUCK, STOPPED, LOST; KEY, of a batch that a GPU sorts (frugal_cuda.h); MEMORY (bags); a device's own. */
+FRUGAL_API frugal_status frugal_lookup_into(frugal *f, uint32_t device, uint64_t step, const frugal_row_array *to);
+/* Its usual forms, inline; lookup_strided without a stride, and lookup_bags without bags, return ARGUMENT. */
+static inline frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
+    const frugal_row_array to = {rows, 0, NULL, 0};
+    return frugal_lookup_into(f, d, step, &to);
+}
+static inline frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
+    const frugal_row_array to = {rows, 0, NULL, 1};
+    return frugal_lookup_into(f, d, step, &to);
+}
+/* Into part of a larger array: the row of position p at rows + p * stride. */
+static inline frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
+    const frugal_row_array to = {rows, stride, NULL, 0};
+    return frugal_lookup_into(f, d, step, stride ? &to : NULL);
+}
+static inline frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags,
+                                               float *rows) {
+    const frugal_row_array to = {rows, 0, bags, 0};
+    return frugal_lookup_into(f, d, step, bags ? &to : NULL);
+}
 
 typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
@@ -381,69 +396,46 @@ typedef struct frugal_gradients {
     uint64_t n;         /* gradients in the array; another number than the batch has is refused. 0: not said */
     float scale;        /* multiplies each row's gradient of the step; as lr, the same of all devices. 0: 1 */
 } frugal_gradients;
-/* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
- * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
- * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
+/* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own cached
+ * copies. `gradients` NULL, or without grads and records: a skipped step. The device's trainer. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr or scale), ARGUMENT (gradients on a read-only batch,
  * both grads and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr or scale
  * that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
-
 /* The sum of squares of the step's gradients, which frugal_update would sum by unique row; rows of frozen tables do not
- * count. For clipping by the norm of a whole model: let norm be the square root of this sum over all devices, and of
- * the squares of the model's other parameters; then give min(1, limit / (norm + 1e-6)) as `scale` to frugal_update,
- * with the same gradients. (With FRUGAL_MEAN divide this sum by the square of the number of devices. A row that several
- * devices bring counts with the squares of each.) The bits do not depend on the processor: the squares of a row are
- * summed as for row-wise Adagrad, those of the rows in double, by rising row. Between lookup and update of `step`;
- * changes nothing. Host devices read the gradients; the stream of a GPU is waited for. The device's trainer thread.
+ * count. For clipping by the norm of a whole model, which is the root of this sum over all devices and of the squares
+ * of the model's other parameters: give min(1, limit / (norm + 1e-6)) as `scale` to frugal_update, with the same
+ * gradients. (With FRUGAL_MEAN divide this sum by the square of the number of devices. A row that several devices bring
+ * counts with the squares of each.) The bits do not depend on the processor: the squares of a row are summed as for
+ * row-wise Adagrad, those of the rows in double, by rising row. Between lookup and update of `step`; changes nothing.
+ * Host devices read the gradients; the stream of a GPU is waited for. The device's trainer.
  * Errors: as frugal_update; ARGUMENT (no gradients, `squares` NULL); DEVICE (of a kind without it); MEMORY. */
 FRUGAL_API frugal_status frugal_sum_squares(frugal *f, uint32_t device, uint64_t step,
                                             const frugal_gradients *gradients, double *squares);
-
-/* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
- * are looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a
- * call. So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that
- * waits for its batch. frugal_cancel of a step that the device has announced takes this back. Calling it twice is no
- * error. The device's loader. Errors: ARGUMENT, DEVICE. */
+/* The data of `device` has ended. The steps that it has announced are looked up and updated as ever; in later ones it
+ * counts as if it announced empty batches and updated, without a call. So devices may have data of different length. A
+ * lookup of a later step returns FRUGAL_FINISHED, also one that waits for its batch. frugal_cancel of a step that the
+ * device has announced takes this back. Calling it twice is no error. The device's loader. Errors: ARGUMENT, DEVICE. */
 FRUGAL_API frugal_status frugal_finish(frugal *f, uint32_t device);
 
-/* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.
- * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
- * finish is not committed, and `steps` of frugal_get_stats does not count it; only rows that were updated in place
- * may have it, and the call waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK,
- * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated, or a
- * GPU that keeps updates was given a step that waits for others; or a device was lost just now: drain again), LOST (all
- * else is flushed and written back, but what lost devices kept is missing). What devices keep is written back also
- * where STOPPED is returned, and where BUSY is, but for GPUs that wait for others. */
+/* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced. No
+ * announce or update may be under way. Also succeeds after a device was lost: a step that this device did not finish is
+ * not committed, and not in `steps` of frugal_get_stats; only rows that were updated in place may have it, and the call
+ * waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK, STOPPED (all is written
+ * back), BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated; or a GPU
+ * that keeps updates was given a step that waits for others, and has not written back; or a device was lost just now:
+ * drain again), LOST (all is flushed and written back, except what lost devices kept). */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
- * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
- * what has been flushed to a file or to the caller's matrix stays; a notice says how many. No other call may be under
- * way. NULL is accepted. A drained table in a file is written to the disk (section 5). Whatever is returned, the
- * instance is gone. In a forked child: OK, and nothing is done. Errors: FILE: the file's rows or header did not get to
- * the disk; it is then torn or, if it was only read, keeps its old step. STUCK: a process that has joined has been
- * writing rows for stuck_seconds, so it is stopped or hangs; the message names it; a table in a file is torn. */
+/* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed, which
+ * takes at most its piece of work and one of each other instance. Updates not drained are lost, except what has been
+ * flushed to a file or to the caller's matrix; a notice says how many. No other call may be under way. NULL is
+ * accepted. In a forked child: OK (section 5). Whatever is returned, the instance is gone.
+ * Errors: FILE: the file's rows or header did not get to the disk; it is torn or, if it was only read, keeps its old
+ * step. STUCK: a process that has joined has been writing rows for stuck_seconds, so it is stopped or hangs; the
+ * message names it; a table in a file is torn. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
-/* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
-
-typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
-typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
-    uint32_t n_bags;
-    const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
-    const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
-    frugal_pooling pooling;  /* of an empty bag: zeros */
-    uint64_t stride;         /* floats from pooled row to pooled row, at least dim; 0: dim */
-} frugal_bags;
-/* frugal_lookup, pooled: pooled[n_bags][dim], `stride` floats apart. A bag's rows are added in the order of its
- * positions, starting with the first; with weights each row is multiplied by its weight (one fused multiply-add after
- * the first); a mean is the sum divided by the number of rows. A position's gradient is that of its bag, multiplied by
- * the weight, or divided by that number. Weights get no gradient. A host device uses the step's staging block for the
- * rows meanwhile.
- * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU a later call
- * returns it; a stride below dim). */
-FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
-                                            float *pooled);
+/* >>records - gradients written in place; cancelling, stopping, helping */
 
 typedef struct frugal_records {
     float *block;              /* block[n_unique][stride]: write the summed gradient of each unique row */
@@ -454,212 +446,59 @@ typedef struct frugal_records {
     const uint32_t *start;     /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
     const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
-/* The step's staging block, to write summed gradients in place: between lookup and update of `step`. The sums must
- * follow the order given by `order`, in blocks of 32 (frugal_sum_positions of src/device.h), to have the bits
- * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, call this and write only
- * after the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STUCK, STOPPED, LOST; a device's own. */
+/* The step's staging block, to write summed gradients in place, between lookup and update of `step`; valid until then.
+ * To have the bits that frugal_update would compute, the sums must follow `order`, in blocks of 32
+ * (frugal_sum_positions of src/device.h). Where a stream waits at the gate, call this and write only after the stream
+ * has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
-/* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
- * announce, finish or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
- * `step` already, or it lies beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
+/* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. Flushes what is
+ * committed. No announce, finish or lookup may be under way. Errors: ORDER (a device has looked up `step`, or it lies
+ * beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
-/* Wakes every waiter with FRUGAL_STOPPED, later ones too; a call that has nothing to wait for may still succeed.
- * What the caller did before happens before a call that returns STOPPED. Any thread; for a signal, one that its
- * handler wakes. */
+/* Wakes every waiter with FRUGAL_STOPPED, later ones too; a call that need not wait may still succeed. What the caller
+ * did before happens before a call that returns STOPPED. Any thread; for a signal, one that its handler wakes. */
 FRUGAL_API void frugal_stop(frugal *f);
-/* Does one piece of pending work (plan, close, recall, flush a page) on the calling thread: 1 if there was any. For
- * trainers that lend idle threads of their own. Any thread. */
+/* For trainers that lend idle threads: does one piece of pending work (plan, close, recall, flush a page) on this one.
+ * 1 if there was any. Any thread. */
 FRUGAL_API int frugal_help(frugal *f);
 
 /* >>rows - reading and writing them between steps; caches */
 
-/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
- * NULL). Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between
- * steps (no update under way). Rows of which a lost device kept updates are older; so they are in a view.
+/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be NULL).
+ * Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between steps (no
+ * update under way). Rows of which a lost device kept updates are older; so they are in a view.
  * Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
-/* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
- * verify need a drained one. No other call may be under way. Cached copies become outdated.
- * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (only the first write, if the table is in a file); if there is one device,
- * its own, and LOST: the rows are written then. */
+/* Writes rows; cached copies become outdated. Drained, nothing announced (BUSY); no other call may be under way.
+ * Errors: ARGUMENT, KEY, TABLE, FILE (only the first write, if the table is in a file); if there is one device, its
+ * own, and LOST: the rows are written then. */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
-/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
- * BUSY unless it is, but batches may be announced. Errors: ARGUMENT, TABLE, BUSY. */
+/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained; BUSY unless
+ * it is, but batches may be announced. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
-/* Empties all caches. Copies made from then on are current on every device, as before training, until a batch
- * that is not read-only announces their rows: for serving after training. Drained, nothing announced. The cost
- * grows with rows. Errors: ARGUMENT, BUSY. */
+/* Empties all caches: for serving after training. Copies made from then on are current on every device, as before
+ * training, until a batch that is not read-only announces their rows. Drained, nothing announced (BUSY). The cost grows
+ * with rows. Errors: ARGUMENT. */
 FRUGAL_API frugal_status frugal_release_holders(frugal *f);
-/* Puts rows into a device's cache. Drained, nothing announced (BUSY). Call it before the first announcement, or after
- * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
- * BUSY; a device's own. */
+/* Puts rows into a device's cache, before the first announcement, or after frugal_release_holders: then the copies of
+ * all devices are current. Drained, nothing announced (BUSY). Errors: DEVICE, ARGUMENT, KEY, TABLE; its own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
-/* Declared stale copies: lists rows of one table for a device. It keeps a copy of each beside its cache, never evicts
- * it, and may read it although it lacks up to `bound` contributions of other devices. A contribution is a batch of a
- * device, at one step, that has the row and is not read-only. Bound 0: only copies that lack nothing are read, so all
- * bits are exact. UINT32_MAX: no bound. Every other read is exact, and every gradient goes to the host row, in order.
- * With a bound above 0 training is not exact any more, because gradients are computed from stale copies; but the bits
- * depend on data, settings, lists and bounds alone (clocks.c). Source: HET-GMP's secondaries and its bound within
- * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality:
- * docs/papers/het-gmp.md.
- *
- * The list replaces the device's list of this table; n = 0 removes it. Keys may come in any order, and repeatedly. A
- * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
- * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
- * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
- * listed rows over. Memory: clocks.c, and a row with its state for each copy. Each call goes through all lists of
- * all devices, so its time grows with them. Drained, nothing announced (BUSY);
- * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
- * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
-FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit; only NaN
- * payloads may differ. Host rows that are not finite are counted on the way, and told by a notice.
- * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
- * LOST. */
+ * payloads may differ. Host rows that are not finite are counted on the way, and told by a notice. Errors: COPY (one
+ * does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained), LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
-/* >>counts - how often a copy of each row would have served a hit
- *
- * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, that a save with
- * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each step
- * that is planned then counts the rows of which a cached copy of the device will be current. So a row that several
- * devices change in turn counts little, however often it is touched. One count per row serves all devices. It takes one
- * byte and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3
- * are kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
- * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same steps
- * give the same counts. The calls below, frugal_save and frugal_cancel first wait, and help, until all steps that all
- * devices have announced are counted; cancelled ones stay counted.
- *
- * Known before training, from a scan of the data or of a part of it, from an earlier run, or from a graph's degrees:
- * set the counts, and preload what ranks first. A sample is enough: with 25 sampled keys per cached row, a static cache
- * has eight tenths or more of the hits that a whole scan gives it, as bench_cache measures. */
+/* >>workers - that instances share */
 
-/* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
- * Errors: ARGUMENT, KEY, TABLE; of a device that counts (frugal_cuda.h), its own, and LOST. */
-FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
-/* Sets them. A key that occurs several times gets its last count. Needs a drained instance, as frugal_age_counts does;
- * no other call may be under way. Steps that are announced keep what they have found. Errors: ARGUMENT, KEY, TABLE,
- * MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still go by the old ones; of a
- * device that counts, they may be as they were. */
-FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
-/* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
- * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
-FRUGAL_API frugal_status frugal_age_counts(frugal *f);
-/* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
- * counts[n] (may be NULL) receives their counts, by which several tables can be merged. No announcement may be under
- * way. The cost grows with rows.
- * Errors: ARGUMENT (more keys than rows), TABLE; as frugal_get_counts. */
-FRUGAL_API frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts);
-
-/* >>workers - that instances share; statistics */
-
-#define FRUGAL_MAX_INSTANCES 64
-/* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
- * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
- * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
+#define FRUGAL_MAX_INSTANCES 64 /* that share workers, at a time */
+/* Starts `n` threads, 1 to 1024, that flush for the instances that have them as frugal_desc.shared_workers. On failure
+ * *out is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
 FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
-/* Ends the threads. All instances opened with them must be closed, also those that a failed frugal_open left.
- * BUSY changes nothing; it says how many are open. No frugal_open with them may be under way. NULL is accepted. */
+/* Ends the threads. All instances opened with them must be closed, also those that a failed frugal_open left. BUSY
+ * changes nothing; it says how many are open. No frugal_open with them may be under way. NULL is accepted. */
 FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
-
-typedef struct frugal_stats {     /* counts since open; seconds are of wall time, summed over threads */
-    uint64_t steps;               /* closed */
-    uint64_t keys, unique_rows;   /* looked up */
-    uint64_t hits, misses;        /* unique rows served by a copy that may be read; by host memory */
-    uint64_t stale_hits;          /* ... of `hits`: by a declared stale copy that lacked contributions */
-    uint64_t gate_waits;          /* lookups that found the gate closed */
-    double barrier_seconds;       /* lookups waiting for other devices to commit the step before; helping included */
-    double stall_seconds;         /* from then until the gate opened: closing and flushing; helping included */
-    double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds;   /* of the worker threads, all together, at this instance's work */
-    double sort_seconds;          /* sorting announced batches, by any thread; the next three also */
-    double plan_seconds;          /* planning steps */
-    double close_seconds;         /* closing steps, and applying their updates where that is done at closing */
-    double flush_seconds;         /* taking updates from the queue and applying them; recalls */
-    uint64_t closed_entries;      /* unique rows, of each device, of steps that are, or are being, closed in pieces */
-    uint64_t flushed;             /* row updates applied, those at closing included */
-    uint64_t flushed_at_close;    /* ... never queued: no workers */
-    uint64_t flushed_by_urgency[64];        /* ... by steps left until due, when taken (0: a gate or a read waited) */
-    uint64_t alone, shared;                 /* rows of the closed steps that one device touched; that several touched */
-    uint64_t in_place;                      /* of `alone`: updated by their device, and not in `flushed` */
-    uint64_t kept;                          /* ... of these, once their steps are closed: in its copy alone */
-    uint64_t written_back;                  /* host rows that were written later from such copies */
-    uint64_t kept_now;                      /* rows of which devices keep updates, now */
-    uint64_t stale_ids;                     /* queue entries found outdated */
-    int64_t queue_depth[64];                /* rows not flushed yet, by steps until due, now */
-    uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
-    uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
-    uint64_t other_bytes;                   /* staging, plans, batches, queue, settings: does not grow with rows */
-    uint64_t idle_steps;                    /* with gradients and a learning rate of 0: they change no weight */
-    /* Rows with a weight that is NaN or infinite, among those that the last frugal_save or frugal_verify has read: an
-     * increment reads those that changed, verify those with a current copy, once for each copy. And the number, over
-     * all tables, of the first of them. */
-    uint64_t nonfinite_rows, first_nonfinite;
-    /* Of table, optimizer state, words and counts, as far as they take 1 MiB or more: bytes in memory; of these, those
-     * on huge pages, without which random rows cost more (docs/results.md). The system is asked in the first call, and
-     * again once 8 times as many steps are closed, because it takes 17 ms per GB of small pages. 0, 0: not known. */
-    uint64_t resident_bytes, huge_bytes;
-    uint64_t pages_asked; /* of a table in a file: asked for before lookups, as not all of a range were in memory */
-    /* Nodes of the machine over which table, optimizer state, words and counts are interleaved, each as far as it takes
-     * 1 MiB or more and is neither the caller's nor a file; 0: there is one node, or the process has a memory policy of
-     * its own (numactl), or the system refuses, which a notice has told. */
-    uint32_t nodes;
-} frugal_stats;
-/* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
-FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
-
-/* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update, [2] written
- * back. */
-typedef struct frugal_traffic {
-    uint64_t rows[3];  /* host rows, one per miss (a repeated lookup reads again); records and rows in place, one per
-                          unique row whose update is not kept; rows whose updates were kept */
-    uint64_t bytes[3]; /* of their weights; and of the optimizer state of each row that was copied into the cache,
-                          updated in place, or written back */
-} frugal_traffic;
-/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. A row
- * that is written back between steps counts for the step to come. The device's trainer thread. The same order of
- * announcements gives the same counts: if two devices touch a row in a step, the first to announce may find its copy
- * current. Errors: ARGUMENT (no instance), DEVICE (not attached by frugal_cpu_attach). */
-FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
-                                                frugal_traffic *total);
-
-/* >>seeing - traces of what threads do, and metrics (docs/seeing.md) */
-
-/* Begins to record events: which call or piece of work a thread did, when, at which step; and why a gate was closed.
- * Each thread has a ring of the `events` that it recorded last, or one fewer: 16 to 2^24, rounded up to a power of two;
- * 0: 16384, or as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They
- * stay until frugal_close, so later calls must ask for as many, or 0. A call while events are recorded begins anew.
- * Recording changes no bits. Any thread. Errors: ARGUMENT, MEMORY. */
-FRUGAL_API frugal_status frugal_trace_start(frugal *f, uint32_t events);
-/* Ends it; what was recorded stays, to be written. Any thread. Errors: ARGUMENT. */
-FRUGAL_API frugal_status frugal_trace_stop(frugal *f);
-/* Writes what the rings have now to the file `path`, as JSON for ui.perfetto.dev or chrome://tracing. An earlier trace
- * of that name is replaced when the new one is whole; another file is not. Training may go on: events that are
- * overwritten meanwhile are left out. "lost_events" counts these, and those that a ring had no room for. A worker
- * records its last pieces perhaps after frugal_drain has returned. Times are in us, to the ns, since
- * frugal_trace_start. Any thread.
- * Errors: ARGUMENT (nothing was started, no path), FILE. */
-FRUGAL_API frugal_status frugal_trace_write(frugal *f, const char *path);
-
-/* Writes what instances[n] have counted since they were opened, as OpenMetrics text: for a scraper, after
- * "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8". names[n]: UTF-8, of which each sample has
- * one as its label `store`; NULL: their numbers, and no label if n is 1. Returns the length of the text, below `size`,
- * with a 0 behind it. Else `text` is as before or cut off, and the number returned, `size` or more, is a size to try
- * next. Returns 0 on an error. Metrics called "worst" are of the interval since the last call that wrote a text, so
- * there should be one scraper. One thread at a time; training may go on, but no instance may be closed.
- * Errors: ARGUMENT. */
-FRUGAL_API size_t frugal_write_metrics(frugal *const *instances, const char *const *names, uint32_t n, char *text,
-                                       size_t size);
-
-/* >>bindings - what was linked: for bindings that declare calls and structs again, in another language */
-
-/* FRUGAL_VERSION (frugal_pq.h) of the code. If that of your declarations differs, they do not fit the code. */
-FRUGAL_API int frugal_version(void);
-/* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct.
- * Compare it with the size of your declaration, before the first call of anything else. */
-FRUGAL_API size_t frugal_sizeof(const char *type);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,7 @@
 
 #include "frugal.h"
 #include "frugal_save.h"
+#include "frugal_seeing.h"
 
 #include <initializer_list>
 #include <limits>

@@ -24,7 +24,7 @@
  * damaged rows of another instance are found only when that instance is opened, or by `frugal_file check`. But where
  * rows are restored over others, in a file or a matrix of the caller's, all of the save is read and checked before the
  * first row changes.
- * Counts of touches (frugal.h >>counts) are saved, too, and an instance that is opened from the save goes on counting
+ * Counts of touches (frugal_counts.h) are saved, too, and an instance that is opened from the save goes on counting
  * from them: one byte a row, also in an increment. (`frugal_file merge` leaves them out.)
  * Not saved: announced keys, and what the trainer keeps beside the tables. Rows that the caller has changed in its own
  * matrix are in a base, but not in an increment, which does not know of them.

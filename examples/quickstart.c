@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "frugal.h"
+#include "frugal_seeing.h"
 
 enum { USERS = 2000, ITEMS = 1000, DIM = 16, DEVICES = 2, BATCH = 512, STEPS = 600, LOOKAHEAD = 10 };
 

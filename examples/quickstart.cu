@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "frugal_cuda.h"
+#include "frugal_seeing.h"
 
 #ifndef STEPS /* as many as it takes on a GPU; the tests take fewer */
 #define STEPS 600

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "frugal.h"
+#include "frugal_seeing.h"
 
 enum { DEVICES = 2, TABLES = 3, DIM = 16, BATCH = 256, LOOKAHEAD = 4 };
 static frugal *f;

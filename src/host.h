@@ -31,8 +31,12 @@
 #ifndef FRUGAL_ATOMICS
 #define FRUGAL_ATOMICS
 #endif
+#include "../frugal_bindings.h"
+#include "../frugal_counts.h"
 #include "../frugal_p2f.h"
 #include "../frugal_save.h"
+#include "../frugal_secondaries.h"
+#include "../frugal_seeing.h"
 #include "../frugal_serve.h"
 #include "device.h"
 #include "format.h"
@@ -421,7 +425,7 @@ struct frugal {
     int entered;                         /* the seat is open */
     FRUGAL_ATOMIC(uint32_t) tracing;     /* 1: events are recorded */
     trace *trace;                        /* constant once `tracing` was set for the first time; NULL: never */
-    pthread_mutex_t trace_lock;          /* held by the calls of frugal.h >>seeing */
+    pthread_mutex_t trace_lock;          /* held by the calls of frugal_seeing.h >>traces */
     notices notices;
     FRUGAL_ATOMIC(uint64_t) idle_steps; /* steps with gradients, and step sizes that are all 0 */
     /* Of what the last save or verify has read: rows that are not finite, and the first of them. */

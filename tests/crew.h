@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../frugal_counts.h"
+#include "../frugal_secondaries.h"
+#include "../frugal_seeing.h"
 #include "reference_of.h"
 #include "support.h"
 

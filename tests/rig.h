@@ -5,6 +5,9 @@
 #ifndef RIG_H
 #define RIG_H
 
+#include "../frugal_counts.h"
+#include "../frugal_secondaries.h"
+#include "../frugal_seeing.h"
 #include "reference_of.h"
 #include "support.h"
 

@@ -5,6 +5,7 @@
 #include "bench/cuda/bench_held.h"
 #include "bench/cuda/by_processors.h"
 #include "frugal_cuda.h"
+#include "frugal_seeing.h"
 #include "src/device.h"
 
 #include <sys/mman.h>

@@ -2,6 +2,8 @@
 #include "bench/place/reads.h"
 
 #include "bench/program.h"
+#include "frugal_counts.h"
+#include "frugal_seeing.h"
 
 #include <stdlib.h>
 

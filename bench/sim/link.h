@@ -8,7 +8,7 @@
 #ifndef FRUGAL_BENCH_SIM_LINK_H
 #define FRUGAL_BENCH_SIM_LINK_H
 
-#include "frugal.h"
+#include "frugal_seeing.h"
 
 #ifdef __cplusplus
 extern "C" {

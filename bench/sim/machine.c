@@ -5,6 +5,7 @@
 #include "bench/program.h"
 #include "bench/sim/calibrated.h"
 #include "bench/sim/sim.h"
+#include "frugal_secondaries.h"
 
 #include <stdlib.h>
 #include <string.h>

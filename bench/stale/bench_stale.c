@@ -21,7 +21,8 @@
 #include "bench/keys.h"
 #include "bench/program.h"
 #include "examples/kge/data.h"
-#include "frugal.h"
+#include "frugal_secondaries.h"
+#include "frugal_seeing.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -13,7 +13,8 @@
 #include "bench/keys.h"
 #include "bench/program.h"
 #include "examples/kge/data.h"
-#include "frugal.h"
+#include "frugal_counts.h"
+#include "frugal_seeing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

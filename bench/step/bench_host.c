@@ -15,7 +15,8 @@
  * With --ahead: the time on the clock from handing in to the plan, of a thread that announces for all devices, alone
  * and with --workers threads that help.
  */
-#include "frugal.h"
+#include "frugal_counts.h"
+#include "frugal_seeing.h"
 #include "bench/choices.h"
 #include "bench/keys.h"
 #include "bench/measure.h"

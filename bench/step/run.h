@@ -6,7 +6,7 @@
 #ifndef FRUGAL_BENCH_STEP_RUN_H
 #define FRUGAL_BENCH_STEP_RUN_H
 
-#include "frugal.h"
+#include "frugal_seeing.h"
 #include "bench/measure.h"
 
 typedef struct step_config {

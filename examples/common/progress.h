@@ -12,7 +12,7 @@
 #ifndef PROGRESS_H
 #define PROGRESS_H
 
-#include "frugal.h"
+#include "frugal_seeing.h"
 #include "examples/common/program.h"
 
 typedef struct progress_line {

@@ -1,6 +1,7 @@
 /* Rows are counted or ranked, cut off, and listed table by table. */
 #include "examples/common/secondaries.h"
 #include "examples/common/training.h"
+#include "frugal_secondaries.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
 #include "frugal_save.h"
+#include "frugal_seeing.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,8 @@ import pathlib
 import re
 import sys
 
-HEADERS = ("frugal_pq.h", "frugal_p2f.h", "frugal.h", "frugal_save.h", "frugal_cuda.h")
+HEADERS = ("frugal_pq.h", "frugal_p2f.h", "frugal.h", "frugal_bindings.h", "frugal_counts.h", "frugal_secondaries.h",
+           "frugal_seeing.h", "frugal_save.h", "frugal_cuda.h")
 STRUCTS_OF = HEADERS[2:]  # those of the first two are for trainers that have a store of their own
 
 SCALARS = {
@@ -89,8 +90,7 @@ def enumerators_of(body: str) -> list[tuple[str, int]]:
 
 def declare(folder: pathlib.Path) -> str:
     """The text of _declarations.py for the headers in `folder`."""
-    out = ['"""ctypes declarations of frugal.h, frugal_save.h and frugal_cuda.h, written by backend/frugal_declare.py:',
-           'do not edit."""',
+    out = ['"""ctypes declarations of the headers, written by backend/frugal_declare.py: do not edit."""',
            "from ctypes import (POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,",
            "                    c_uint8, c_uint32, c_uint64, c_void_p)  # noqa: F401", ""]
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in HEADERS}

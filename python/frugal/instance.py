@@ -93,6 +93,7 @@ class _Device:
         self.stream = 0
         self.n_bags: Optional[int] = None  # of the latest lookup
         self.bags = c.frugal_bags()
+        self.to = c.frugal_row_array()
         self.gradients = c.frugal_gradients()
         self.batch = c.frugal_batch()
         self.kept: Any = None  # arrays of self.bags
@@ -492,12 +493,10 @@ class Frugal:
         d = self._device(device, step)
         self._settle(d.trainer)
         self.await_lookup(device, step)
-        if stride:
-            status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup_strided, (device,),
-                                  (step,), (address or None,), (stride,))
-        else:
-            status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup, (device,), (step,),
-                                  (address or None,))
+        to = d.to
+        to.rows, to.stride, to.bags = address or None, stride, None
+        status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup_into, (device,), (step,),
+                              (ctypes.byref(to),))
         if status:
             self._fail(status)
 
@@ -534,11 +533,12 @@ class Frugal:
         d = self._device(device, step)
         self._settle(d.trainer)
         self.await_lookup(device, step)
-        bags = d.bags
+        bags, to = d.bags, d.to
         bags.n_bags, bags.offsets, bags.weights, bags.pooling = n_bags, offsets, weights, pooling
         bags.stride = stride
-        status = self._logged(d.trainer, (LOOKED_UP, d, step, (n_bags, owner)), lib.frugal_lookup_bags, (device,),
-                              (step,), (ctypes.byref(bags),), (out or None,))
+        to.rows, to.stride, to.bags = out or None, 0, ctypes.addressof(bags)
+        status = self._logged(d.trainer, (LOOKED_UP, d, step, (n_bags, owner)), lib.frugal_lookup_into, (device,),
+                              (step,), (ctypes.byref(to),))
         if status:
             self._fail(status)
 
@@ -806,7 +806,7 @@ class Frugal:
     # Statistics, saves, the end
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the instance was opened: the fields of frugal_stats in frugal.h."""
+        """Counts since the instance was opened: the fields of frugal_stats in frugal_seeing.h."""
         made = c.frugal_stats()
         self._call(lib.frugal_get_stats, ctypes.byref(made))
         return as_dict(made)
@@ -835,8 +835,8 @@ class Frugal:
         self._check(self._call(lib.frugal_trace_write, path_of(path, "trace_write")))
 
     def get_counts(self, keys: Any, table: int = 0, out: Any = None) -> Any:
-        """How often copies of the rows of `keys` [n] would have served a hit: uint64 [n], estimates (>>counts of
-        frugal.h). Into `out` if it is given; a NumPy array, or an array of the standard library."""
+        """How often copies of the rows of `keys` [n] would have served a hit: uint64 [n], estimates
+        (frugal_counts.h). Into `out` if it is given; a NumPy array, or an array of the standard library."""
         array = keys_of(keys, "get_counts: keys")
         counts = _arrays.new_counts(array.shape[0]) if out is None else out
         to = array_of(counts, "get_counts: out", ("uint64",), array.shape, True)
@@ -925,7 +925,7 @@ def save(instances: Sequence[Frugal], path: str, increment: bool = False, replac
 
 def metrics(instances: Sequence[Frugal], names: Optional[Sequence[str]] = None) -> str:
     """What the instances have counted since they were opened, as OpenMetrics text for a scraper: frugal_write_metrics
-    in frugal.h. `names`: one for each, its label `store`."""
+    in frugal_seeing.h. `names`: one for each, its label `store`."""
     labels = labels_of(names, len(instances))
     size = 1 << 14
     while True:

@@ -8,14 +8,8 @@
 
 /* step.c */
 
-typedef struct row_array {   /* where a lookup writes */
-    float *rows;             /* NULL: into the staging block */
-    uint64_t stride;         /* 0: dim */
-    const frugal_bags *bags; /* NULL: by position */
-} row_array;
-
 FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post);
-FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait);
+FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to);
 FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled);
 FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
 

@@ -210,36 +210,37 @@ static void end_writing(frugal *f, uint32_t d) {
 }
 
 /* The caller has checked that the device is attached. */
-FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
+FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to) {
     frugal_status status;
     host_device *device = &f->devices[d];
+    uint64_t stride = to->bags ? to->bags->stride : to->stride;
     uint64_t next =
         frugal_load_acquire(&device->updated); /* [F6] pairs with [F5]: others commit once it has finished */
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
     if (step != next) return fail_order("lookup", d, step, "look up", next);
-    if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
+    if ((status = check_stride(f, stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if (is_refused(f, step)) return fail_refused(f);
-    if ((status = f->ops->pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
+    if ((status = f->ops->pass_gate(f, d, step, !to->no_wait)) != FRUGAL_OK) return status;
     if (f->file) ask_for_batch(f, d, step);
     if ((status = begin_writing(f, d, "lookup")) != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
-    if (to.bags && b->here == ALL_HERE) frugal_record_of(f, d, step);
+    if (to->bags && b->here == ALL_HERE) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
-    view.bags = to.bags;
-    view.stride = stride_of(f, to.stride);
+    view.bags = to->bags;
+    view.stride = stride_of(f, stride);
     /* where batches are posted, the batch is not known before */
     if (!f->ops->owns && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
-    status = device->ops.lookup(device->state, &view, to.rows);
+    status = device->ops.lookup(device->state, &view, to->rows);
     release_copies(device);
     end_writing(f, d);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
-    device->bags = to.bags ? *to.bags : (frugal_bags){0};
+    device->bags = to->bags ? *to->bags : (frugal_bags){0};
     if (!view.repeated) {
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
@@ -247,27 +248,6 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
         frugal_store_relaxed(&device->looked_up, step + 1);
     }
     return FRUGAL_OK;
-}
-
-static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
-    trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
-    frugal_status status = check_own(f, d, "lookup");
-    if (status == FRUGAL_OK) status = lookup_step(f, d, step, to, wait);
-    trace_leave(f, &span, status);
-    return status;
-}
-
-frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_traced(f, d, step, (row_array){.rows = rows}, 1);
-}
-frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_traced(f, d, step, (row_array){.rows = rows}, 0);
-}
-frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
-    if (!rows || stride == 0)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_strided: %s",
-                           rows ? "the stride is 0; it is dim at least" : "`rows` is NULL");
-    return lookup_traced(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
 }
 
 /* All of bags but their offsets. */
@@ -280,10 +260,26 @@ FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags 
     return FRUGAL_OK;
 }
 
-frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
-    frugal_status status = check_pooling("lookup_bags", bags, pooled);
+/* `to` is NULL where an inline form of the lookup lacks what makes it that form. */
+static frugal_status check_row_array(const frugal_row_array *to) {
+    if (!to)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "lookup: `to` is NULL; or lookup_strided: the stride is 0, and is dim at "
+                           "least; or lookup_bags: there are no bags");
+    if (to->stride && (to->bags || !to->rows))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup: a stride of %llu, and %s", (unsigned long long)to->stride,
+                           to->bags ? "bags, which have their own; let it be 0" : "`rows` is NULL");
+    return to->bags ? check_pooling("lookup_bags", to->bags, to->rows) : FRUGAL_OK;
+}
+
+frugal_status frugal_lookup_into(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to) {
+    frugal_status status = check_row_array(to);
     if (status != FRUGAL_OK) return status;
-    return lookup_traced(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
+    trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
+    status = check_own(f, d, "lookup");
+    if (status == FRUGAL_OK) status = lookup_step(f, d, step, to);
+    trace_leave(f, &span, status);
+    return status;
 }
 
 /* Has `step` been looked up, and not been updated yet? As lookup_step, for an attached device. */

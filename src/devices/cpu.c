@@ -38,6 +38,7 @@
 #define FRUGAL_ATOMICS
 #endif
 #include "../../frugal_pq.h"
+#include "../../frugal_seeing.h"
 #include "../device.h"
 
 #include <string.h>

@@ -327,7 +327,7 @@ static void end_watch(remote *r, uint64_t step) {
 static int open_gate_of(remote *r, uint64_t wanted) {
     uint64_t opened = frugal_load_relaxed(&r->mail->opened); /* relaxed: under the lock */
     if (wanted == opened) return 0;
-    frugal_status status = lookup_step(r->f, r->d, opened, (row_array){.rows = NULL}, 0);
+    frugal_status status = lookup_step(r->f, r->d, opened, &(frugal_row_array){.no_wait = 1});
     if (status == FRUGAL_AGAIN) {
         if (!(r->flags & ATTACH_WAITS)) watch_gate(r, opened);
         return 0;

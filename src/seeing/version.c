@@ -19,7 +19,7 @@ size_t frugal_sizeof(const char *type) {
         STRUCT(frugal_saved),         STRUCT(frugal_p2f_desc),  STRUCT(frugal_p2f_batch),    STRUCT(frugal_p2f_entry),
         STRUCT(frugal_p2f_work),      STRUCT(frugal_p2f_piece), STRUCT(frugal_p2f_progress), STRUCT(frugal_pq_desc),
         STRUCT(frugal_pq_batch),      STRUCT(frugal_served),    STRUCT(frugal_serve_desc),   STRUCT(frugal_serve_info),
-        STRUCT(frugal_served_memory),
+        STRUCT(frugal_served_memory), STRUCT(frugal_row_array),
     };
 #undef STRUCT
     for (size_t i = 0; type && i < sizeof structs / sizeof *structs; i++)

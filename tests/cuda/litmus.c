@@ -27,6 +27,7 @@
 #include "bench/measure.h"
 #include "bench/program.h"
 #include "frugal_cuda.h"
+#include "frugal_seeing.h"
 #include "../support.h"
 #include "gpu.h"
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include "frugal_cuda.h"
+#include "frugal_seeing.h"
 #include "tests/crew.h"
 #include "tests/cuda/gpu.h"
 #include "tests/seed.h"

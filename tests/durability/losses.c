@@ -13,6 +13,7 @@
  * without it, and must come to the rows of the unbroken run at its end. If not, it prints the launch, and the exit
  * status is 1.
  */
+#include "frugal_seeing.h"
 #include "tests/cuda/cuda_on_host_hooks.h"
 #include "tests/durability/saves.h"
 

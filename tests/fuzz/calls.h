@@ -9,6 +9,7 @@
 #ifndef CALLS_H
 #define CALLS_H
 
+#include "frugal_seeing.h"
 #include "src/device.h"
 #include "fuzz.h"
 #include "tests/reference.h"

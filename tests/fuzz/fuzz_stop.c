@@ -5,7 +5,7 @@
  *
  * The bytes are the settings, who stands still and from which step on, and how long the stop waits. */
 #include <pthread.h>
-#include "frugal.h"
+#include "frugal_seeing.h"
 #include "fuzz.h"
 
 enum { DEVICES = 3, KEYS = 8, ROWS = 12, DIM = 2 };

@@ -4,7 +4,7 @@
 # The caller is in the root of the repository; `work` is its scratch folder, `schedules` the number of schedules a
 # scenario, and `most_seconds` how long an exploration program may run.
 cc=${CC:-gcc}
-product="frugal_pq.h frugal_p2f.h frugal.h frugal_save.h frugal_serve.h frugal_cuda.h frugal_flush.c src"
+product="frugal*.h frugal_flush.c src"
 flags=(-std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -fno-math-errno -w -DFRUGAL_ROWS_BASELINE)
 # Most mutants are caught after a few schedules, so the compiler is what takes time.
 instrumented=(-O0 -fsanitize=thread -Dmemcpy=explore_copy -Dmemcmp=explore_compare)

@@ -7,7 +7,9 @@
 #define TRIAL_H
 
 #include <math.h>
-#include "../../frugal.h"
+#include "../../frugal_counts.h"
+#include "../../frugal_secondaries.h"
+#include "../../frugal_seeing.h"
 #include "../../src/arithmetic.h"
 #include "../support.h"
 

@@ -27,8 +27,7 @@ namespace {
 struct {
     decltype(&frugal_announce) announce;
     frugal_status (*cuda_announce)(frugal *, uint32_t, uint64_t, const frugal_batch *, void *stream);
-    decltype(&frugal_lookup) lookup;
-    decltype(&frugal_lookup_bags) lookup_bags;
+    decltype(&frugal_lookup_into) lookup_into;
     decltype(&frugal_update) update;
 } call;
 
@@ -243,18 +242,17 @@ bool is_announced(const Step &s, const py::object &head, at::TensorList keys, bo
 
 void look_up(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t pooling, Tensor &rows) {
     if (s.devices > 1) ask(s.instance, name.await_lookup, s.number_of_device, s.step);
-    float *to = rows.numel() ? rows.data_ptr<float>() : nullptr;
     frugal_bags bags{};
+    frugal_row_array to{};
+    to.rows = rows.numel() ? rows.data_ptr<float>() : nullptr;
     if (offsets) {
         bags.n_bags = static_cast<uint32_t>(offsets->numel() - 1);
         bags.offsets = static_cast<const uint32_t *>(offsets->data_ptr());
         bags.weights = weights ? weights->data_ptr<float>() : nullptr;
         bags.pooling = static_cast<frugal_pooling>(pooling);
+        to.bags = &bags;
     }
-    in_library(s, [&](frugal *f) {
-        return offsets ? call.lookup_bags(f, s.number_of_device, s.step, &bags, to)
-                       : call.lookup(f, s.number_of_device, s.step, to);
-    });
+    in_library(s, [&](frugal *f) { return call.lookup_into(f, s.number_of_device, s.step, &to); });
     set_number(s.device, name.looked_up, s.step + 1);
 }
 
@@ -437,8 +435,7 @@ void start(const py::dict &address, const py::object &lookup_of_python, const py
     auto find = [&](const char *function) { return reinterpret_cast<void *>(address[function].cast<uintptr_t>()); };
     call.announce = reinterpret_cast<decltype(call.announce)>(find("frugal_announce"));
     call.cuda_announce = reinterpret_cast<decltype(call.cuda_announce)>(find("frugal_cuda_announce"));
-    call.lookup = reinterpret_cast<decltype(call.lookup)>(find("frugal_lookup"));
-    call.lookup_bags = reinterpret_cast<decltype(call.lookup_bags)>(find("frugal_lookup_bags"));
+    call.lookup_into = reinterpret_cast<decltype(call.lookup_into)>(find("frugal_lookup_into"));
     call.update = reinterpret_cast<decltype(call.update)>(find("frugal_update"));
     slow_lookup = py::object(lookup_of_python).release().ptr();
     slow_update = py::object(update_of_python).release().ptr();

@@ -170,8 +170,8 @@ def _lookup_autograd(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tenso
 if compiled.module is not None:
     compiled.module.start({function: ctypes.cast(getattr(lib, function), ctypes.c_void_p).value
                         if hasattr(lib, function) else 0 for function in
-                        ("frugal_announce", "frugal_cuda_announce", "frugal_lookup", "frugal_lookup_bags",
-                         "frugal_update")}, _lookup, _update)
+                        ("frugal_announce", "frugal_cuda_announce", "frugal_lookup_into", "frugal_update")},
+                        _lookup, _update)
 else:
     for _kind in ("CPU", "CUDA"):
         _library.impl("lookup", _lookup, _kind)

@@ -16,7 +16,10 @@
 #include "../../seed.h"
 #include "../../support.h"
 #include "../gpu.h"
+#include "../../../frugal_counts.h"
 #include "../../../frugal_cuda.h"
+#include "../../../frugal_secondaries.h"
+#include "../../../frugal_seeing.h"
 #include "../../../src/device.h"
 
 #ifdef TEST_CUDA_ON_HOST

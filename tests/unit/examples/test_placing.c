@@ -14,6 +14,7 @@
 
 #include "examples/common/crc32.h"
 #include "examples/common/placing.h"
+#include "frugal_seeing.h"
 #include "tests/support.h"
 
 /* Two communities. Sample s of community c = s / HALF mod 2 touches two of its own FIRST rows in the first table, and a

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "frugal_bindings.h"
 #include "frugal_save.h"
 #include "tests/scratch.h"
 #include "tests/unit/host/refused.h"

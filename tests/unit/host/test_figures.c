@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <cmocka.h>
-#include "../../../frugal.h"
+#include "../../../frugal_seeing.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

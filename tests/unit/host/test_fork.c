@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "frugal.h"
+#include "frugal_counts.h"
+#include "frugal_seeing.h"
 #include "frugal_serve.h"
 #include "src/device.h"
 #include "frugal_save.h"

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "frugal.h"
 #include "frugal_save.h"
+#include "frugal_seeing.h"
 
 #define EXPECT(condition)                                                                                              \
     do {                                                                                                               \

@@ -1,0 +1,22 @@
+/* frugal_bindings.h - what was linked: for bindings, which declare calls and structs again in another language. Of the
+ * lookups a binding declares frugal_lookup_into: its other forms are inline in frugal.h, and not in the library.
+ */
+#ifndef FRUGAL_BINDINGS_H
+#define FRUGAL_BINDINGS_H
+
+#include "frugal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FRUGAL_VERSION (frugal_pq.h) of the code. If that of your declarations differs, they do not fit the code. */
+FRUGAL_API int frugal_version(void);
+/* Bytes of a public struct, except those for GPUs and of frugal_place.h, by its name, as "frugal_desc"; 0: no such
+ * struct. Compare it with the size of your declaration, before the first call of anything else. */
+FRUGAL_API size_t frugal_sizeof(const char *type);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_BINDINGS_H */
