@@ -102,6 +102,12 @@ static void test_again(void **state) {
     rig_lookup(&r, 1);
     rig_update(&r, 0);
     assert_int_equal(FRUGAL_AGAIN, frugal_try_lookup(r.f, 0, 1, r.looked_up[0])); /* device 1 has not updated 0 */
+    const uint32_t offsets[] = {0, RIG_KEYS};
+    frugal_bags bags = {.n_bags = 1, .offsets = offsets};
+    frugal_row_array pooled = {.rows = r.looked_up[0], .bags = &bags, .no_wait = 1},
+                     wide = {.rows = r.looked_up[0], .stride = 5, .no_wait = 1};
+    assert_int_equal(FRUGAL_AGAIN, frugal_lookup_into(r.f, 0, 1, &pooled));
+    assert_int_equal(FRUGAL_AGAIN, frugal_lookup_into(r.f, 0, 1, &wide));
     assert_int_equal(FRUGAL_AGAIN, frugal_try_announce(r.f, 0, 4, &empty));
     rig_update(&r, 1);
     rig_judge(&r, 0);
