@@ -24,6 +24,7 @@
  * enqueued under a lock of its GPU, and an event follows it on its stream; the old version is freed when these events
  * have come.
  */
+#ifndef FRUGAL_NO_SERVING
 #undef FRUGAL_STATIC
 #define FRUGAL_STATIC /* the program's own copy of the next, if there is one, stays its own */
 #define FRUGAL_PLACE_IMPLEMENTATION
@@ -37,3 +38,4 @@
 #include "src/cuda/extract.cuh"
 #include "src/cuda/served.cuh"
 #include "src/cuda/serving.cuh"
+#endif /* FRUGAL_NO_SERVING */

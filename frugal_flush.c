@@ -47,6 +47,7 @@
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c         what a copy of each row is worth, counted as batches are announced
  *   restore.c       saves are read, and their rows put into the table
+ *   causes.c        what keeps a gate closed, in words
  *   trace.c         what threads did, and when: rings of events, and their file
  *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
@@ -90,6 +91,7 @@
  *   stats.c         counters, in a struct
  *   metrics.c       counters as OpenMetrics text
  *   version.c       what a program was linked with
+ *   left_out.c      calls of parts that are left out: refused
  *   serving/        a room: versions of a table that is only read
  *   served.c        one version of a table that is served: from saves, or from a file
  *   server.c        lookups from many threads, while newer versions are taken over
@@ -217,12 +219,19 @@
 #include "src/table/table_file.c"
 #include "src/table/table.c"
 #include "src/table/worth.c"
+#ifndef FRUGAL_NO_SAVES
 #include "src/table/restore.c"
+#endif
+#include "src/table/causes.c"
+#ifndef FRUGAL_NO_SEEING
 #include "src/table/trace.c"
+#endif
 
 #include "src/steps/batch.c"
 #include "src/steps/read_ahead.c"
+#ifndef FRUGAL_NO_SECONDARIES
 #include "src/steps/clocks.c"
+#endif
 #include "src/steps/announce.c"
 #include "src/steps/finish.c"
 #include "src/steps/apply.c"
@@ -255,15 +264,24 @@
 #include "src/access/holder.c"
 #include "src/access/access.c"
 #include "src/access/counts.c"
+#ifndef FRUGAL_NO_SECONDARIES
 #include "src/access/secondaries.c"
+#endif
+#ifndef FRUGAL_NO_SAVES
 #include "src/access/save.c"
+#endif
 
 #include "src/seeing/stats.c"
+#ifndef FRUGAL_NO_SEEING
 #include "src/seeing/metrics.c"
+#endif
 #include "src/seeing/version.c"
+#include "src/seeing/left_out.c"
 
+#ifndef FRUGAL_NO_SERVING
 #include "src/serving/served.c"
 #include "src/serving/server.c"
+#endif
 
 #include "src/devices/cpu.c"
 #endif /* C */

@@ -18,7 +18,7 @@
 #error "frugal: -ffast-math changes results; compile this file without it"
 #endif
 #ifdef __CUDACC__
-#define FRUGAL_INLINE __host__ __device__ static inline
+#define FRUGAL_INLINE __host__ __device__ __attribute__((unused)) static inline
 #else
 #define FRUGAL_INLINE static inline
 #endif

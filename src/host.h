@@ -9,14 +9,23 @@
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
-/* Of names that cross parts: static in frugal_flush.c, which includes all parts, or all that are wanted: then some
- * functions have no caller. */
-#if defined(FRUGAL_FLUSH_C)
-#if defined(FRUGAL_NO_PROCESSES)
-#define FRUGAL_INTERNAL static __attribute__((unused))
-#else
-#define FRUGAL_INTERNAL static
+
+/* Macros that leave parts out (frugal.h, section 4). What other parts call of these has stand-ins in the headers of their
+ * rooms; what programs call is refused by left_out.c. */
+#if defined(FRUGAL_NO_SAVES) && !defined(FRUGAL_NO_SERVING)
+#define FRUGAL_NO_SERVING /* what is served was saved */
 #endif
+#if defined(FRUGAL_NO_SERVING) || defined(FRUGAL_NO_SEEING) || defined(FRUGAL_NO_SECONDARIES) ||                       \
+    defined(FRUGAL_NO_PROCESSES)
+#pragma GCC diagnostic ignored "-Wunused-function"  /* what only these parts call */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* stand-ins, refusals */
+#define FAIL_LEFT_OUT(call, part, macro)                                                                               \
+    frugal_fail(FRUGAL_ERR_ARGUMENT, call ": " part " left out of this library; compile it without " macro)
+#endif
+
+/* Of names that cross parts: static in frugal_flush.c, which includes all parts, or all that are wanted. */
+#if defined(FRUGAL_FLUSH_C)
+#define FRUGAL_INTERNAL      static
 #define FRUGAL_INTERNAL_DATA static
 #elif defined(FRUGAL_PARTS) /* each part is compiled, to see that it can be (tests/compile/parts) */
 #define FRUGAL_INTERNAL      __attribute__((visibility("hidden")))

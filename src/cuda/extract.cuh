@@ -6,7 +6,7 @@
 
 namespace frugal_cuda {
 
-constexpr uint32_t MOST_SEGMENTS = 64; /* of one launch */
+constexpr uint32_t LAUNCH_SEGMENTS = 64; /* of one launch */
 constexpr uint32_t IN_TABLE = UINT32_MAX;
 constexpr uint32_t COUNTED = 16;
 
@@ -32,7 +32,7 @@ struct served_segment {
 };
 
 struct served_request {
-    served_segment segments[MOST_SEGMENTS];
+    served_segment segments[LAUNCH_SEGMENTS];
     uint32_t n_segments, n; /* n: keys */
 };
 

@@ -124,7 +124,7 @@ static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
     return error;
 }
 
-/* What a lookup enqueues: its segments, MOST_SEGMENTS at a time; or its bags, which are one launch. */
+/* What a lookup enqueues: its segments, LAUNCH_SEGMENTS at a time; or its bags, which are one launch. */
 static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
                                       cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
                                       const frugal_bags *bags, float *rows, uint64_t stride) {
@@ -138,9 +138,9 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
         return wide ? FRUGAL_LAUNCH(frugal_extract_bags_kernel<4>, grid, BLOCK_THREADS, stream, view, r, pooled, rows)
                     : FRUGAL_LAUNCH(frugal_extract_bags_kernel<1>, grid, BLOCK_THREADS, stream, view, r, pooled, rows);
     }
-    for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += MOST_SEGMENTS) {
+    for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += LAUNCH_SEGMENTS) {
         served_request r =
-            request_of(c, segments + at, n_segments - at < MOST_SEGMENTS ? n_segments - at : MOST_SEGMENTS);
+            request_of(c, segments + at, n_segments - at < LAUNCH_SEGMENTS ? n_segments - at : LAUNCH_SEGMENTS);
         uint32_t grid = blocks_for(gpu, 0, wide, r.n);
         if (r.n == 0) continue;
         error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
@@ -573,9 +573,9 @@ frugal_status frugal_cuda_serve_bags(frugal_cuda_server *c, uint32_t gpu, void *
     if (pooling > FRUGAL_POOL_MEAN || (pooling == FRUGAL_POOL_MEAN && bags->weights))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %u%s; there are 0 (sum) and 1 (mean, without weights)",
                            call, pooling, bags->weights ? " with weights" : "");
-    if (n_segments > frugal_cuda::MOST_SEGMENTS)
+    if (n_segments > frugal_cuda::LAUNCH_SEGMENTS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%s: %u segments; the limit is %u", call, n_segments,
-                           frugal_cuda::MOST_SEGMENTS);
+                           frugal_cuda::LAUNCH_SEGMENTS);
     return frugal_cuda::serve(c, gpu, (cudaStream_t)stream, segments, n_segments, bags, pooled, bags->stride, step,
                               call);
 }

@@ -67,6 +67,7 @@ struct clocks {
     atomic_count *left;     /* ring [L + 1]: devices whose batch of the step is not given (announce.c) */
 };
 
+#ifndef FRUGAL_NO_SECONDARIES
 FRUGAL_INTERNAL uint64_t clock_slot(const clocks *c, uint32_t row);
 FRUGAL_INTERNAL void announce_clocks(frugal *f, uint64_t step);
 FRUGAL_INTERNAL const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint64_t step, uint32_t *n);
@@ -76,6 +77,23 @@ FRUGAL_INTERNAL void drop_secondaries_of(frugal *f, uint32_t row);
 FRUGAL_INTERNAL void drop_secondaries(frugal *f);
 FRUGAL_INTERNAL int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks);
 FRUGAL_INTERNAL void close_clocks(frugal *f);
+#else
+static inline void announce_clocks(frugal *f, uint64_t step) {}
+static inline const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint64_t step, uint32_t *n) {
+    *n = 0;
+    return NULL;
+}
+static inline uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
+    return 0;
+}
+static inline void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {}
+static inline void drop_secondaries_of(frugal *f, uint32_t row) {}
+static inline void drop_secondaries(frugal *f) {}
+static inline int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
+    return 0;
+}
+static inline void close_clocks(frugal *f) {}
+#endif
 
 /* announce.c */
 

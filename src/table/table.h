@@ -64,6 +64,8 @@ FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);
 
 /* restore.c */
 
+#ifndef FRUGAL_NO_SAVES
+
 typedef struct saved_reader { /* a save that is being read */
     int file;
     const char *name;
@@ -90,6 +92,32 @@ FRUGAL_INTERNAL frugal_status read_weights(frugal *f, uint32_t first, int marks)
 FRUGAL_INTERNAL void close_all_saved(frugal *f);
 FRUGAL_INTERNAL frugal_status begin_restore(frugal *f, const frugal_desc *desc);
 FRUGAL_INTERNAL frugal_status restore_table(frugal *f);
+
+#else
+static inline frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
+    if (desc->n_saved == 0 && !desc->increments) return FRUGAL_OK;
+    return FAIL_LEFT_OUT("open", "`saved` or `increments` is set, and saves are", "FRUGAL_NO_SAVES");
+}
+static inline frugal_status restore_table(frugal *f) {
+    return FRUGAL_OK;
+}
+static inline void close_all_saved(frugal *f) {}
+#endif
+
+/* causes.c */
+
+#define NO_DEVICE UINT32_C(0xffff)
+#define NO_COUNT  UINT64_MAX
+
+/* What keeps a gate closed, as found at some moment. */
+typedef struct gate_cause {
+    cause_kind kind;
+    uint32_t d;     /* the device that is waited for; NO_DEVICE: none */
+    uint64_t step;  /* of the gate */
+    uint64_t count; /* steps that the device has announced; rows that are not flushed */
+} gate_cause;
+
+FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t size);
 
 /* trace.c */
 
@@ -121,23 +149,13 @@ typedef struct trace_event {
     uint64_t a, b, c;    /* counts, by kind: the table `kinds` names them; NO_COUNT: not known */
 } trace_event;
 
-#define NO_DEVICE UINT32_C(0xffff)
-#define NO_COUNT  UINT64_MAX
-
-/* What keeps a gate closed, as found at some moment. */
-typedef struct gate_cause {
-    cause_kind kind;
-    uint32_t d;     /* the device that is waited for; NO_DEVICE: none */
-    uint64_t step;  /* of the gate */
-    uint64_t count; /* steps that the device has announced; rows that are not flushed */
-} gate_cause;
-
 typedef struct trace_span {   /* a call of a device's trainer or loader, of drain, or of save */
     trace_ring *ring, *outer; /* the call's; the thread's before it. ring NULL: the call is not recorded */
     trace_event event;
     uint64_t counted, missed; /* counters before the call */
 } trace_span;
 
+#ifndef FRUGAL_NO_SEEING
 FRUGAL_INTERNAL_DATA _Thread_local trace_ring *trace_own;
 FRUGAL_INTERNAL_DATA const char *const cause_names[CAUSES];
 FRUGAL_INTERNAL trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number);
@@ -152,6 +170,26 @@ FRUGAL_INTERNAL void trace_saved(frugal *f, double begin, uint64_t bytes);
 FRUGAL_INTERNAL void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin,
                                 double end);
 FRUGAL_INTERNAL void close_trace(frugal *f);
-FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t size);
+#else
+static _Thread_local trace_ring *trace_own;
+static inline trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t number) {
+    return NULL;
+}
+static inline trace_ring *trace_claim(frugal *f) {
+    return NULL;
+}
+static inline void trace_release(trace_ring *claimed) {}
+static inline void trace_piece(frugal *f, trace_kind kind, double begin, double end) {}
+static inline void trace_count(frugal *f, uint32_t d, uint64_t step, uint64_t rows) {}
+static inline trace_span trace_enter(frugal *f, trace_kind kind, uint32_t d, uint64_t step) {
+    return (trace_span){.ring = NULL};
+}
+static inline void trace_leave(frugal *f, trace_span *span, frugal_status status) {}
+static inline void trace_call(frugal *f, trace_kind kind, double begin, uint64_t bytes) {}
+static inline void trace_saved(frugal *f, double begin, uint64_t bytes) {}
+static inline void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin,
+                              double end) {}
+static inline void close_trace(frugal *f) {}
+#endif
 
 #endif

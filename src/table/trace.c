@@ -355,41 +355,6 @@ trace_print(trace_text *out, const char *format, ...) {
 FRUGAL_INTERNAL const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
                                                          "recall", "plan",   "flush", "ahead"};
 
-/* Says the cause in a sentence. */
-FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t size) {
-    unsigned long long step = cause->step, before = cause->step - 1, count = cause->count;
-    switch (cause->kind) {
-    case CAUSE_COMMIT:
-    case CAUSE_WORK:
-        snprintf(text, size, "step %llu is not closed: device %u has not %s it", before, cause->d,
-                 cause->kind == CAUSE_WORK ? "finished" : "updated");
-        return;
-    case CAUSE_ANNOUNCE:
-        snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps", step, cause->d, count);
-        return;
-    case CAUSE_CLOSE:
-        snprintf(text, size, "step %llu is being closed", before);
-        return;
-    case CAUSE_RECALL:
-        snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
-                 cause->d, step);
-        return;
-    case CAUSE_PLAN:
-        snprintf(text, size, "step %llu is being planned", step);
-        return;
-    case CAUSE_FLUSH:
-        snprintf(text, size, "%llu rows that are due at step %llu are not flushed", count, step);
-        return;
-    case CAUSE_AHEAD:
-        snprintf(text, size, "step %llu is as far ahead as it may be: step %llu is not closed", step, count);
-        return;
-    case CAUSE_NONE:
-    case CAUSES:
-    default:
-        snprintf(text, size, "nothing");
-    }
-}
-
 /* By kind: its name, and the names of the counts a, b, c. */
 static const struct {
     const char *name, *counts[3];
