@@ -17,7 +17,7 @@
  *      >>open >>step >>records >>rows >>workers
  *
  * 1. DO THIS
- *      Run `ninja vendor`, and copy build/vendor: frugal.c, the headers, and for GPUs frugal_cuda.cu. Compile the C file
+ *      Run `ninja vendor`, and copy build/vendor: frugal.c, headers, and for GPUs frugal_cuda.cu. Compile the C file by
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. On GPUs: frugal_cuda.h says how to compile frugal_cuda.cu.
  *      The declarations are also C++17 and CUDA C++.
@@ -86,11 +86,11 @@
  *                       see frugal_pq.h; frugal_flush.c ignores FRUGAL_STATIC, because other files call its code.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
- *      FRUGAL_NO_SAVES, FRUGAL_NO_SERVING, FRUGAL_NO_SEEING, FRUGAL_NO_SECONDARIES
- *                       frugal_flush.c: leaves out saves and serving; serving (which frugal_cuda_serve.cu then leaves
- *                       out, too); traces and metrics; declared stale copies. Their calls are refused: those that
- *                       return a status return ARGUMENT, and frugal_message names the macro. Without saves frugal_open
- *                       refuses `saved` and `increments`.
+ *      FRUGAL_NO_SAVES, FRUGAL_NO_SERVING, FRUGAL_NO_SEEING, FRUGAL_NO_SECONDARIES, FRUGAL_NO_PROCESSES
+ *                       frugal_flush.c: leaves out saves and serving; serving (also of frugal_cuda_serve.cu); traces
+ *                       and metrics; declared stale copies; several processes. Their calls are refused, and so are
+ *                       `saved`, `increments` and `name` of frugal_desc: the status is ARGUMENT, or PROCESS for the
+ *                       last macro, and frugal_message names the macro.
  *      NDEBUG           frugal_flush.c: the line above, CMake (except in its configuration Debug) and the Python
  *                       package define it. Leave it out to have the library check itself: a mistake of its own then
  *                       ends the process (assert). Every lookup also checks invariant (2) of the paper, row by row,

@@ -10,7 +10,7 @@
  * It carries the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined
  * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
  *
- * Contents, in src/, in the order of the includes below. Each part calls only what stands above it; operations of
+ * Contents, in src/, in their order below. Each part calls only what stands above it; operations of
  * devices, and a few others, are called through pointers. tests/compile/tower checks the order, and copies this list to
  * docs/design.md:
  *   arithmetic.h    fused operations and the optimizers' formulas, for C and CUDA

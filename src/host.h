@@ -10,8 +10,8 @@
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
 
-/* Macros that leave parts out (frugal.h, section 4). What other parts call of these has stand-ins in the headers of their
- * rooms; what programs call is refused by left_out.c. */
+/* Macros that leave parts out (frugal.h, section 4). What other parts call of these has stand-ins in the headers of
+ * their rooms; what programs call is refused by left_out.c. */
 #if defined(FRUGAL_NO_SAVES) && !defined(FRUGAL_NO_SERVING)
 #define FRUGAL_NO_SERVING /* what is served was saved */
 #endif
