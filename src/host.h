@@ -108,10 +108,9 @@ typedef struct host_batch { /* an announced batch: handed in by the loader, sort
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t step;
-    uint32_t
-        n_outdated; /* in a process that has joined: rows of outdated copies, as the process that opened has found */
-    int counted;    /* the instance was counting when it was announced, so the next is there (worth.c) */
-    uint8_t *worth; /* [n_unique]: what each row was worth then; written by planners */
+    uint32_t n_outdated; /* in a process that has joined: rows of outdated copies; the process that opened finds them */
+    int counted;         /* the instance was counting when it was announced (worth.c) */
+    uint8_t *worth;      /* [n_unique], if `counted`: what each row was worth then; written by planners */
 } host_batch;
 
 enum { SORT_PIECES = 16, SORT_DIGITS = 4096 };
@@ -153,13 +152,16 @@ enum { WAIT_BUCKETS = 13 };
 typedef struct gate_waits {
     FRUGAL_ATOMIC(uint64_t) buckets[WAIT_BUCKETS], ns; /* waits by their time; their sum */
     FRUGAL_ATOMIC(uint64_t) cause_ns[CAUSES];
-    FRUGAL_ATOMIC(uint64_t)
-    worst_ns; /* the longest since metrics were written; this and the next two: under the lock */
-    uint64_t worst_step;
-    cause_kind worst_cause; /* what most of it was waited for */
-    uint64_t shown_step;    /* of the worst that is being written; the writer's, as the next */
-    cause_kind shown_cause;
-    pthread_mutex_t lock;
+    struct { /* of the longest since metrics were written. `ns` is read without the lock, too */
+        pthread_mutex_t lock;
+        atomic_word ns;
+        uint64_t step;
+        cause_kind cause; /* what most of it was waited for */
+    } worst;
+    struct { /* of the worst that is being written: by the writer of metrics */
+        uint64_t step;
+        cause_kind cause;
+    } shown;
 } gate_waits;
 
 /* A device's first lookups of a table's rows. The trainer counts; any thread reads. */
@@ -175,65 +177,69 @@ typedef struct ahead_rows {
     uint32_t row;       /* in the first of them: rows before this one are done */
 } ahead_rows;
 
+/* Of a device that keeps updates in its cache. `lock` is held during lookup, update, recount and write_back, because
+ * other threads have it write rows back; and while its recalls are done, or cancelled. */
+typedef struct device_keeping {
+    pthread_mutex_t lock;
+    /* Bit t mod 64: the device has begun with its recalls for step t, and the state machine has not been told that they
+     * are done. Only with `poll`. Set under `lock`, cleared under polling.lock. */
+    atomic_word recalling;
+    atomic_word now, kept, written_back; /* of frugal_count_kept; written under `lock`, read by any thread */
+    int refused;                         /* recalls in a row; under `lock` */
+    int is_recalled;                     /* 1: a thread is having it write back for a gate; under `lock` */
+} device_keeping;
+
 typedef struct host_device {
-    FRUGAL_ATOMIC(uint32_t) attached; /* 1: the next four, `mail`, `remote` and `linked` are there, and constant */
+    FRUGAL_ATOMIC(uint32_t) attached; /* 1: ops, state, in_place, keeps, mail, remote and linked are there; constant */
     frugal_device_ops ops;
     void *state;
     int in_place; /* it updates rows that it alone touches in place */
     int keeps;    /* ... and may keep the updates in its cache */
-    /* Only if it keeps: held during lookup, update, recount and write_back, because other threads have it write rows
-     * back; and while its recalls are done, or cancelled. */
-    pthread_mutex_t keep_lock;
-    /* Bit t mod 64: the device has begun with its recalls for step t, and the state machine has not been told that they
-     * are done. Only with `poll`. Set under keep_lock, cleared under poll_lock. */
-    FRUGAL_ATOMIC(uint64_t) recalling;
-    int refused;     /* recalls in a row; under keep_lock, as the next */
-    int is_recalled; /* 1: a thread is having it write back for a gate */
-    FRUGAL_ATOMIC(uint64_t)
-    kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
-    host_batch *batches;          /* ring [L + 1], by announced step */
-    void *batch_memory;           /* their arrays */
+    device_keeping keeping;
+    host_batch *batches; /* ring [L + 1], by announced step */
+    void *batch_memory;  /* their arrays */
+    float *blocks;       /* ring [S] of [max_keys][record_stride], by step */
     sort_memory sort;
-    struct team *team; /* threads that help its loader and its trainer (team.c); NULL: none */
-    /* Held by the thread that gives the state machine the device's batches, in order (announce.c). */
-    pthread_mutex_t giving;
-    int sorts;                      /* 1: ops.sort is called for its batches */
-    FRUGAL_ATOMIC(uint32_t) away;   /* batches that it sorts */
-    FRUGAL_ATOMIC(uint64_t) handed; /* steps announced by the caller: their batches are handed in; set by the loader */
-    uint8_t reads_only[FRUGAL_P2F_SLOTS]; /* 1: the step is announced read-only; valid for steps that are handed in */
-    pthread_mutex_t telling;              /* held by the thread that calls ops.announced */
+    struct team *team;       /* threads that help its loader and its trainer (team.c); NULL: none */
+    pthread_mutex_t giving;  /* held by the thread that gives the state machine its batches, in order (announce.c) */
+    pthread_mutex_t telling; /* held by the thread that calls ops.announced */
+    int sorts;               /* 1: ops.sort is called for its batches */
+    FRUGAL_ATOMIC(uint32_t) away;         /* batches that it sorts */
     ahead_rows ahead;                     /* of a table in a file */
-    float *blocks;                        /* ring [S] of [max_keys][record_stride], by step */
-    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
-    FRUGAL_ATOMIC(uint64_t) told;      /* steps for which ops.announced was called; under `telling` */
-    FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
-    FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
-    /* Steps it has done: after a loss; in a process that has joined, always. UINT64_MAX: lost. Under poll_lock. */
-    FRUGAL_ATOMIC(uint64_t) done;
-    /* In a process that has joined, of a device with `poll`, under poll_lock: number and step of the last CALL_RECALL,
-     * if it is not done (number 0: it is); and the steps whose updates count as writers no more. */
-    FRUGAL_ATOMIC(uint64_t) recall_number;
-    uint64_t recall_step, settled;
-    uint8_t brings[FRUGAL_P2F_SLOTS]; /* 1: the step has gradients; valid for steps that are updated, not committed */
-    frugal_bags bags;                 /* of the last lookup; bags.offsets NULL: that lookup was by position */
-    device_counts *counts;            /* by the trainer, or by the polling thread */
-    FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
-    FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
-    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
-    FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
+    uint8_t reads_only[FRUGAL_P2F_SLOTS]; /* 1: the step is announced read-only; valid for steps that are handed in */
+    uint8_t brings[FRUGAL_P2F_SLOTS];     /* 1: the step has gradients; valid for steps updated, not committed */
+    /* How far it has come, in steps. */
+    atomic_word handed;    /* announced by the caller: their batches are handed in; set by the loader */
+    atomic_word told;      /* for which ops.announced was called; under `telling` */
+    atomic_word looked_up; /* set by the trainer, read by cancel, whose caller orders it */
+    atomic_word updated;   /* set by the trainer; a commit waits for the device's work */
+    atomic_word end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
+    /* Steps it has done: after a loss; in a process that has joined, always. UINT64_MAX: lost. Under polling.lock. */
+    atomic_word done;
+    struct {                       /* in a process that has joined, of a device with `poll`; under polling.lock */
+        atomic_word recall_number; /* of the last CALL_RECALL, if it is not done; 0: it is */
+        uint64_t recall_step;
+        uint64_t settled; /* steps whose updates count as writers no more */
+    } posting;
+    frugal_bags bags;                          /* of the last lookup; bags.offsets NULL: that lookup was by position */
+    atomic_word keys, unique_rows, gate_waits; /* counted by the trainer */
+    atomic_word stale_hits;                    /* counted by the trainer */
+    atomic_word stall_ns, barrier_ns;          /* counted by the trainer */
+    atomic_word announce_ns;                   /* counted by the loader */
     gate_waits waits;
+    device_counts *counts; /* by the trainer, or by the polling thread */
     table_hits *by_table;  /* [n_tables], behind `counts`: of devices that count by table */
     mailbox *box;          /* where others can join: its mailbox. NULL: no process but this one can have the device */
-    mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL, as the next */
-    unsigned char *inbox;  /* posted_batch[L + 1], by step */
-    struct remote *remote; /* a device of another process (remote.c), as the next two */
-    uint32_t process;      /* that has it; 0: this one */
-    atomic_word *gates;    /* what frugal.gates is in that process; written here and there */
+    mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL */
+    unsigned char *inbox;  /* posted_batch[L + 1], by step; NULL where `mail` is */
+    struct remote *remote; /* it is a device of another process (remote.c); else NULL */
+    uint32_t process;      /* that other process; 0: this one */
+    atomic_word *gates;    /* what frugal.gates is in that other process; written here and there */
     FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;
 
-typedef struct step_settings { /* of one step, in a ring of 64; guarded by settings_lock */
+typedef struct step_settings { /* of one step, in a ring of 64; guarded by settings.lock */
     uint64_t step;
     int fixed;
     float lr, scale; /* all devices must give these */
@@ -301,8 +307,8 @@ typedef struct notices { /* frugal_desc.notice, or what frugal_on_notice has set
 typedef struct read_ahead {
     pthread_mutex_t lock; /* of the devices' `ahead`, of the lists of rows that these name, and of `pieces` */
     uint64_t pieces;      /* of batches, that threads have come to */
-    int file;             /* descriptor; constant, as the next */
-    size_t page;          /* bytes */
+    int file;             /* descriptor; constant */
+    size_t page;          /* bytes; constant */
     /* Hints, all relaxed: there may be rows to ask for; the system can do it for this file; pieces in a row without a
      * page to ask for. */
     FRUGAL_ATOMIC(uint32_t) waiting, works, settled;
@@ -332,7 +338,7 @@ typedef struct instance_ops {
     frugal_status (*await_block)(frugal *f, uint32_t d, uint64_t step, const char *call);
     void (*commit)(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *brought);
     void (*note_kept)(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now);
-    /* By threads that poll: is there work that is not committed, or not posted? The others hold poll_lock. */
+    /* By threads that poll: is there work that is not committed, or not posted? The others hold polling.lock. */
     int (*is_outstanding)(const frugal *f);
     int (*poll)(frugal *f);
     void (*note_loss)(frugal *f, uint32_t d, const char *text);
@@ -359,92 +365,150 @@ typedef struct memory_nodes { /* of the machine (numa.c) */
     uint64_t bits[MOST_NODES / 64];
 } memory_nodes;
 
-struct frugal {
-    int opened;           /* frugal_open succeeded; set last; all calls except close require it */
-    uint32_t process;     /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
-    frugal_desc desc;     /* resolved */
-    frugal_table *tables; /* copy of desc.tables, without the sources */
-    uint64_t *first_row;  /* [n_tables + 1] */
-    frugal_store store;
-    frugal_p2f *p2f;
-    size_t p2f_bytes;
-    void *table_memory, *state_memory; /* ours, or NULL */
+/* The parts of an instance, each with the lock that guards it. */
+
+typedef struct instance_memory { /* constant once it is open */
+    void *table, *state;         /* ours, or NULL */
     size_t table_bytes, state_bytes;
-    memory_nodes nodes; /* over which that is interleaved, with words and counts; constant once it is open */
-    table_file *file;   /* the file that table_memory maps, or NULL */
-    read_ahead ahead;
-    struct saved_reader *saved; /* [desc.n_saved], while the instance is opened from saves */
+    memory_nodes nodes; /* over which that is interleaved, with words and counts */
+} instance_memory;
+
+typedef struct instance_saving {
+    struct saved_reader *reader; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     atomic_word *changed;
+} instance_saving;
+
+typedef struct instance_touches {
+    pthread_mutex_t lock;             /* held while counts are copied, and read */
     worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
-    FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
+    FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings.lock, and stays */
     uint32_t counter; /* device + 1 that counts them, and `worth` is what was copied last; 0: the host does. Written
-                         under counts_lock before its first announcement, and read under it, or by its loader */
-    pthread_mutex_t counts_lock; /* held while counts are copied, and read */
-    host_device *devices;
-    clocks *clocks;                     /* of declared stale copies; NULL: none */
-    FRUGAL_ATOMIC(uint64_t) announcing; /* threads that sort or give batches, or plan; and who waits (announce.c) */
-    FRUGAL_ATOMIC(uint32_t) unsorted;   /* batches handed in that no thread sorts yet */
-    /* The first step of which a batch is BAD; UINT64_MAX: none. Written under poll_lock, or by a cancel. */
-    FRUGAL_ATOMIC(uint64_t) bad;
-    frugal_jobs jobs;
-    FRUGAL_ATOMIC(uint32_t) has_teller; /* 1: the next is there, and constant */
-    struct teller *teller;              /* the thread that tells devices of their batches */
-    size_t batch_bytes, block_bytes, block_stride, sort_bytes;
-    uint32_t record_stride;          /* floats */
-    uint32_t sort_bits;              /* bits of a row number */
-    host_event *event;               /* notified of all that threads may wait for; the workers' event, or own_event */
-    host_event own_event;            /* without workers */
-    FRUGAL_ATOMIC(uint32_t) stopped; /* finding it set, by an acquire, acquires what was done before stop */
-    pthread_mutex_t settings_lock;
-    step_settings settings[FRUGAL_P2F_SLOTS];
-    void *group_memory; /* store.groups, and the next three */
+                         under `lock` before its first announcement, and read under it, or by its loader */
+} instance_touches;
+
+typedef struct instance_sorting {
+    atomic_word threads;              /* that sort or give batches, or plan; and who waits (announce.c) */
+    FRUGAL_ATOMIC(uint32_t) unsorted; /* batches handed in that no thread sorts yet */
+    /* The first step of which a batch is BAD; UINT64_MAX: none. Written under polling.lock, or by a cancel. */
+    atomic_word bad;
+    size_t bytes;  /* of a device's memory for sorting; constant */
+    uint32_t bits; /* of a row number; constant */
+} instance_sorting;
+
+typedef struct instance_settings {
+    pthread_mutex_t lock;
+    step_settings steps[FRUGAL_P2F_SLOTS]; /* under `lock` */
+    beta_powers *power_now;                /* [n_groups]: beta^power_step; under `lock` */
+    beta_powers *powers; /* ring [64][n_groups], under `lock`: a device that is ahead may update a later step first */
+    uint64_t power_step; /* under `lock` */
     /* Ring [64][n_groups], by step. A step's entries are constant once its settings are fixed. Threads that flush the
      * step read them; the commit of the step orders this. */
     frugal_hyper *hypers;
-    beta_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
-    beta_powers *powers;    /* ring [64][n_groups]: a device that is ahead may update a later step first */
-    uint64_t power_step;
+    void *groups; /* memory of store.groups, hypers, power_now and powers */
+} instance_settings;
+
+typedef struct instance_polling {
+    pthread_mutex_t lock; /* held by the one thread that polls, and commits */
     /* The number of devices that have `poll`, and of those that wait for `gates` themselves. Relaxed: raised before the
      * device's first announcement, and a thread that must act for a device has learned of that announcement. */
-    FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
-    pthread_mutex_t poll_lock;         /* held by the one thread that polls, and commits */
-    pthread_mutex_t gates_lock;        /* a gate is tested and published, or steps are cancelled */
-    pthread_mutex_t end_lock;          /* the data of a device ends, or another device is followed (finish.c) */
-    FRUGAL_ATOMIC(uint32_t) finished;  /* devices whose data has ended; written under end_lock */
-    FRUGAL_ATOMIC(uint32_t) refusals;  /* threads that want poll_lock now; relaxed: the event tells of it */
-    atomic_word *gates;                /* in a page of its own: the number of open gates, counted from step 0 */
-    FRUGAL_ATOMIC(uint32_t) lost;      /* device + 1; 0: none */
-    FRUGAL_ATOMIC(uint64_t) lost_kept; /* rows of which lost devices kept updates; under poll_lock */
-    char lost_message[256];            /* constant once `lost` is set */
-    frugal_workers *workers;           /* shared, or its own; NULL: none */
-    uint32_t seat;                     /* the number of its seat there */
-    int region_file;                   /* memory that processes share; -1: none (region.c) */
-    uint64_t region_used;              /* bytes */
-    region_header *region;             /* NULL: none, as the next two */
-    device_parts *parts;               /* [devices] */
+    FRUGAL_ATOMIC(uint32_t) devices, waiting;
+    FRUGAL_ATOMIC(uint32_t) wanted; /* threads that want the lock now; relaxed: the event tells of it */
+} instance_polling;
+
+typedef struct instance_finishing {
+    pthread_mutex_t lock;            /* the data of a device ends, or another device is followed (finish.c) */
+    FRUGAL_ATOMIC(uint32_t) devices; /* whose data has ended; written under `lock` */
+} instance_finishing;
+
+typedef struct instance_loss {      /* written under polling.lock */
+    FRUGAL_ATOMIC(uint32_t) device; /* + 1; 0: none is lost */
+    atomic_word kept;               /* rows of which lost devices kept updates */
+    char message[256];              /* constant once `device` is set */
+} instance_loss;
+
+typedef struct instance_shared { /* with other processes */
+    int file;                    /* memory that processes share; -1: none (region.c) */
+    uint64_t used;               /* bytes */
+    region_header *region;       /* NULL without `file`, as are `parts` and `fixed` */
+    device_parts *parts;         /* [devices] */
     fixed_settings *fixed;
-    const instance_ops *ops;             /* constant from the start */
-    controller *joined;                  /* of a process that has joined; else NULL */
-    struct door *door;                   /* NULL: nobody can join */
-    FRUGAL_ATOMIC(uint32_t) holds_posts; /* threads that cancel steps: nobody else serves posts */
-    const post_ops *posts;               /* NULL: nobody can join */
-    int entered;                         /* the seat is open */
-    FRUGAL_ATOMIC(uint32_t) tracing;     /* 1: events are recorded */
-    trace *trace;                        /* constant once `tracing` was set for the first time; NULL: never */
-    pthread_mutex_t trace_lock;          /* held by the calls of frugal_seeing.h >>traces */
-    notices notices;
-    FRUGAL_ATOMIC(uint64_t) idle_steps; /* steps with gradients, and step sizes that are all 0 */
-    /* Of what the last save or verify has read: rows that are not finite, and the first of them. */
-    FRUGAL_ATOMIC(uint64_t) nonfinite, first_nonfinite;
+    controller *joined;            /* of a process that has joined; else NULL */
+    struct door *door;             /* NULL: nobody can join */
+    const post_ops *posts;         /* NULL: nobody can join */
+    FRUGAL_ATOMIC(uint32_t) holds; /* threads that cancel steps: no other thread serves posts */
+} instance_shared;
+
+typedef struct instance_telling {
+    FRUGAL_ATOMIC(uint32_t) is_there; /* 1: `teller` is, and constant */
+    struct teller *teller;            /* the thread that tells devices of their batches */
+} instance_telling;
+
+typedef struct instance_tracing {
+    pthread_mutex_t lock;       /* held by the calls that start, stop and write traces */
+    FRUGAL_ATOMIC(uint32_t) on; /* 1: events are recorded */
+    trace *rings;               /* constant once `on` was set for the first time; NULL: never */
+} instance_tracing;
+
+typedef struct instance_found { /* rows that are not finite, of what the last save or verify has read */
+    atomic_word nonfinite, first;
+    struct found_rows *verified; /* while frugal_verify is under way; else NULL (notice.c) */
+} instance_found;
+
+typedef struct instance_pages {
     /* What frugal_get_stats found last, and the number of closed steps from which on it looks again. */
-    FRUGAL_ATOMIC(uint64_t) resident_bytes, huge_bytes, pages_due;
-    FRUGAL_ATOMIC(uint32_t) leaves_pages; /* 1: frugal_leave_pages. Relaxed: set by a device that attaches or closes */
-    struct found_rows *verified;          /* while frugal_verify is under way; else NULL (notice.c) */
-    FRUGAL_ATOMIC(uint64_t) busy_ns, sort_ns, plan_ns, close_ns, flush_ns;
-    FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
+    atomic_word resident_bytes, huge_bytes, due;
+    FRUGAL_ATOMIC(uint32_t) stay; /* 1: frugal_leave_pages. Relaxed: set by a device that attaches or closes */
+} instance_pages;
+
+typedef struct instance_work { /* counted by any thread */
+    atomic_word busy_ns, sort_ns, plan_ns, close_ns, flush_ns;
+    atomic_word closed_entries, flushed, flushed_at_close, stale_ids, flushed_by_urgency[64];
+    atomic_word idle_steps; /* steps with gradients, and step sizes that are all 0 */
+} instance_work;
+
+struct frugal {
+    int opened;       /* frugal_open succeeded; set last; all calls except close require it */
+    uint32_t process; /* it has opened or joined, and no other may call; 0: a version that is served (served.c) */
+    const instance_ops *ops; /* constant from the start */
+    frugal_desc desc;        /* resolved */
+    frugal_table *tables;    /* copy of desc.tables, without the sources */
+    uint64_t *first_row;     /* [n_tables + 1] */
+    frugal_store store;
+    frugal_p2f *p2f;
+    size_t p2f_bytes;
+    size_t batch_bytes, block_bytes, block_stride;
+    uint32_t record_stride; /* floats */
+    instance_memory memory;
+    table_file *file; /* the file that memory.table maps, or NULL */
+    read_ahead ahead;
+    instance_saving saving;
+    instance_touches touches;
+    host_device *devices;
+    clocks *clocks; /* of declared stale copies; NULL: none */
+    instance_sorting sorting;
+    frugal_jobs jobs;
+    instance_telling telling;
+    instance_settings settings;
+    instance_polling polling;
+    instance_finishing finishing;
+    instance_loss loss;
+    pthread_mutex_t gates_lock;      /* a gate is tested and published, or steps are cancelled */
+    atomic_word *gates;              /* in a page of its own: the number of open gates, counted from step 0 */
+    FRUGAL_ATOMIC(uint32_t) stopped; /* finding it set, by an acquire, acquires what was done before stop */
+    host_event *event;               /* notified of all that threads may wait for; the workers' event, or own_event */
+    host_event own_event;            /* without workers */
+    frugal_workers *workers;         /* shared, or its own; NULL: none */
+    uint32_t seat;                   /* the number of its seat there */
+    int entered;                     /* the seat is open */
+    instance_shared shared;
+    instance_tracing tracing;
+    notices notices;
+    instance_found found;
+    instance_pages pages;
+    instance_work work;
 };
 
 static inline void tally(atomic_word *counter, uint64_t n) {
@@ -471,16 +535,17 @@ static inline uint64_t word_bytes(const frugal *f) {
 /* Marks a row that this thread changes, so that the next increment has it. */
 static inline void mark_changed(frugal *f, uint64_t row) {
     uint64_t bit = UINT64_C(1) << row % 64;
-    if (!f->changed) return;
+    if (!f->saving.changed) return;
     /* relaxed, both: a thread that saves has drained. No other thread sets this bit meanwhile, so adding sets it. */
-    if (!(frugal_load_relaxed(&f->changed[row / 64]) & bit)) frugal_add_relaxed(&f->changed[row / 64], bit);
+    if (!(frugal_load_relaxed(&f->saving.changed[row / 64]) & bit))
+        frugal_add_relaxed(&f->saving.changed[row / 64], bit);
 }
 static inline host_batch *batch_at(const frugal *f, uint32_t d, uint64_t step) {
     return &f->devices[d].batches[step % (f->desc.lookahead + 1)];
 }
 /* A step's numbers, by group. */
 static inline frugal_hyper *hyper_at(const frugal *f, uint64_t step) {
-    return f->hypers + step % FRUGAL_P2F_SLOTS * f->store.n_groups;
+    return f->settings.hypers + step % FRUGAL_P2F_SLOTS * f->store.n_groups;
 }
 static inline float *block_at(const frugal *f, uint32_t d, uint64_t step) {
     return f->devices[d].blocks + step % f->desc.staging * f->block_stride;

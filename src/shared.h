@@ -58,8 +58,8 @@ typedef struct mailbox {
     FRUGAL_ATOMIC(uint64_t) done;      /* of a device with `poll`: steps done, none behind a gate that was forced */
     FRUGAL_ATOMIC(uint64_t) recalled;  /* ... number of the last CALL_RECALL whose rows are written */
     FRUGAL_ATOMIC(uint32_t) finished;  /* 1: its data ends with what was announced */
-    int32_t brings;                    /* this and the next two: of the last update */
-    float lr, scale;
+    int32_t brings;                    /* 1: the last update had gradients */
+    float lr, scale;                   /* of the last update */
     FRUGAL_ATOMIC(uint64_t) kept, written_back, kept_now; /* as in host_device */
     FRUGAL_ATOMIC(uint64_t) replies;                      /* calls answered */
     int32_t reply;                                        /* of the last one */
@@ -83,7 +83,7 @@ typedef struct mailbox {
     uint32_t call_rows[CALL_ROWS]; /* of the call under way */
 } mailbox;
 
-#define NOT_A_DEVICE UINT32_MAX /* frugal.lost: the process that opened has ended */
+#define NOT_A_DEVICE UINT32_MAX /* loss.device: the process that opened has ended */
 typedef enum { END_NONE, END_STOPPED, END_LOST } region_end;
 
 typedef struct region_header { /* constant once others can join, except `ended` and the fields after it */

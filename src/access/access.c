@@ -44,8 +44,8 @@ static frugal_status flush_row(frugal *f, uint32_t row) {
         if (taken == 0) return FRUGAL_OK;
         if (taken > 0) {
             flush_taken(f, &work, 1);
-            tally(&f->flushed, 1);
-            tally(&f->flushed_by_urgency[0], 1);
+            tally(&f->work.flushed, 1);
+            tally(&f->work.flushed_by_urgency[0], 1);
             if (frugal_p2f_done(f->p2f, &work, 1)) event_notify(f->event);
             return FRUGAL_OK;
         }
@@ -180,7 +180,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 }
 
 void frugal_verified(frugal *f, uint32_t row) {
-    if (f->verified && !is_row_finite(weights_of(f, row), f->store.dim)) add_found(f->verified, row);
+    if (f->found.verified && !is_row_finite(weights_of(f, row), f->store.dim)) add_found(f->found.verified, row);
 }
 
 static frugal_status verify_copies(frugal *f) {
@@ -203,9 +203,9 @@ frugal_status frugal_verify(frugal *f) {
     if (status != FRUGAL_OK) return status;
     if (!is_complete(f)) return fail_busy(f, "verify", 0);
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
-    f->verified = &found;
+    f->found.verified = &found;
     status = verify_copies(f);
-    f->verified = NULL;
+    f->found.verified = NULL;
     if (status == FRUGAL_OK) tell_found(f, "verify", &found);
     return status;
 }

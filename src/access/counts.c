@@ -1,22 +1,22 @@
 /* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
 #include "access.h"
 
-/* The device that counts, if one does. The caller holds counts_lock. */
+/* The device that counts, if one does. The caller holds touches.lock. */
 static host_device *counting_device(frugal *f) {
-    return f->counter ? &f->devices[f->counter - 1] : NULL;
+    return f->touches.counter ? &f->devices[f->touches.counter - 1] : NULL;
 }
 
 /* Before counts are read one by one: what is announced is counted, and counts are copied from the device that counts.
- * Until counts_lock is released no other thread does so, nor reads them; also if the host counts, because a device may
+ * Until touches.lock is released no other thread does so, nor reads them; also if the host counts, because a device may
  * begin to count meanwhile. */
 static frugal_status begin_counts(frugal *f) {
     settle_counts(f);
-    pthread_mutex_lock(&f->counts_lock);
+    pthread_mutex_lock(&f->touches.lock);
     host_device *device = counting_device(f);
     if (!device) return FRUGAL_OK;
-    frugal_status status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 0);
+    frugal_status status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->touches.worth, 0);
     if (status == FRUGAL_OK) return status;
-    pthread_mutex_unlock(&f->counts_lock);
+    pthread_mutex_unlock(&f->touches.lock);
     return after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
 
@@ -30,7 +30,7 @@ static frugal_status take_counts(frugal *f) {
 /* For a save: the same, but of a device that is lost, the counts that were copied last. */
 FRUGAL_INTERNAL void keep_counts(frugal *f) {
     if (take_counts(f) == FRUGAL_OK) return;
-    pthread_mutex_lock(&f->counts_lock);
+    pthread_mutex_lock(&f->touches.lock);
     hold_announcing_now(f);
 }
 
@@ -38,9 +38,9 @@ FRUGAL_INTERNAL void keep_counts(frugal *f) {
 FRUGAL_INTERNAL frugal_status give_back_counts(frugal *f, int changed) {
     host_device *device = changed ? counting_device(f) : NULL;
     frugal_status status = FRUGAL_OK;
-    if (device) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+    if (device) status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->touches.worth, 1);
     release_announcing(f);
-    pthread_mutex_unlock(&f->counts_lock);
+    pthread_mutex_unlock(&f->touches.lock);
     return status == FRUGAL_OK ? status : after_refusal(f, (uint32_t)(device - f->devices), status, "counts");
 }
 
@@ -79,7 +79,7 @@ frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *co
     if ((status = begin_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) counts[i] = all[frugal_worth(f, (uint32_t)row_of(f, keys, i))];
-    pthread_mutex_unlock(&f->counts_lock);
+    pthread_mutex_unlock(&f->touches.lock);
     return FRUGAL_OK;
 }
 
@@ -94,7 +94,7 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if ((status = take_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: nothing is counted meanwhile */
-        frugal_store_relaxed(&f->worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
+        frugal_store_relaxed(&f->touches.worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
     status = give_back_counts(f, 1);
     return status == FRUGAL_OK ? tell_counts(f, "set_counts") : status;
 }
@@ -110,9 +110,10 @@ frugal_status frugal_age_counts(frugal *f) {
     list_counts(all);
     for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);
     for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: nothing is counted meanwhile */
-        uint8_t found = frugal_load_relaxed(&f->worth[row]);
+        uint8_t found = frugal_load_relaxed(&f->touches.worth[row]);
         uint32_t half = halves[found >> LEVEL_AT];
-        if (found >> LEVEL_AT) frugal_store_relaxed(&f->worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
+        if (found >> LEVEL_AT)
+            frugal_store_relaxed(&f->touches.worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
     }
     status = give_back_counts(f, 1);
     return status == FRUGAL_OK ? tell_counts(f, "age_counts") : status;

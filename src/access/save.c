@@ -38,8 +38,8 @@ typedef struct save_job {
 
 static frugal_status check_increment(frugal *const *instances, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        const saved_chain *chain = &instances[i]->chain, *first = &instances[0]->chain;
-        if (!instances[i]->changed)
+        const saved_chain *chain = &instances[i]->saving.chain, *first = &instances[0]->saving.chain;
+        if (!instances[i]->saving.changed)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
                                "save: there is no increment of instance %u, which was opened without `increments` in "
                                "frugal_desc; set it, or save a base",
@@ -110,9 +110,9 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
                            "the increment would replace a save that cannot be read, and that it may need; choose "
                            "another name: %s",
                            desc->path);
-    if (r.head.base != first->chain.base || r.head.sequence > first->chain.sequence) return FRUGAL_OK;
+    if (r.head.base != first->saving.chain.base || r.head.sequence > first->saving.chain.sequence) return FRUGAL_OK;
     /* It has the number of the save that this increment continues, but another id: it failed, or was given up. */
-    if (r.head.sequence == first->chain.sequence && r.head.id != first->chain.id) return FRUGAL_OK;
+    if (r.head.sequence == first->saving.chain.sequence && r.head.id != first->saving.chain.id) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "
                        "%s",
@@ -126,8 +126,8 @@ static uint64_t next_saved_row(const frugal *f, int increment, uint64_t row) {
     if (!increment || row >= f->store.rows) return row;
     uint64_t at = row / 64, end = (f->store.rows + 63) / 64;
     /* relaxed: nobody changes rows, because the instance is drained */
-    uint64_t word = frugal_load_relaxed(&f->changed[at]) & UINT64_MAX << row % 64;
-    while (word == 0 && ++at < end) word = frugal_load_relaxed(&f->changed[at]);
+    uint64_t word = frugal_load_relaxed(&f->saving.changed[at]) & UINT64_MAX << row % 64;
+    while (word == 0 && ++at < end) word = frugal_load_relaxed(&f->saving.changed[at]);
     return word ? at * 64 + (uint64_t)__builtin_ctzll(word) : f->store.rows;
 }
 
@@ -176,7 +176,7 @@ static void plan_blocks(save_job *job) {
 static uint64_t next_counts(frugal *f, uint64_t row) {
     for (; is_counting(f) && row < f->store.rows; row += SAVED_MOST_COUNTS)
         for (uint64_t i = row; i < f->store.rows && i < row + SAVED_MOST_COUNTS; i++)
-            if (frugal_load_relaxed(&f->worth[i])) return row; /* relaxed: no other call is under way */
+            if (frugal_load_relaxed(&f->touches.worth[i])) return row; /* relaxed: no other call is under way */
     return f->store.rows;
 }
 
@@ -333,7 +333,7 @@ static int write_counts(save_job *job, uint64_t number, uint64_t *at) {
             saved_rows rows = {.part = p, .form = SAVED_ALL, .first = row, .span = n, .n = n};
             memcpy(payload, &rows, sizeof rows);
             for (uint64_t i = 0; i < n; i++) /* relaxed: no other call is under way */
-                payload[sizeof rows + i] = frugal_load_relaxed(&f->worth[row + i]);
+                payload[sizeof rows + i] = frugal_load_relaxed(&f->touches.worth[row + i]);
             int error = write_small(job, SAVED_COUNTS, number++, sizeof rows + n, at);
             if (error) return error;
         }
@@ -385,9 +385,9 @@ static frugal_status write_save(save_job *job, const file_name *name, const frug
 
 /* After a save that succeeded: the next increment continues it, and no row counts as changed. */
 static void continue_chain(frugal *f, const saved_file *head, uint32_t part) {
-    f->chain = (saved_chain){head->id, head->base, head->sequence, part, head->parts};
-    for (uint64_t i = 0; f->changed && i < (f->store.rows + 63) / 64; i++)
-        frugal_store_relaxed(&f->changed[i], 0); /* relaxed: no other call is under way */
+    f->saving.chain = (saved_chain){head->id, head->base, head->sequence, part, head->parts};
+    for (uint64_t i = 0; f->saving.changed && i < (f->store.rows + 63) / 64; i++)
+        frugal_store_relaxed(&f->saving.changed[i], 0); /* relaxed: no other call is under way */
 }
 
 /* Saves instances that were checked, as the file that `head` describes. */
@@ -406,7 +406,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     /* A base that failed may or may not have replaced the save that an increment would continue; only another base is
      * safe. An increment replaces nothing that its instances need; the next one continues the same save. */
     for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
-        instances[i]->chain = (saved_chain){.id = 0};
+        instances[i]->saving.chain = (saved_chain){.id = 0};
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) trace_saved(instances[i], began, job.file_bytes);
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) tell_found(instances[i], "save", &job.found[i]);
@@ -416,7 +416,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
 frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
     frugal_status status = check_save(instances, n, desc);
     if (status != FRUGAL_OK) return status;
-    const saved_chain *chain = &instances[0]->chain;
+    const saved_chain *chain = &instances[0]->saving.chain;
     saved_file head = {.version = SAVED_VERSION, .kind = SAVED_BASE, .parts = n};
     do {
         head.id = draw_number();

@@ -103,7 +103,7 @@ FRUGAL_INTERNAL frugal_status write_back(frugal *f, uint32_t d, const uint32_t *
     frugal_status status = polled ? settle_devices(f, call) : FRUGAL_OK;
     if (status != FRUGAL_OK) return status;
     hold_copies(device);
-    if (polled || frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
+    if (polled || frugal_load_relaxed(&device->keeping.now) > 0) /* relaxed: under the lock */
         status = device->ops.write_back(device->state, rows, n);
     release_copies(device);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
@@ -138,7 +138,7 @@ FRUGAL_INTERNAL void tell_undrained(frugal *f) {
         uint64_t updated = updated_itself(&f->devices[d]);
         for (uint64_t s = now.closed; s < updated; s++) rows += rows_brought(f, d, s);
         if (updated > last) last = updated;
-        kept += frugal_load_relaxed(&f->devices[d].kept_now);
+        kept += frugal_load_relaxed(&f->devices[d].keeping.now);
     }
     steps += last - now.closed;
     if (rows > 0)
@@ -156,7 +156,7 @@ FRUGAL_INTERNAL void tell_undrained(frugal *f) {
 
 /* Tells of steps that have trained nothing. */
 FRUGAL_INTERNAL void tell_idle_steps(frugal *f) {
-    unsigned long long idle = frugal_load_relaxed(&f->idle_steps); /* relaxed: a statistic */
+    unsigned long long idle = frugal_load_relaxed(&f->work.idle_steps); /* relaxed: a statistic */
     if (f->opened && idle > 0)
         give_notice(f, "close: %llu steps had gradients and a learning rate of 0, and changed no weight", idle);
 }
@@ -231,12 +231,13 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
 static frugal_status cancel_steps(frugal *f, uint64_t step, uint64_t announced) {
     pthread_mutex_lock(&f->gates_lock);
     hold_recalls(f, step);
-    pthread_mutex_lock(&f->end_lock); /* nobody acts for who has finished; after poll_lock, as where a poll commits */
+    pthread_mutex_lock(
+        &f->finishing.lock); /* nobody acts for who has finished; after polling.lock, as where a poll commits */
     frugal_status status = frugal_p2f_cancel(f->p2f, announced);
     if (status == FRUGAL_OK) cancel_finished(f, step);
-    pthread_mutex_unlock(&f->end_lock);
+    pthread_mutex_unlock(&f->finishing.lock);
     if (status == FRUGAL_OK) take_back_gates(f->gates, step);
-    for (uint32_t d = 0; status == FRUGAL_OK && f->door && d < f->desc.devices; d++)
+    for (uint32_t d = 0; status == FRUGAL_OK && f->shared.door && d < f->desc.devices; d++)
         if (is_attached(f, d) && f->devices[d].gates) take_back_gates(f->devices[d].gates, step);
     release_recalls(f);
     pthread_mutex_unlock(&f->gates_lock);
@@ -261,7 +262,7 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
     cancel_clocks(f, step, now.sealed);
     cancel_ahead(f, step);
     drop_batches(f, step);
-    if (f->posts) f->posts->drop(f, step);
+    if (f->shared.posts) f->shared.posts->drop(f, step);
     return FRUGAL_OK;
 }
 
@@ -272,14 +273,14 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
-    if (f->posts) f->posts->hold(f);
+    if (f->shared.posts) f->shared.posts->hold(f);
     settle_counts(f); /* whatever the time, the same touches are counted */
     hold_announcing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].telling);
     status = cancel_held(f, step);
     for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].telling);
     release_announcing(f);
-    if (f->posts) f->posts->release(f);
+    if (f->shared.posts) f->shared.posts->release(f);
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];

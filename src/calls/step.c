@@ -38,7 +38,7 @@ static host_batch *begin_batch(frugal *f, uint32_t d, uint64_t step, uint32_t n,
     begin_ahead(f, d, step);
     frugal_store_relaxed(&b->stage, BATCH_SORTING); /* not to be claimed, nor given; relaxed: published by `handed` */
     b->step = step, b->n = n, b->read_only = read_only;
-    b->counted = is_counting(f) && !f->counter;
+    b->counted = is_counting(f) && !f->touches.counter;
     f->devices[d].reads_only[step % FRUGAL_P2F_SLOTS] = (uint8_t)read_only;
     return b;
 }
@@ -49,7 +49,7 @@ static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
     if (stage == BATCH_AWAY) frugal_add_release(&f->devices[d].away, 1); /* [F67] pairs with [F68] */
     frugal_store_release(&f->devices[d].handed, b->step + 1);            /* [F60] pairs with [F59], as the next */
     frugal_store_release(&b->stage, stage);
-    if (stage == BATCH_HANDED) frugal_add_relaxed(&f->unsorted, 1); /* relaxed: a hint; the event tells of it */
+    if (stage == BATCH_HANDED) frugal_add_relaxed(&f->sorting.unsorted, 1); /* relaxed: a hint; the event tells of it */
     event_notify(f->event);
 }
 
@@ -87,12 +87,13 @@ FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t st
 
 /* Not where other processes take part: they would wait for a step with a bad key, and are told of no such thing. */
 int frugal_sorts(frugal *f, uint32_t d) {
-    return is_usable(f) && d < f->desc.devices && is_attached(f, d) && f->devices[d].sorts && !f->door;
+    return is_usable(f) && d < f->desc.devices && is_attached(f, d) && f->devices[d].sorts && !f->shared.door;
 }
 
 /* Does the host need the rows of batches? */
 static int needs_rows(frugal *f) {
-    return frugal_p2f_has_words(f->p2f) || f->clocks || f->changed || f->file || (is_counting(f) && !f->counter);
+    return frugal_p2f_has_words(f->p2f) || f->clocks || f->saving.changed || f->file ||
+           (is_counting(f) && !f->touches.counter);
 }
 
 /* Announces a legal step whose rows the device finds. */
@@ -135,7 +136,7 @@ FRUGAL_INTERNAL frugal_status announce_here(frugal *f, const announcement *a) {
     if (!read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
     if (!a->wait && !is_ready) {
-        if (frugal_load_acquire(&f->lost)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
+        if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, "announce"); /* [F10] pairs with [F9] */
         if (is_refused(f, step)) return fail_refused(f);
         return FRUGAL_AGAIN;
     }
@@ -219,8 +220,8 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
     if (step != next) return fail_order("lookup", d, step, "look up", next);
     if ((status = check_stride(f, stride, "lookup")) != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup");     /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, "lookup"); /* [F10] pairs with [F9] */
     if (is_refused(f, step)) return fail_refused(f);
     if ((status = f->ops->pass_gate(f, d, step, !to->no_wait)) != FRUGAL_OK) return status;
     if (f->file) ask_for_batch(f, d, step);
@@ -303,8 +304,8 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     if (status != FRUGAL_OK) return status;
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_records: `out` is NULL");
     /* If the gate was forced open, the block may hold records that are still to be flushed. */
-    if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records");     /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, "get_records"); /* [F10] pairs with [F9] */
     if (is_in_order(f, d)) status = f->ops->await_block(f, d, step, "get_records");
     if (status != FRUGAL_OK) return status;
     host_batch *b = batch_at(f, d, step);
@@ -348,8 +349,8 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     if (!squares || !gradients || (!gradients->grads && !gradients->records))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "sum_squares: no %s", squares ? "gradients" : "`squares`");
     if ((status = check_gradients(f, d, step, gradients)) != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped)) return fail_stopped("sum_squares"); /* [F3] pairs with [F4] */
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, "sum_squares");    /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped("sum_squares");     /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, "sum_squares"); /* [F10] pairs with [F9] */
     host_device *device = &f->devices[d];
     if (!device->ops.squares)
         return frugal_fail(FRUGAL_ERR_DEVICE, "sum_squares: device %u is of a kind that has no such sum", d);
@@ -380,8 +381,8 @@ FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const fru
 FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = check_looked_up(f, d, step, "update");
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F3] pairs with [F4] */
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, "update");    /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped("update");     /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, "update"); /* [F10] pairs with [F9] */
     host_device *device = &f->devices[d];
     int brings = gradients && (gradients->grads || gradients->records);
     if (brings) status = check_gradients(f, d, step, gradients);

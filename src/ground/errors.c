@@ -133,7 +133,7 @@ FRUGAL_INTERNAL frugal_status check_device(const frugal *f, uint32_t d, const ch
 /* For calls of a device's own thread: in the process that opened, a device of another process is not called. */
 FRUGAL_INTERNAL frugal_status check_own(frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_device(f, d, call);
-    if (status != FRUGAL_OK || !f->door) return status;
+    if (status != FRUGAL_OK || !f->shared.door) return status;
     if (frugal_load_relaxed(&f->devices[d].linked)) /* relaxed: it was set before `attached`, which was acquired */
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is that of another process, which makes its calls", call,
                            d);

@@ -88,7 +88,7 @@ FRUGAL_INTERNAL int reserve_pages(int file, uint64_t at, size_t bytes);
 /* region.c */
 
 /* A part of the header, or NULL without a region. */
-#define REGION_PART(f, part) ((f)->region ? &(f)->region->part : NULL)
+#define REGION_PART(f, part) ((f)->shared.region ? &(f)->shared.region->part : NULL)
 
 FRUGAL_INTERNAL frugal_status fail_unsupported(const char *call);
 FRUGAL_INTERNAL int make_memory_file(const char *name);

@@ -136,6 +136,6 @@ void *frugal_allocate(frugal *f, size_t bytes, size_t alignment) {
 }
 
 void frugal_free(frugal *f, void *memory, size_t bytes) {
-    if (!f || (frugal_load_relaxed(&f->leaves_pages) && is_mapped(bytes))) return; /* the pages stay */
+    if (!f || (frugal_load_relaxed(&f->pages.stay) && is_mapped(bytes))) return; /* the pages stay */
     release_memory(&f->desc, memory, bytes);
 }

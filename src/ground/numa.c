@@ -36,7 +36,7 @@ FRUGAL_INTERNAL memory_nodes find_nodes(void) {
 
 /* Interleaves whole pages that nobody has touched. What the system refuses is told when the instance is open. */
 FRUGAL_INTERNAL void interleave(frugal *f, void *memory, size_t bytes) {
-    memory_nodes *nodes = &f->nodes;
+    memory_nodes *nodes = &f->memory.nodes;
     if (nodes->n < 2) return;
     if (NUMA_CALL(SYS_mbind, memory, bytes, POLICY_INTERLEAVE, nodes->bits, MOST_NODES + 1, 0)) nodes->error = errno;
 }

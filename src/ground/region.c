@@ -115,32 +115,32 @@ FRUGAL_INTERNAL memory_part gates_part(void) {
 /* Reserves room in the region, which no process has mapped yet. Returns 0 if there is none. */
 FRUGAL_INTERNAL int reserve_part(frugal *f, uint64_t bytes, memory_part *part) {
     uint64_t unit = is_large((size_t)bytes) ? HUGE_PAGE : page_unit();
-    memory_part made = {(f->region_used + unit - 1) / unit * unit, bytes};
-    if (bytes > SIZE_MAX / 4 || set_file_size(f->region_file, made.at + whole_pages((size_t)bytes))) return 0;
-    f->region_used = made.at + whole_pages((size_t)bytes), *part = made;
+    memory_part made = {(f->shared.used + unit - 1) / unit * unit, bytes};
+    if (bytes > SIZE_MAX / 4 || set_file_size(f->shared.file, made.at + whole_pages((size_t)bytes))) return 0;
+    f->shared.used = made.at + whole_pages((size_t)bytes), *part = made;
     return 1;
 }
 
 /* Allocates zeroed memory in the region, or, without a region, the instance's own. *part says where it is, for
  * processes that join; it is not used without a region. */
 FRUGAL_INTERNAL void *allocate_shared(frugal *f, size_t bytes, size_t alignment, memory_part *part) {
-    int placed = is_large(bytes) && (f->region_file >= 0 || !f->desc.allocate); /* large: begins with a page */
+    int placed = is_large(bytes) && (f->shared.file >= 0 || !f->desc.allocate); /* large: begins with a page */
     void *memory = NULL;
-    if (f->region_file < 0)
+    if (f->shared.file < 0)
         memory = frugal_allocate(f, bytes, alignment);
     else if (reserve_part(f, bytes, part))
-        memory = map_own(f->region_file, *part, PROT_READ | PROT_WRITE);
+        memory = map_own(f->shared.file, *part, PROT_READ | PROT_WRITE);
     if (memory && placed) interleave(f, memory, whole_pages(bytes));
-    if (f->region_file < 0) return memory;
-    if (!memory || make_resident(f->region_file, *part, memory)) return memory;
+    if (f->shared.file < 0) return memory;
+    if (!memory || make_resident(f->shared.file, *part, memory)) return memory;
     unmap_part(memory, bytes);
     return NULL;
 }
 
 FRUGAL_INTERNAL void free_shared(frugal *f, void *memory, size_t bytes) {
-    if (f->region_file < 0)
+    if (f->shared.file < 0)
         frugal_free(f, memory, bytes);
-    else if (!frugal_load_relaxed(&f->leaves_pages)) /* else the pages stay */
+    else if (!frugal_load_relaxed(&f->pages.stay)) /* else the pages stay */
         unmap_part(memory, bytes);
 }
 
@@ -149,21 +149,23 @@ FRUGAL_INTERNAL frugal_status open_region(frugal *f) {
     memory_part part = {0, 0};
     if (!f->desc.name) return FRUGAL_OK;
     if (!HAS_PROCESSES) return fail_unsupported("open");
-    f->region_file = make_memory_file("frugal");
-    if (f->region_file < 0 && errno == ENOSYS) return fail_unsupported("open");
-    if (f->region_file < 0)
+    f->shared.file = make_memory_file("frugal");
+    if (f->shared.file < 0 && errno == ENOSYS) return fail_unsupported("open");
+    if (f->shared.file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
                            "open: no file for the memory that processes share under the name %s: %s", f->desc.name,
                            error_text(errno));
-    f->region = allocate_shared(f, sizeof *f->region, CACHE_LINE, &part);
-    return f->region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->region);
+    f->shared.region = allocate_shared(f, sizeof *f->shared.region, CACHE_LINE, &part);
+    return f->shared.region ? FRUGAL_OK : fail_memory("what processes share", sizeof *f->shared.region);
 }
 
 FRUGAL_INTERNAL void close_region(frugal *f) {
-    if (f->region_file < 0) return;
-    if (f->region) unmap_part(f->region, sizeof *f->region);
-    close(f->region_file);
-    f->region = NULL, f->region_file = -1;
+    free_shared(f, f->shared.parts, f->desc.devices * sizeof *f->shared.parts);
+    if (f->shared.fixed) unmap_part(f->shared.fixed, sizeof *f->shared.fixed);
+    if (f->shared.file < 0) return;
+    if (f->shared.region) unmap_part(f->shared.region, sizeof *f->shared.region);
+    close(f->shared.file);
+    f->shared.region = NULL, f->shared.file = -1;
 }
 
 /* Fixes the settings of a step for all processes. Returns 0 if another process has fixed other settings, which *fixed
@@ -174,7 +176,7 @@ FRUGAL_INTERNAL int fix_shared(frugal *f, uint64_t step, float lr, float scale, 
     memcpy(&bits[1], &scale, sizeof scale);
     uint64_t wanted = (uint64_t)bits[0] << 32 | bits[1], found = 0;
     /* relaxed: only the word itself is communicated; a spurious failure leaves 0 */
-    while (!frugal_cas_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], &found, wanted))
+    while (!frugal_cas_relaxed(&(*f->shared.fixed)[step % FRUGAL_P2F_SLOTS], &found, wanted))
         if (found != 0) break;
     if (found == 0 || found == wanted) return 1;
     bits[0] = (uint32_t)(found >> 32), bits[1] = (uint32_t)found;

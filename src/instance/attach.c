@@ -42,7 +42,7 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
     host_device *device = &f->devices[d];
     int in_place = ops->updates_in_place && ops->updates_in_place(state);
     frugal_status status = FRUGAL_OK;
-    pthread_mutex_lock(&f->settings_lock);
+    pthread_mutex_lock(&f->settings.lock);
     int attached = is_attached(f, d);
     if (!attached && !in_place) status = use_words(f);
     if (!attached && status == FRUGAL_OK) {
@@ -57,7 +57,7 @@ static frugal_status set_device(frugal *f, uint32_t d, const frugal_device_ops *
         }
         frugal_store_release(&device->attached, 1); /* [F46] pairs with [F45] */
     }
-    pthread_mutex_unlock(&f->settings_lock);
+    pthread_mutex_unlock(&f->settings.lock);
     return attached ? fail_attached(d) : status;
 }
 
@@ -67,11 +67,11 @@ static frugal_status hand_counts(frugal *f, uint32_t d) {
     int counted = is_counting(f);
     frugal_status status = frugal_begin_counting(f);
     if (status == FRUGAL_OK && counted)
-        status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->worth, 1);
+        status = device->ops.move_counts(device->state, (uint8_t *)(uintptr_t)f->touches.worth, 1);
     if (status != FRUGAL_OK) return status;
-    pthread_mutex_lock(&f->counts_lock); /* any thread may be reading counts */
-    f->counter = d + 1;
-    pthread_mutex_unlock(&f->counts_lock);
+    pthread_mutex_lock(&f->touches.lock); /* any thread may be reading counts */
+    f->touches.counter = d + 1;
+    pthread_mutex_unlock(&f->touches.lock);
     return status;
 }
 
@@ -94,8 +94,8 @@ FRUGAL_INTERNAL frugal_status attach_device(frugal *f, uint32_t d, const frugal_
         frugal_store_relaxed(&f->devices[d].attached, 0); /* relaxed: as above */
         return status;
     }
-    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
-    if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
+    if (ops->poll) frugal_add_relaxed(&f->polling.devices, 1); /* relaxed, both: the device has no step yet */
+    if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->polling.waiting, 1);
     return FRUGAL_OK;
 }
 
@@ -132,10 +132,10 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     int joined = !f->ops->owns, staged = joined && f->desc.alone == FRUGAL_ALONE_STAGED;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
-        if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes, staged};
+        if (f->memory.table) return (frugal_memory){f->memory.table, f->memory.table_bytes, staged};
         return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim);
     case FRUGAL_MEMORY_STATE:
-        if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes, staged};
+        if (f->memory.state) return (frugal_memory){f->memory.state, f->memory.state_bytes, staged};
         return f->desc.state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
     case FRUGAL_MEMORY_BLOCKS:
         return (frugal_memory){f->devices[d].blocks, f->block_bytes, 0};
@@ -153,7 +153,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
 }
 
 int frugal_move_memory(frugal *f, frugal_memory memory, int node) {
-    int is_callers = f->desc.allocate && f->region_file < 0; /* its allocator decides */
+    int is_callers = f->desc.allocate && f->shared.file < 0; /* its allocator decides */
     if (node < 0 || node >= MOST_NODES || is_callers || find_nodes().n < 2) return 0;
     int error = move_to_node(memory.start, memory.bytes, (uint32_t)node);
     if (error)
@@ -163,8 +163,8 @@ int frugal_move_memory(frugal *f, frugal_memory memory, int node) {
 }
 
 void frugal_leave_pages(frugal *f) {
-    if (frugal_load_relaxed(&f->leaves_pages)) return;
-    frugal_store_relaxed(&f->leaves_pages, 1);
+    if (frugal_load_relaxed(&f->pages.stay)) return;
+    frugal_store_relaxed(&f->pages.stay, 1);
     give_notice(
         f, "CUDA did not let go of memory that it had pinned, so a GPU may still reach it: its pages stay until the "
            "process ends. Do not give back a matrix of your own, and train on GPUs in a new process");

@@ -5,13 +5,13 @@
 
 FRUGAL_INTERNAL void open_locks(frugal *f) {
     open_jobs(f);
-    pthread_mutex_init(&f->settings_lock, NULL);
-    pthread_mutex_init(&f->end_lock, NULL);
-    pthread_mutex_init(&f->poll_lock, NULL);
+    pthread_mutex_init(&f->settings.lock, NULL);
+    pthread_mutex_init(&f->finishing.lock, NULL);
+    pthread_mutex_init(&f->polling.lock, NULL);
     pthread_mutex_init(&f->gates_lock, NULL);
-    pthread_mutex_init(&f->trace_lock, NULL);
+    pthread_mutex_init(&f->tracing.lock, NULL);
     pthread_mutex_init(&f->ahead.lock, NULL);
-    pthread_mutex_init(&f->counts_lock, NULL);
+    pthread_mutex_init(&f->touches.lock, NULL);
 }
 
 /* Bits of the largest row number. */
@@ -70,17 +70,17 @@ FRUGAL_INTERNAL frugal_status open_device_list(frugal *f) {
         return fail_memory("the gates' word", page_unit());
     if (f->ops->owns) frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
-    frugal_store_relaxed(&f->bad, UINT64_MAX);
+    frugal_store_relaxed(&f->sorting.bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        pthread_mutex_init(&device->keep_lock, NULL);
+        pthread_mutex_init(&device->keeping.lock, NULL);
         pthread_mutex_init(&device->giving, NULL);
         pthread_mutex_init(&device->telling, NULL);
-        pthread_mutex_init(&device->waits.lock, NULL);
+        pthread_mutex_init(&device->waits.worst.lock, NULL);
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
         frugal_store_relaxed(&device->done, f->desc.first_step);
-        device->settled = f->desc.first_step;
+        device->posting.settled = f->desc.first_step;
         frugal_store_relaxed(&device->end, UINT64_MAX);
         frugal_store_relaxed(&device->handed, f->desc.first_step);
         frugal_store_relaxed(&device->told, f->desc.first_step);
@@ -102,8 +102,55 @@ FRUGAL_INTERNAL frugal_status open_own(frugal *f, host_device *device) {
         lay_batches(f, device);
     }
     sort_memory *m = &device->sort;
-    if (!(m->pairs = frugal_allocate(f, f->sort_bytes, CACHE_LINE))) return fail_memory("sorting", f->sort_bytes);
+    if (!(m->pairs = frugal_allocate(f, f->sorting.bytes, CACHE_LINE))) return fail_memory("sorting", f->sorting.bytes);
     m->other = m->pairs + f->desc.max_keys;
     m->digits = (uint32_t(*)[SORT_DIGITS])(void *)(m->other + f->desc.max_keys);
     return FRUGAL_OK;
+}
+
+static void close_own(frugal *f, host_device *device) {
+    frugal_free(f, device->batches, (f->desc.lookahead + 1) * sizeof(host_batch));
+    frugal_free(f, device->sort.pairs, f->sorting.bytes);
+    free_team(f, device->team);
+    pthread_mutex_destroy(&device->keeping.lock);
+    pthread_mutex_destroy(&device->giving);
+    pthread_mutex_destroy(&device->telling);
+    pthread_mutex_destroy(&device->waits.worst.lock);
+}
+
+/* Closes devices, and frees what they need alone. */
+FRUGAL_INTERNAL void close_devices(frugal *f) {
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        if (is_attached(f, d)) device->ops.close(device->state);
+        close_own(f, device);
+        free_shared(f, device->batch_memory, f->batch_bytes);
+        free_shared(f, device->blocks, f->block_bytes);
+        unmap_part(device->inbox, inbox_bytes(f));
+        free_shared(f, device->counts, count_bytes(f));
+    }
+}
+
+/* Frees what others may have asked of devices until the table was closed. */
+FRUGAL_INTERNAL void close_device_list(frugal *f) {
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) unmap_part(f->devices[d].box, sizeof(mailbox));
+    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
+    if (f->ops->owns) frugal_free(f, f->gates, page_unit()); /* else the process was given it */
+}
+
+FRUGAL_INTERNAL void close_copies(frugal *f) {
+    frugal_free(f, f->saving.changed, changed_bytes(f));
+    frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
+    frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
+}
+
+FRUGAL_INTERNAL void close_locks(frugal *f) {
+    pthread_mutex_destroy(&f->settings.lock);
+    pthread_mutex_destroy(&f->finishing.lock);
+    pthread_mutex_destroy(&f->polling.lock);
+    pthread_mutex_destroy(&f->gates_lock);
+    pthread_mutex_destroy(&f->tracing.lock);
+    pthread_mutex_destroy(&f->ahead.lock);
+    pthread_mutex_destroy(&f->touches.lock);
+    pthread_mutex_destroy(&f->notices.lock);
 }

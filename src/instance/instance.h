@@ -22,6 +22,10 @@ FRUGAL_INTERNAL size_t lay_batches(const frugal *f, host_device *device);
 FRUGAL_INTERNAL frugal_status open_device_list(frugal *f);
 FRUGAL_INTERNAL size_t sort_bytes_of(const frugal *f);
 FRUGAL_INTERNAL frugal_status open_own(frugal *f, host_device *device);
+FRUGAL_INTERNAL void close_devices(frugal *f);
+FRUGAL_INTERNAL void close_device_list(frugal *f);
+FRUGAL_INTERNAL void close_copies(frugal *f);
+FRUGAL_INTERNAL void close_locks(frugal *f);
 
 /* attach.c */
 

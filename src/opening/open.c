@@ -153,17 +153,18 @@ static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
 
 /* Makes the lists of the region: where the memory of each device is, and the mailboxes. */
 static frugal_status open_mail(frugal *f) {
-    if (!f->region) return FRUGAL_OK;
-    size_t bytes = f->desc.devices * sizeof *f->parts;
-    f->parts = allocate_shared(f, bytes, page_unit(), &f->region->devices);
-    f->fixed = allocate_shared(f, sizeof *f->fixed, CACHE_LINE, &f->region->fixed);
-    if (!f->parts || !f->fixed) return fail_memory("what processes share", bytes + sizeof *f->fixed);
+    if (!f->shared.region) return FRUGAL_OK;
+    size_t bytes = f->desc.devices * sizeof *f->shared.parts;
+    f->shared.parts = allocate_shared(f, bytes, page_unit(), &f->shared.region->devices);
+    f->shared.fixed = allocate_shared(f, sizeof *f->shared.fixed, CACHE_LINE, &f->shared.region->fixed);
+    if (!f->shared.parts || !f->shared.fixed)
+        return fail_memory("what processes share", bytes + sizeof *f->shared.fixed);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t inbox = inbox_bytes(f);
-        mailbox *box = allocate_shared(f, sizeof *box, CACHE_LINE, &f->parts[d].mail);
+        mailbox *box = allocate_shared(f, sizeof *box, CACHE_LINE, &f->shared.parts[d].mail);
         if (!(f->devices[d].box = box)) return fail_memory("a device's mailbox", sizeof *box);
         reset_mail(box, f->desc.first_step);
-        if (!reserve_part(f, inbox, &f->parts[d].inbox)) return fail_memory("batches on their way", inbox);
+        if (!reserve_part(f, inbox, &f->shared.parts[d].inbox)) return fail_memory("batches on their way", inbox);
     }
     return FRUGAL_OK;
 }
@@ -175,10 +176,10 @@ static frugal_status open_devices(frugal *f) {
     f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
     f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
-    f->sort_bytes = sort_bytes_of(f);
+    f->sorting.bytes = sort_bytes_of(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        device_parts unused, *part = f->parts ? &f->parts[d] : &unused;
+        device_parts unused, *part = f->shared.parts ? &f->shared.parts[d] : &unused;
         if (!(device->batch_memory = allocate_shared(f, f->batch_bytes, page_unit(), &part->batches)))
             return fail_memory("announced batches", f->batch_bytes);
         if ((status = open_own(f, device)) != FRUGAL_OK) return status;
@@ -193,8 +194,8 @@ static frugal_status open_devices(frugal *f) {
 
 static frugal_status open_changed(frugal *f) {
     if (!f->desc.increments) return FRUGAL_OK;
-    f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE);
-    return f->changed ? FRUGAL_OK : fail_memory("the marks of changed rows", changed_bytes(f));
+    f->saving.changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE);
+    return f->saving.changed ? FRUGAL_OK : fail_memory("the marks of changed rows", changed_bytes(f));
 }
 
 static frugal_p2f_desc p2f_desc_of(const frugal *f) {
@@ -261,23 +262,23 @@ static void tell_unused(frugal *f, const frugal_desc *desc) {
 
 /* Where the system does not let tables be interleaved, they lie where they are first touched. */
 static void tell_nodes(frugal *f) {
-    if (f->nodes.error)
+    if (f->memory.nodes.error)
         give_notice(f,
                     "open: the machine has %u nodes with memory, and the system refuses to interleave the table over "
                     "them: mbind: %s. So it lies where it is first touched: start with numactl --interleave=all, or "
                     "allow mbind (in Docker: --cap-add SYS_NICE)",
-                    f->nodes.n, error_text(f->nodes.error));
+                    f->memory.nodes.n, error_text(f->memory.nodes.error));
 }
 
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
     f->event = &f->own_event;
-    f->region_file = -1;
+    f->shared.file = -1;
     open_locks(f);
     open_notices(f, desc->notice, desc->user);
     tell_unused(f, desc);
-    f->nodes = find_nodes();
+    f->memory.nodes = find_nodes();
     f->record_stride = record_stride_of(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;
@@ -296,7 +297,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = check_room(f)) != FRUGAL_OK) return status;
     if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
-    f->sort_bits = bits_of_rows(f->store.rows);
+    f->sorting.bits = bits_of_rows(f->store.rows);
     open_powers(f);
     if ((status = open_p2f(f)) != FRUGAL_OK) return status;
     if ((status = open_changed(f)) != FRUGAL_OK) return status;

@@ -51,7 +51,7 @@ static int make_gates(const frugal *f, member *m) {
  * is one; the first two stay open. The table's file is opened anew, because a passed copy of its descriptor would keep
  * its lock after this process has ended. Returns an errno. */
 static int welcome_files(const frugal *f, member *m, file_list *files) {
-    *files = (file_list){.n = 3, .files = {f->region_file, f->workers->event_file, make_gates(f, m)}};
+    *files = (file_list){.n = 3, .files = {f->shared.file, f->workers->event_file, make_gates(f, m)}};
     if (files->files[2] < 0) return files->n = 0, errno;
     if (!f->file) return 0;
     char path[64];
@@ -90,10 +90,10 @@ static frugal_status attach_remote(struct door *door, member *m, const message *
     if (!r) return fail_memory("a device of another process", sizeof *r);
     host_device *device = &f->devices[d];
     /* mapped already: an earlier attempt has failed after this */
-    if (!device->inbox) device->inbox = map_own(f->region_file, f->parts[d].inbox, PROT_READ | PROT_WRITE);
+    if (!device->inbox) device->inbox = map_own(f->shared.file, f->shared.parts[d].inbox, PROT_READ | PROT_WRITE);
     if (!device->inbox) {
         free(r);
-        return fail_memory("batches on their way", f->parts[d].inbox.bytes);
+        return fail_memory("batches on their way", f->shared.parts[d].inbox.bytes);
     }
     r->f = f, r->d = d, r->member = m, r->mail = device->box;
     r->flags = asked->flags;
@@ -110,7 +110,7 @@ static void count_last(frugal *f, remote *r) {
     hold_copies(&f->devices[r->d]);
     lock_polling(f); /* where a device with `poll` is counted */
     count_remote_kept(r);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
     release_copies(&f->devices[r->d]);
 }
 
@@ -122,7 +122,7 @@ static void lose_remote(frugal *f, remote *r, const char *how) {
     lock_polling(f);
     frugal_fail(FRUGAL_ERR_LOST, "process %u, which had the device, %s", r->member->process, how);
     lose_device(f, r->d);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
     pthread_mutex_unlock(&r->serving);
 }
 
@@ -371,7 +371,7 @@ static void *doorman_main(void *argument) {
 
 /* Writes what other processes need to know. Pointers of this process are left out. */
 static frugal_status describe_region(frugal *f) {
-    region_header *r = f->region;
+    region_header *r = f->shared.region;
     size_t bytes = f->desc.n_tables * sizeof(shared_table);
     shared_table *tables = allocate_shared(f, bytes, CACHE_LINE, &r->tables);
     if (!tables) return fail_memory("table settings", bytes);
@@ -386,13 +386,13 @@ static frugal_status describe_region(frugal *f) {
     r->desc.allocate = NULL, r->desc.release = NULL, r->desc.notice = NULL, r->desc.user = NULL;
     r->store.weights = r->store.state = NULL, r->store.groups = NULL, r->store.first_row = NULL;
     r->store.n_groups = 0;
-    if (f->store.state && !f->state_memory) r->state_behind = (uint64_t)(f->store.state - f->store.weights);
+    if (f->store.state && !f->memory.state) r->state_behind = (uint64_t)(f->store.state - f->store.weights);
     r->p2f_bytes = f->p2f_bytes;
     r->batch_bytes = f->batch_bytes, r->block_bytes = f->block_bytes, r->block_stride = f->block_stride;
     r->table_is_file = f->file != NULL;
     if (f->file)
-        r->table =
-            (memory_part){(uint64_t)((unsigned char *)f->table_memory - (unsigned char *)f->file->map), f->table_bytes};
+        r->table = (memory_part){(uint64_t)((unsigned char *)f->memory.table - (unsigned char *)f->file->map),
+                                 f->memory.table_bytes};
     return FRUGAL_OK;
 }
 
@@ -438,13 +438,13 @@ FRUGAL_INTERNAL frugal_status open_door(frugal *f) {
     pthread_mutex_init(&door->opening, NULL);
     snprintf(door->name, sizeof door->name, "%s", f->desc.name);
     f->desc.name = door->name; /* the caller's may be freed */
-    f->door = door, f->posts = &served_posts;
+    f->shared.door = door, f->shared.posts = &served_posts;
     return FRUGAL_OK;
 }
 
 /* Takes the name, and starts the doorman, which lets nobody in yet: a process that joins waits. */
 FRUGAL_INTERNAL frugal_status open_name(frugal *f) {
-    struct door *door = f->door;
+    struct door *door = f->shared.door;
     if (!door) return FRUGAL_OK;
     if (f->workers->event_file < 0)
         return frugal_fail(FRUGAL_ERR_PROCESS,
@@ -465,7 +465,7 @@ FRUGAL_INTERNAL frugal_status open_name(frugal *f) {
 
 /* Called when all else is open, by the thread that has called open_name: other processes may join from now on. */
 FRUGAL_INTERNAL void open_to_others(frugal *f) {
-    struct door *door = f->door;
+    struct door *door = f->shared.door;
     if (!door || !door->is_opening) return;
     door->is_opening = 0;
     pthread_mutex_unlock(&door->opening);
@@ -477,7 +477,7 @@ FRUGAL_INTERNAL void open_to_others(frugal *f) {
 FRUGAL_INTERNAL frugal_status close_door(frugal *f) {
     double began = clock_now(), limit = f->desc.stuck_seconds < 0 ? FOREVER : f->desc.stuck_seconds;
     frugal_status status = FRUGAL_OK;
-    if (!f->door) return FRUGAL_OK; /* opened after mail and devices */
+    if (!f->shared.door) return FRUGAL_OK; /* opened after mail and devices */
     tell_end(f, END_STOPPED, "");
     for (uint32_t d = 0; d < f->desc.devices; d++)
         while (is_posting(f, d)) {
@@ -499,7 +499,7 @@ FRUGAL_INTERNAL frugal_status close_door(frugal *f) {
 
 /* No process joins any more. A worker that waits for a process gives up, because training has ended. */
 FRUGAL_INTERNAL void end_doorman(frugal *f) {
-    struct door *door = f->door;
+    struct door *door = f->shared.door;
     uint64_t one = 1;
     if (!door) return;
     open_to_others(f); /* if opening has failed */
@@ -514,12 +514,12 @@ FRUGAL_INTERNAL void end_doorman(frugal *f) {
 
 /* Called when no device calls its process any more. */
 FRUGAL_INTERNAL void free_door(frugal *f) {
-    struct door *door = f->door;
+    struct door *door = f->shared.door;
     if (!door) return;
     for (uint32_t i = 0; i < door->n; i++) free_member(door->members[i]);
     pthread_mutex_destroy(&door->opening);
     free(door);
-    f->door = NULL;
+    f->shared.door = NULL;
 }
 
 #endif

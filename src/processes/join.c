@@ -33,9 +33,9 @@ static frugal_status recall_here(frugal *f, const message *m) {
     frugal_status status = write_recalled(f, m->d, &(recall){m->step, done});
     if (status != FRUGAL_OK) return status;
     lock_polling(f);
-    device->recall_step = m->step;
-    frugal_store_relaxed(&device->recall_number, m->number); /* relaxed: under the lock */
-    pthread_mutex_unlock(&f->poll_lock);
+    device->posting.recall_step = m->step;
+    frugal_store_relaxed(&device->posting.recall_number, m->number); /* relaxed: under the lock */
+    pthread_mutex_unlock(&f->polling.lock);
     event_notify(polling_event(f));
     return status;
 }
@@ -45,7 +45,7 @@ static frugal_status do_call(frugal *f, const message *m) {
     host_device *device = &f->devices[m->d];
     const uint32_t *rows = device->mail->call_rows;
     frugal_status status = FRUGAL_OK;
-    pthread_mutex_lock(&device->keep_lock); /* its trainer may be in lookup or update */
+    pthread_mutex_lock(&device->keeping.lock); /* its trainer may be in lookup or update */
     switch (m->call) {
     case CALL_WRITE_BACK:
         status = m->n == CALL_ALL ? write_back_here(f, m->d, NULL, 0) : write_back_here(f, m->d, rows, m->n);
@@ -78,7 +78,7 @@ static frugal_status do_call(frugal *f, const message *m) {
         if (device->ops.cancelled) device->ops.cancelled(device->state);
         break;
     }
-    pthread_mutex_unlock(&device->keep_lock);
+    pthread_mutex_unlock(&device->keeping.lock);
     return status;
 }
 
@@ -104,7 +104,7 @@ static void take_answer(controller *c, const message *m) {
 
 /* The socket has ended: so has the other side, unless this process is leaving. */
 static void lose_controller(frugal *f) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     message none = {.status = FRUGAL_ERR_LOST};
     char text[sizeof none.text];
     snprintf(text, sizeof text, "process %u, which opened the instance, has ended", c->process);
@@ -119,7 +119,7 @@ static void lose_controller(frugal *f) {
 
 static void *attendant_main(void *argument) {
     frugal *f = argument;
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     struct pollfd watched[2] = {{c->socket, POLLIN, 0}, {c->watch, POLLIN, 0}};
     for (;;) {
         message m;
@@ -157,7 +157,7 @@ static void await_answered(controller *c, double seconds) {
 
 /* Sends a message to the process that opened, and waits for its answer: at most a second longer than stuck_seconds. */
 static frugal_status ask_controller(frugal *f, message *m) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     double limit = f->desc.stuck_seconds < 0 ? FOREVER : LEAST(f->desc.stuck_seconds, FOREVER);
     double start = clock_now(), tells = notice_seconds(f);
     frugal_status status = FRUGAL_OK;
@@ -188,18 +188,18 @@ static frugal_status ask_controller(frugal *f, message *m) {
 /* Maps the counts of a device of this process again, so that they can be written. Returns NULL if they cannot. */
 static void *own_counts(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    return mprotect(device->counts, whole_pages(f->parts[d].counts.bytes), BOTH) ? NULL : device->counts;
+    return mprotect(device->counts, whole_pages(f->shared.parts[d].counts.bytes), BOTH) ? NULL : device->counts;
 }
 
 /* Maps what a device needs, before it is attached. */
 static frugal_status map_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    const device_parts *parts = &f->parts[d];
+    const device_parts *parts = &f->shared.parts[d];
     if (device->mail) return FRUGAL_OK; /* an earlier attempt has failed after this */
-    if (!device->batch_memory) device->batch_memory = map_own(f->region_file, parts->batches, PROT_READ);
-    if (!device->blocks) device->blocks = map_own(f->region_file, parts->blocks, BOTH);
-    if (!device->inbox) device->inbox = map_own(f->region_file, parts->inbox, BOTH);
-    if (!device->box) device->box = map_own(f->region_file, parts->mail, BOTH);
+    if (!device->batch_memory) device->batch_memory = map_own(f->shared.file, parts->batches, PROT_READ);
+    if (!device->blocks) device->blocks = map_own(f->shared.file, parts->blocks, BOTH);
+    if (!device->inbox) device->inbox = map_own(f->shared.file, parts->inbox, BOTH);
+    if (!device->box) device->box = map_own(f->shared.file, parts->mail, BOTH);
     void *counts = own_counts(f, d);
     if (!device->batch_memory || !device->blocks || !device->inbox || !device->box || !counts)
         return fail_memory("mapping what a device shares", f->batch_bytes + f->block_bytes + parts->inbox.bytes);
@@ -231,7 +231,7 @@ static frugal_status claim_device(frugal *f, uint32_t d) {
 static frugal_status map_all_counts(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (!(device->counts = map_own(f->region_file, f->parts[d].counts, PROT_READ)))
+        if (!(device->counts = map_own(f->shared.file, f->shared.parts[d].counts, PROT_READ)))
             return fail_memory("mapping what devices count", count_bytes(f));
         device->by_table = (table_hits *)(void *)(device->counts + 1);
     }
@@ -239,7 +239,7 @@ static frugal_status map_all_counts(frugal *f) {
 }
 
 static void *map_counts(frugal *f) {
-    return map_own(f->region_file, f->region->worth, PROT_READ);
+    return map_own(f->shared.file, f->shared.region->worth, PROT_READ);
 }
 /* Makes the process that opened the instance count touches, too. */
 static frugal_status join_counting(frugal *f) {
@@ -261,16 +261,16 @@ static void settle_device(frugal *f, uint32_t d) {
 static void empty_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     if (!is_attached(f, d) || !device->keeps || begin_posted_writing(f, d, "close") != FRUGAL_OK) return;
-    pthread_mutex_lock(&device->keep_lock);
+    pthread_mutex_lock(&device->keeping.lock);
     write_back_here(f, d, NULL, 0); /* if it fails, what it keeps is lost, and reported as a loss */
-    pthread_mutex_unlock(&device->keep_lock);
+    pthread_mutex_unlock(&device->keeping.lock);
     end_posted_writing(f, d, 1);
 }
 
 /* The devices of this process take no part any more. Their memory is freed by the caller. A stream that waits for a
  * gate would keep a device from writing back, so from here on gates are forced open, and nothing more is posted. */
 static frugal_status leave_instance(frugal *f) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) settle_device(f, d);
     if (c->posts) end_joined(f, 0, "");
     for (uint32_t d = 0; f->opened && d < f->desc.devices; d++) empty_device(f, d);
@@ -289,7 +289,7 @@ static frugal_status leave_instance(frugal *f) {
 
 /* Called when the devices are closed. */
 FRUGAL_INTERNAL void free_controller(frugal *f) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     if (!c) return;
     unmap_part(c->event_memory, event_part.bytes);
     unmap_part(c->gates_memory, gates_part().bytes);
@@ -298,7 +298,7 @@ FRUGAL_INTERNAL void free_controller(frugal *f) {
     pthread_mutex_destroy(&c->answer_lock);
     pthread_cond_destroy(&c->answered);
     free(c);
-    f->joined = NULL;
+    f->shared.joined = NULL;
 }
 
 /* >>joining */
@@ -381,9 +381,9 @@ static frugal_status reach(controller *c, const char *name, double seconds, file
 
 /* Reads the settings of tables and optimizers from the region. */
 static frugal_status read_tables(frugal *f) {
-    const region_header *r = f->region;
+    const region_header *r = f->shared.region;
     uint32_t n = r->desc.n_tables;
-    shared_table *tables = map_own(f->region_file, r->tables, PROT_READ);
+    shared_table *tables = map_own(f->shared.file, r->tables, PROT_READ);
     if (!tables) return fail_memory("table settings", r->tables.bytes);
     frugal_table *list = calloc(n, sizeof *list);
     for (uint32_t t = 0; list && t < n; t++) list[t] = tables[t].table, list[t].optimizer = &tables[t].optimizer;
@@ -402,44 +402,44 @@ static frugal_status read_tables(frugal *f) {
 
 /* Maps what all devices share. */
 static frugal_status map_instance(frugal *f, const file_list *files) {
-    const region_header *r = f->region;
-    f->p2f_bytes = r->p2f_bytes, f->table_bytes = r->table.bytes, f->state_bytes = r->state.bytes;
+    const region_header *r = f->shared.region;
+    f->p2f_bytes = r->p2f_bytes, f->memory.table_bytes = r->table.bytes, f->memory.state_bytes = r->state.bytes;
     f->batch_bytes = r->batch_bytes, f->block_bytes = r->block_bytes, f->block_stride = r->block_stride;
-    f->sort_bytes = sort_bytes_of(f);
-    f->p2f = map_own(f->region_file, r->p2f, PROT_READ);
-    f->parts = map_own(f->region_file, r->devices, PROT_READ);
-    f->fixed = map_own(f->region_file, r->fixed, BOTH);
+    f->sorting.bytes = sort_bytes_of(f);
+    f->p2f = map_own(f->shared.file, r->p2f, PROT_READ);
+    f->shared.parts = map_own(f->shared.file, r->devices, PROT_READ);
+    f->shared.fixed = map_own(f->shared.file, r->fixed, BOTH);
     int rows =
         f->desc.alone == FRUGAL_ALONE_STAGED ? PROT_READ : BOTH; /* staged rows are written by the opener alone */
-    f->table_memory = map_own(r->table_is_file ? files->files[3] : f->region_file, r->table, rows);
-    if (r->state.bytes) f->state_memory = map_own(f->region_file, r->state, rows);
-    if (!f->p2f || !f->parts || !f->fixed || !f->table_memory || (r->state.bytes && !f->state_memory))
-        return fail_memory("mapping the instance", f->p2f_bytes + f->table_bytes + f->state_bytes);
-    f->store.weights = f->table_memory;
+    f->memory.table = map_own(r->table_is_file ? files->files[3] : f->shared.file, r->table, rows);
+    if (r->state.bytes) f->memory.state = map_own(f->shared.file, r->state, rows);
+    if (!f->p2f || !f->shared.parts || !f->shared.fixed || !f->memory.table || (r->state.bytes && !f->memory.state))
+        return fail_memory("mapping the instance", f->p2f_bytes + f->memory.table_bytes + f->memory.state_bytes);
+    f->store.weights = f->memory.table;
     if (f->store.state_floats)
-        f->store.state = f->state_memory ? f->state_memory : (float *)f->table_memory + r->state_behind;
+        f->store.state = f->memory.state ? f->memory.state : (float *)f->memory.table + r->state_behind;
     return FRUGAL_OK;
 }
 
 static frugal_status join_parts(frugal *f, const char *name, double seconds) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     file_list files = {0};
     frugal_status status = reach(c, name, seconds, &files);
-    if (files.n > 0) f->region_file = files.files[0];
+    if (files.n > 0) f->shared.file = files.files[0];
     if (files.n > 3) c->table_file = files.files[3];
     if (status == FRUGAL_OK) c->event_memory = map_own(files.files[1], event_part, BOTH);
     if (status == FRUGAL_OK) c->gates_memory = map_own(files.files[2], gates_part(), BOTH);
     for (uint32_t i = 1; i < LEAST(files.n, 3); i++) close(files.files[i]); /* also where others were cut */
     if (status != FRUGAL_OK) return status;
-    f->region = map_own(f->region_file, (memory_part){0, sizeof *f->region}, PROT_READ);
-    if (!f->region || !c->event_memory || !c->gates_memory)
-        return fail_memory("mapping what processes share", sizeof *f->region);
+    f->shared.region = map_own(f->shared.file, (memory_part){0, sizeof *f->shared.region}, PROT_READ);
+    if (!f->shared.region || !c->event_memory || !c->gates_memory)
+        return fail_memory("mapping what processes share", sizeof *f->shared.region);
     f->event = c->event_memory;
-    f->desc = f->region->desc;
+    f->desc = f->shared.region->desc;
     f->desc.workers = 0;
     f->record_stride = record_stride_of(f->desc.dim);
     if ((status = read_tables(f)) != FRUGAL_OK) return status;
-    f->sort_bits = bits_of_rows(f->store.rows);
+    f->sorting.bits = bits_of_rows(f->store.rows);
     open_powers(f);
     if ((status = map_instance(f, &files)) != FRUGAL_OK) return status; /* before gates: force_gates uses p2f */
     f->gates = c->gates_memory;
@@ -485,7 +485,7 @@ frugal_status frugal_join(const char *name, double seconds, frugal **out) {
     }
     *out = f;
     f->process = (uint32_t)getpid();
-    f->ops = &joined_operations, f->joined = c, f->region_file = c->socket = c->watch = c->table_file = -1;
+    f->ops = &joined_operations, f->shared.joined = c, f->shared.file = c->socket = c->watch = c->table_file = -1;
     f->event = &f->own_event;
     open_locks(f);
     open_notices(f, NULL, NULL);

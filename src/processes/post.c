@@ -24,15 +24,15 @@
 /* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
 FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
     lock_polling(f);
-    if (!frugal_load_relaxed(&f->lost) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
-        copy_text(f->lost_message, sizeof f->lost_message, text);
+    if (!frugal_load_relaxed(&f->loss.device) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */
+        copy_text(f->loss.message, sizeof f->loss.message, text);
         if (lost)
-            frugal_store_release(&f->lost, lost); /* [F9] pairs with [F10] */
+            frugal_store_release(&f->loss.device, lost); /* [F9] pairs with [F10] */
         else
             frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3] */
         force_gates(f);
     }
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
     /* Also wakes threads of other processes, which only look again. No devices: joining has failed. */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++)
         if (frugal_load_acquire(&f->devices[d].linked)) event_rouse(&f->devices[d].mail->bell); /* [F41] with [F42] */
@@ -44,8 +44,8 @@ FRUGAL_INTERNAL void stop_joined(frugal *f) {
 
 /* Has training ended elsewhere? Then it has ended here. */
 FRUGAL_INTERNAL void learn_end(frugal *f) {
-    uint32_t ended = frugal_load_acquire(&f->region->ended); /* [F38] pairs with [F37] */
-    if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->region->lost : 0, f->region->ended_text);
+    uint32_t ended = frugal_load_acquire(&f->shared.region->ended); /* [F38] pairs with [F37] */
+    if (ended != END_NONE) end_joined(f, ended == END_LOST ? f->shared.region->lost : 0, f->shared.region->ended_text);
 }
 
 /* May the device go on? A post that was refused is reported here, by a later call; with its own status, though training
@@ -56,7 +56,7 @@ static frugal_status check_posts(frugal *f, uint32_t d, const char *call) {
     if (frugal_load_acquire(&f->stopped)) return fail_stopped(call);              /* [F3] pairs with [F4] */
     uint32_t failed = frugal_load_acquire(&((mailbox *)(uintptr_t)mail)->failed); /* [F35] pairs with [F34] */
     if (failed) return frugal_fail((frugal_status)(int32_t)failed, "%s: %s", call, mail->failed_text);
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, call); /* [F10] pairs with [F9] */
     return FRUGAL_OK;
 }
 
@@ -274,7 +274,7 @@ FRUGAL_INTERNAL void post_loss(frugal *f, uint32_t d, const char *text) {
 static int is_unposted(const frugal *f, uint32_t d) {
     const host_device *device = &f->devices[d];
     return frugal_load_relaxed(&device->done) < frugal_load_relaxed(&device->updated) ||
-           frugal_load_relaxed(&device->recall_number) != 0;
+           frugal_load_relaxed(&device->posting.recall_number) != 0;
 }
 
 FRUGAL_INTERNAL int has_unposted(const frugal *f) {
@@ -284,30 +284,30 @@ FRUGAL_INTERNAL int has_unposted(const frugal *f) {
 }
 
 /* Updates below `step` are done, or never will be: they write no more. The caller holds
- * poll_lock. */
+ * polling.lock. */
 static void settle_writers(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
-    uint64_t ended = step - device->settled;
-    device->settled = step;
+    uint64_t ended = step - device->posting.settled;
+    device->posting.settled = step;
     end_posted_writing(f, d, ended);
 }
 
 /* Posts what a device has done. Returns 1 if there was anything. The caller holds
- * poll_lock. */
+ * polling.lock. */
 static int post_done(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     uint64_t before = frugal_load_relaxed(&device->done), done = 0; /* relaxed: under the lock, as the third */
     uint64_t updated = frugal_load_acquire(&device->updated);       /* [F6] pairs with [F5] */
-    uint64_t number = frugal_load_relaxed(&device->recall_number);
+    uint64_t number = frugal_load_relaxed(&device->posting.recall_number);
     if (before == UINT64_MAX) settle_writers(f, d, updated); /* it is lost, and does nothing any more */
     if (before == UINT64_MAX || !is_unposted(f, d) || !device->ops.poll) return 0;
     int is_gone = device->ops.poll(device->state, &done) != FRUGAL_OK;
-    int recalled = number != 0 && !is_gone && device->ops.recalled(device->state, device->recall_step);
-    if (recalled || is_gone) frugal_store_relaxed(&device->recall_number, 0); /* relaxed: under the lock */
-    if (recalled) frugal_store_release(&device->mail->recalled, number);      /* [F32] pairs with [F33] */
+    int recalled = number != 0 && !is_gone && device->ops.recalled(device->state, device->posting.recall_step);
+    if (recalled || is_gone) frugal_store_relaxed(&device->posting.recall_number, 0); /* relaxed: under the lock */
+    if (recalled) frugal_store_release(&device->mail->recalled, number);              /* [F32] pairs with [F33] */
     /* Read after the device's word, as in poll_device: work behind a gate that was forced open is not posted. */
-    int ends = frugal_load_acquire(&f->stopped) != 0; /* [F7] pairs with [F4] */
-    ends |= frugal_load_acquire(&f->lost) != 0;       /* [F10] pairs with [F9] */
+    int ends = frugal_load_acquire(&f->stopped) != 0;  /* [F7] pairs with [F4] */
+    ends |= frugal_load_acquire(&f->loss.device) != 0; /* [F10] pairs with [F9] */
     done = LEAST(done, updated);
     if (done > before && !ends) frugal_store_release(&device->mail->done, done); /* [F32] pairs with [F33] */
     if (done > before) frugal_store_release(&device->done, done);                /* [F17] pairs with [F18] */
@@ -332,14 +332,15 @@ static void *poster_main(void *argument) {
     frugal *f = argument;
     for (;;) {
         uint32_t seen = event_prepare(polling_event(f));
-        if (!is_outstanding(f) && frugal_load_relaxed(&f->joined->settles)) return NULL; /* relaxed: see the field */
+        if (!is_outstanding(f) && frugal_load_relaxed(&f->shared.joined->settles))
+            return NULL; /* relaxed: see the field */
         rest(f, seen, FOREVER);
     }
 }
 
 /* Called before the first device with `poll` is attached. */
 FRUGAL_INTERNAL frugal_status open_poster(frugal *f) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     pthread_mutex_lock(&c->lock); /* several threads may attach devices */
     int error = c->posts ? 0 : start_quiet_thread(&c->poster, poster_main, f);
     c->posts |= error == 0;
@@ -352,7 +353,7 @@ FRUGAL_INTERNAL frugal_status open_poster(frugal *f) {
 
 /* Waits until all is done that devices were given. */
 FRUGAL_INTERNAL void close_poster(frugal *f) {
-    controller *c = f->joined;
+    controller *c = f->shared.joined;
     if (!c->posts) return;
     frugal_store_relaxed(&c->settles, 1); /* relaxed: see the field */
     event_notify(polling_event(f));

@@ -71,11 +71,11 @@ struct controller { /* the process that opened the instance, as one that has joi
     int started, posts;              /* the two threads run */
     FRUGAL_ATOMIC(uint32_t) settles; /* 1: the poster returns when all is done; relaxed: the event tells of it */
     pthread_mutex_t lock;            /* one thread asks at a time; it waits for the answer */
-    pthread_mutex_t answer_lock;
+    pthread_mutex_t answer_lock;     /* of all below, as far as `is_over` */
     pthread_cond_t answered;
-    int has_answer, is_over; /* is_over: the other side has ended, and `over` is the answer to every question */
-    uint64_t asked;          /* number of the last question. This, the two above and the next two: under answer_lock */
+    uint64_t asked; /* number of the last question */
     message answer, over;
+    int has_answer, is_over;         /* is_over: the other side has ended, and `over` is the answer to every question */
     FRUGAL_ATOMIC(uint32_t) leaving; /* relaxed: it only tells what the end of the socket means */
     void *event_memory, *gates_memory;
     int table_file;
@@ -133,9 +133,9 @@ typedef struct remote {
     uint64_t kept, written_back;        /* the part of the mailbox's counts that is counted here */
     uint64_t recalls[FRUGAL_P2F_SLOTS]; /* by step mod 64: number of its last CALL_RECALL */
     uint64_t asked_early;               /* step + 1 of a recall that can only begin when the step before is done */
-    int waits;                          /* a lookup waits at its gate; the next three are of that wait */
-    double since, met;                  /* when it began; when all had committed, or 0 */
-    gate_watch watch;
+    int waits;                          /* a lookup waits at its gate */
+    double since, met;                  /* if it waits: when that began; when all had committed, or 0 */
+    gate_watch watch;                   /* of that wait */
 } remote;
 
 FRUGAL_INTERNAL remote *remote_of(const frugal *f, uint32_t d);

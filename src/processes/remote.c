@@ -22,7 +22,7 @@ static int is_gone(const remote *r) {
     return frugal_load_acquire(&r->member->gone) != 0; /* [F39] pairs with [F40]: what it has left in the mailbox */
 }
 
-/* Counts what the device has kept and written back since the last count: under the device's lock, or poll_lock if it
+/* Counts what the device has kept and written back since the last count: under the device's lock, or polling.lock if it
  * has `poll`. */
 FRUGAL_INTERNAL void count_remote_kept(remote *r) {
     uint64_t kept = frugal_load_relaxed(&r->mail->kept); /* relaxed, all: a post, a reply or an end was acquired */
@@ -46,7 +46,8 @@ static int await_answer(remote *r, uint64_t number, int is_recall, frugal_status
         double limit = f->desc.stuck_seconds, left = limit < 0 ? FOREVER : limit - waited;
         if (frugal_load_acquire(&r->mail->replies) == number) return 1; /* [F35] pairs with [F34] */
         if (is_gone(r)) return 0;
-        if (is_recall && frugal_load_relaxed(&f->region->ended) != END_NONE) { /* relaxed: the reason is not read */
+        if (is_recall &&
+            frugal_load_relaxed(&f->shared.region->ended) != END_NONE) { /* relaxed: the reason is not read */
             *status = frugal_fail(FRUGAL_STOPPED, "a recall of device %u was given up: training has ended", r->d);
             return 0;
         }
@@ -69,8 +70,8 @@ static frugal_status make_call(remote *r, message *m, const uint32_t *rows) {
     call_kind call = (call_kind)m->call;
     mailbox *mail = r->mail;
     frugal_status status = FRUGAL_OK;
-    /* callers of write_back and recall hold keep_lock */
-    int is_recall = (call == CALL_WRITE_BACK || call == CALL_RECALL) && r->f->devices[r->d].is_recalled;
+    /* callers of write_back and recall hold keeping.lock */
+    int is_recall = (call == CALL_WRITE_BACK || call == CALL_RECALL) && r->f->devices[r->d].keeping.is_recalled;
     pthread_mutex_lock(&r->calling);
     if (await_answer(r, r->calls, is_recall, &status)) {
         if (rows) memcpy(mail->call_rows, rows, m->n * sizeof *rows);
@@ -244,7 +245,7 @@ static void refuse_post(remote *r, frugal_status status) {
     frugal_store_release(&r->mail->failed, (uint32_t)status); /* [F34] pairs with [F35] */
     lock_polling(r->f);
     end_training(r->f, r->d, text);
-    pthread_mutex_unlock(&r->f->poll_lock);
+    pthread_mutex_unlock(&r->f->polling.lock);
     event_notify(r->f->event);
 }
 
@@ -294,7 +295,7 @@ static void lose_broken(remote *r) {
         frugal_fail(FRUGAL_ERR_LOST, "in process %u: %.*s", r->member->process, (int)sizeof text, text);
         lose_device(r->f, r->d);
     }
-    pthread_mutex_unlock(&r->f->poll_lock);
+    pthread_mutex_unlock(&r->f->polling.lock);
 }
 
 /* The lookup of `step` waits at its gate. */
@@ -342,7 +343,7 @@ static int open_gate_of(remote *r, uint64_t wanted) {
 static int has_post(const remote *r) {
     mailbox *mail = r->mail;
     if (frugal_load_relaxed(&mail->failed) || frugal_load_relaxed(&r->member->gone)) return 0;
-    if (frugal_load_acquire(&r->f->holds_posts)) return 0; /* [F43] pairs with [F44] */
+    if (frugal_load_acquire(&r->f->shared.holds)) return 0; /* [F43] pairs with [F44] */
     return frugal_load_relaxed(&mail->broken) ||
            frugal_load_relaxed(&mail->announced) != frugal_load_relaxed(&mail->taken) ||
            frugal_load_relaxed(&mail->updated) != frugal_load_relaxed(&mail->committed) ||
@@ -389,7 +390,7 @@ static int serve_posts(frugal *f) {
 
 /* From here on no other thread serves posts. This one serves those that can be served now. */
 static void hold_posts(frugal *f) {
-    frugal_add_relaxed(&f->holds_posts, 1); /* relaxed: serve_device asks again under the lock */
+    frugal_add_relaxed(&f->shared.holds, 1); /* relaxed: serve_device asks again under the lock */
     for (int again = 1; again;) {
         again = 0;
         for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -417,7 +418,7 @@ static void drop_posts(frugal *f, uint64_t step) {
 }
 
 static void release_posts(frugal *f) {
-    frugal_add_release(&f->holds_posts, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
+    frugal_add_release(&f->shared.holds, (uint32_t)-1); /* [F44] pairs with [F43]: the cancelled steps */
 }
 
 FRUGAL_INTERNAL const post_ops served_posts = {serve_posts, hold_posts, drop_posts, release_posts};

@@ -144,8 +144,9 @@ FRUGAL_INTERNAL void float_mode_leave(float_mode saved);
 #define MOST_TEAM 64u
 struct team {
     frugal *f;
-    uint32_t n, started; /* threads, the calling one not counted; `started` under the lock of jobs, as the next two */
-    int begun, ends;
+    uint32_t n;       /* threads, the calling one not counted */
+    uint32_t started; /* under the lock of jobs */
+    int begun, ends;  /* under the lock of jobs */
 #if defined(__linux__)
     cpu_set_t processors; /* of the attaching thread: a trainer may be bound to one */
 #endif
@@ -175,8 +176,8 @@ FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o);
 FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d);
 FRUGAL_INTERNAL frugal_optimizer optimizer_of(const frugal *f, uint32_t table);
 FRUGAL_INTERNAL int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b);
-FRUGAL_INTERNAL size_t group_bytes(uint32_t n);
 FRUGAL_INTERNAL frugal_status open_groups(frugal *f);
+FRUGAL_INTERNAL void close_groups(frugal *f);
 FRUGAL_INTERNAL void open_powers(frugal *f);
 FRUGAL_INTERNAL frugal_status check_scale(float scale);
 FRUGAL_INTERNAL frugal_status check_lr(const frugal *f, float lr);

@@ -95,7 +95,7 @@ FRUGAL_INTERNAL int is_same_optimizer(const frugal_optimizer *a, const frugal_op
            a->clip_norm == b->clip_norm && a->frozen == b->frozen; /* the kind always is the same */
 }
 
-FRUGAL_INTERNAL size_t group_bytes(uint32_t n) {
+static size_t group_bytes(uint32_t n) {
     size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(beta_powers));
     return n * (sizeof(frugal_table_group) + sizeof(beta_powers) + ring);
 }
@@ -108,12 +108,12 @@ FRUGAL_INTERNAL frugal_status open_groups(frugal *f) {
         frugal_optimizer own = optimizer_of(f, t), before = optimizer_of(f, t ? t - 1 : 0);
         n += t == 0 || !is_same_optimizer(&own, &before);
     }
-    f->group_memory = frugal_allocate(f, group_bytes(n), CACHE_LINE);
-    if (!f->group_memory) return fail_memory("optimizer settings", group_bytes(n));
-    f->powers = f->group_memory; /* what is aligned to 8 bytes comes first */
-    f->power_now = f->powers + (size_t)FRUGAL_P2F_SLOTS * n;
-    frugal_table_group *groups = (frugal_table_group *)(void *)(f->power_now + n);
-    f->hypers = (frugal_hyper *)(void *)(groups + n);
+    f->settings.groups = frugal_allocate(f, group_bytes(n), CACHE_LINE);
+    if (!f->settings.groups) return fail_memory("optimizer settings", group_bytes(n));
+    f->settings.powers = f->settings.groups; /* what is aligned to 8 bytes comes first */
+    f->settings.power_now = f->settings.powers + (size_t)FRUGAL_P2F_SLOTS * n;
+    frugal_table_group *groups = (frugal_table_group *)(void *)(f->settings.power_now + n);
+    f->settings.hypers = (frugal_hyper *)(void *)(groups + n);
     f->store.groups = groups;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
         frugal_optimizer own = optimizer_of(f, t);
@@ -125,6 +125,10 @@ FRUGAL_INTERNAL frugal_status open_groups(frugal *f) {
     return FRUGAL_OK;
 }
 
+FRUGAL_INTERNAL void close_groups(frugal *f) {
+    frugal_free(f, f->settings.groups, group_bytes(f->store.n_groups));
+}
+
 /* Computes the powers beta^t up to the first step, as running products. It stops when 1 - beta^t is 1 in a double for
  * both. */
 FRUGAL_INTERNAL void open_powers(frugal *f) {
@@ -134,21 +138,21 @@ FRUGAL_INTERNAL void open_powers(frugal *f) {
         double beta1 = 1.0, beta2 = 1.0;
         for (uint64_t t = 0; t < f->desc.first_step && (beta1 > 0x1p-60 || beta2 > 0x1p-60); t++)
             beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
-        f->power_now[g] = (beta_powers){beta1, beta2};
+        f->settings.power_now[g] = (beta_powers){beta1, beta2};
     }
-    f->power_step = f->desc.first_step;
+    f->settings.power_step = f->desc.first_step;
     float_mode_leave(saved);
 }
 
 /* Computes the powers of the groups' betas up to `step`. */
 static void raise_powers(frugal *f, uint64_t step) {
     uint32_t n = f->store.n_groups;
-    for (; f->power_step <= step; f->power_step++)
+    for (; f->settings.power_step <= step; f->settings.power_step++)
         for (uint32_t g = 0; g < n; g++) {
             const frugal_optimizer *o = &f->store.groups[g].optimizer;
-            f->power_now[g].beta1 *= (double)o->beta1;
-            f->power_now[g].beta2 *= (double)o->beta2;
-            f->powers[f->power_step % FRUGAL_P2F_SLOTS * n + g] = f->power_now[g];
+            f->settings.power_now[g].beta1 *= (double)o->beta1;
+            f->settings.power_now[g].beta2 *= (double)o->beta2;
+            f->settings.powers[f->settings.power_step % FRUGAL_P2F_SLOTS * n + g] = f->settings.power_now[g];
         }
 }
 
@@ -200,13 +204,13 @@ FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const fruga
                                            const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
     float lr = given->lr, scale = given->scale == 0 ? 1.0f : given->scale;
-    step_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
+    step_settings *settings = &f->settings.steps[step % FRUGAL_P2F_SLOTS];
     frugal_hyper *hyper = hyper_at(f, step);
-    pthread_mutex_lock(&f->settings_lock);
+    pthread_mutex_lock(&f->settings.lock);
     if (!settings->fixed || settings->step != step) {
         raise_powers(f, step);
         for (uint32_t g = 0; g < f->store.n_groups; g++) {
-            const beta_powers *power = &f->powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
+            const beta_powers *power = &f->settings.powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
             hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale};
@@ -216,14 +220,14 @@ FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const fruga
                                      (double)lr, (unsigned long long)step);
         }
         step_settings shared;
-        if (status == FRUGAL_OK && f->region && !fix_shared(f, step, lr, scale, &shared))
+        if (status == FRUGAL_OK && f->shared.region && !fix_shared(f, step, lr, scale, &shared))
             status = check_fixed(&shared, lr, scale);
         if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr, scale};
-        if (status == FRUGAL_OK && is_idle_step(f, hyper)) tally(&f->idle_steps, 1);
+        if (status == FRUGAL_OK && is_idle_step(f, hyper)) tally(&f->work.idle_steps, 1);
     } else {
         status = check_fixed(settings, lr, scale);
     }
     *out = hyper;
-    pthread_mutex_unlock(&f->settings_lock);
+    pthread_mutex_unlock(&f->settings.lock);
     return status;
 }

@@ -125,11 +125,11 @@ FRUGAL_INTERNAL void close_jobs(frugal *f) {
 /* In place of what an attach call has left that failed. A device that another thread has attached meanwhile keeps its
  * own, which may be at work. */
 static frugal_status set_team(frugal *f, uint32_t d, struct team *c) {
-    pthread_mutex_lock(&f->settings_lock);
+    pthread_mutex_lock(&f->settings.lock);
     int attached = is_attached(f, d);
     struct team *unused = attached ? c : f->devices[d].team;
     if (!attached) f->devices[d].team = c;
-    pthread_mutex_unlock(&f->settings_lock);
+    pthread_mutex_unlock(&f->settings.lock);
     free_team(f, unused);
     return attached ? frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d) : FRUGAL_OK;
 }

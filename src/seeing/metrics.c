@@ -85,18 +85,18 @@ static void print_asked(metrics_text *out) {
     metrics_count(out, "_total", "", out->stats.pages_asked);
 }
 static void print_ended(metrics_text *out) { /* relaxed, both: one moment is as good as another */
-    metrics_count(out, "", "why=\"lost\"", frugal_load_relaxed(&out->f->lost) != 0);
+    metrics_count(out, "", "why=\"lost\"", frugal_load_relaxed(&out->f->loss.device) != 0);
     metrics_count(out, "", "why=\"stopped\"", frugal_load_relaxed(&out->f->stopped) != 0);
 }
 static void print_work(metrics_text *out) { /* relaxed, all: statistics order nothing */
     frugal *f = out->f;
-    metrics_seconds(out, "_total", "work=\"sort\"", frugal_load_relaxed(&f->sort_ns));
-    metrics_seconds(out, "_total", "work=\"plan\"", frugal_load_relaxed(&f->plan_ns));
-    metrics_seconds(out, "_total", "work=\"close\"", frugal_load_relaxed(&f->close_ns));
-    metrics_seconds(out, "_total", "work=\"flush\"", frugal_load_relaxed(&f->flush_ns));
+    metrics_seconds(out, "_total", "work=\"sort\"", frugal_load_relaxed(&f->work.sort_ns));
+    metrics_seconds(out, "_total", "work=\"plan\"", frugal_load_relaxed(&f->work.plan_ns));
+    metrics_seconds(out, "_total", "work=\"close\"", frugal_load_relaxed(&f->work.close_ns));
+    metrics_seconds(out, "_total", "work=\"flush\"", frugal_load_relaxed(&f->work.flush_ns));
 }
 static void print_workers(metrics_text *out) {
-    metrics_seconds(out, "_total", "", frugal_load_relaxed(&out->f->busy_ns)); /* relaxed: a statistic */
+    metrics_seconds(out, "_total", "", frugal_load_relaxed(&out->f->work.busy_ns)); /* relaxed: a statistic */
 }
 static void print_updates(metrics_text *out) {
     const frugal_stats *s = &out->stats;
@@ -160,8 +160,8 @@ PRINT_BY_DEVICE(print_rows, metrics_count, unique_rows)
 PRINT_BY_DEVICE(print_hits, metrics_count, counts->hits)
 PRINT_BY_DEVICE(print_misses, metrics_count, counts->misses)
 PRINT_BY_DEVICE(print_stale, metrics_count, stale_hits)
-PRINT_BY_DEVICE(print_keeping, metrics_count, kept)
-PRINT_BY_DEVICE(print_written_back, metrics_count, written_back)
+PRINT_BY_DEVICE(print_keeping, metrics_count, keeping.kept)
+PRINT_BY_DEVICE(print_written_back, metrics_count, keeping.written_back)
 PRINT_BY_DEVICE(print_barrier, metrics_seconds, barrier_ns)
 PRINT_BY_DEVICE(print_stall, metrics_seconds, stall_ns)
 PRINT_BY_DEVICE(print_announce, metrics_seconds, announce_ns)
@@ -201,19 +201,19 @@ static void print_causes(metrics_text *out) {
 static void print_worst(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++) {
         gate_waits *waits = &out->f->devices[d].waits;
-        pthread_mutex_lock(&waits->lock);
-        uint64_t ns = frugal_load_relaxed(&waits->worst_ns);
-        const char *cause = cause_names[ns ? waits->worst_cause : CAUSE_NONE];
-        waits->shown_step = ns ? waits->worst_step : 0, waits->shown_cause = ns ? waits->worst_cause : CAUSE_NONE;
-        if (out->exact) frugal_store_relaxed(&waits->worst_ns, 0);
-        pthread_mutex_unlock(&waits->lock);
+        pthread_mutex_lock(&waits->worst.lock);
+        uint64_t ns = frugal_load_relaxed(&waits->worst.ns);
+        const char *cause = cause_names[ns ? waits->worst.cause : CAUSE_NONE];
+        waits->shown.step = ns ? waits->worst.step : 0, waits->shown.cause = ns ? waits->worst.cause : CAUSE_NONE;
+        if (out->exact) frugal_store_relaxed(&waits->worst.ns, 0);
+        pthread_mutex_unlock(&waits->worst.lock);
         metrics_seconds(out, "", label_of(d, "cause", cause).text, ns);
     }
 }
 static void print_worst_step(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++) {
         const gate_waits *waits = &out->f->devices[d].waits;
-        metrics_count(out, "", label_of(d, "cause", cause_names[waits->shown_cause]).text, waits->shown_step);
+        metrics_count(out, "", label_of(d, "cause", cause_names[waits->shown.cause]).text, waits->shown.step);
     }
 }
 

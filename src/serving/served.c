@@ -27,7 +27,7 @@ FRUGAL_INTERNAL void close_served(served *v) {
     close_file(&v->file);
     if (f) {
         close_all_saved(f);
-        frugal_free(f, f->changed, changed_bytes(f));
+        frugal_free(f, f->saving.changed, changed_bytes(f));
         frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
         frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
         release_memory(&(frugal_desc){0}, f, sizeof *f);
@@ -40,7 +40,7 @@ static frugal_status lay_out_served(served *v, const frugal_desc *desc) {
     frugal *f = v->f = allocate_memory(&(frugal_desc){0}, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("a version", sizeof *f);
     f->desc = *desc;
-    f->region_file = -1;
+    f->shared.file = -1;
     frugal_status status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
@@ -103,8 +103,8 @@ static uint32_t first_new(const served *before, const frugal *f, int *continues)
     *continues = 0;
     if (!before || before->file < 0 || before->chain.id == 0 || before->chain.part != f->desc.saved_part) return 0;
     for (uint32_t i = 0; i < f->desc.n_saved; i++) {
-        if (f->saved[i].head.id == before->in_file) next = i + 1;
-        if (f->saved[i].head.id == before->chain.id) next = i + 1, *continues = 1;
+        if (f->saving.reader[i].head.id == before->in_file) next = i + 1;
+        if (f->saving.reader[i].head.id == before->chain.id) next = i + 1, *continues = 1;
     }
     return next;
 }
@@ -144,12 +144,12 @@ static frugal_status map_served(served *v, const served *before) {
 static frugal_status copy_changed(served *v, const served *before) {
     frugal *f = v->f;
     if (v->file < 0) return FRUGAL_OK; /* nothing will be shared */
-    if (!(f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE)))
+    if (!(f->saving.changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE)))
         return fail_memory("the marks of changed rows", changed_bytes(f));
     for (uint64_t word = 0; before && word < (f->store.rows + 63) / 64; word++) {
         uint64_t bits =
-            frugal_load_relaxed(&before->f->changed[word]); /* relaxed, both: the older one does not change */
-        frugal_store_relaxed(&f->changed[word], bits);
+            frugal_load_relaxed(&before->f->saving.changed[word]); /* relaxed, both: the older one does not change */
+        frugal_store_relaxed(&f->saving.changed[word], bits);
         for (; bits; bits &= bits - 1) {
             uint64_t row = word * 64 + frugal_priv_lowest(bits);
             memcpy(weights_of(f, row), weights_of(before->f, row), f->store.dim * sizeof(float));
@@ -177,7 +177,7 @@ static frugal_status read_served(const frugal_served *from, uint32_t threads, co
     if (status == FRUGAL_OK) status = copy_changed(v, continues ? before : NULL);
     if (status == FRUGAL_OK) status = read_weights(v->f, next, next > 0);
     if (status != FRUGAL_OK) return status;
-    const saved_reader *last = &v->f->saved[from->n_saved - 1];
+    const saved_reader *last = &v->f->saving.reader[from->n_saved - 1];
     v->step = last->part.step;
     v->chain = (saved_chain){last->head.id, last->head.base, last->head.sequence, from->part, last->head.parts};
     v->in_file = next > 0 ? before->in_file : v->chain.id;
@@ -293,14 +293,15 @@ FRUGAL_INTERNAL frugal_status open_served(const frugal_served *from, uint32_t th
 FRUGAL_INTERNAL uint64_t own_bytes(const served *v) {
     uint64_t bytes = 0, page_end = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
     const frugal *f = v->f;
-    if (!f->changed) return v->chain.id ? v->bytes : 0;
+    if (!f->saving.changed) return v->chain.id ? v->bytes : 0;
     if (!v->is_private) return v->bytes;
     for (uint64_t row = 0; row < f->store.rows; row++) {
-        if (row % 64 == 0 && frugal_load_relaxed(&f->changed[row / 64]) == 0) { /* relaxed: the version is complete */
+        if (row % 64 == 0 &&
+            frugal_load_relaxed(&f->saving.changed[row / 64]) == 0) { /* relaxed: the version is complete */
             row += 63;
             continue;
         }
-        if (!(frugal_load_relaxed(&f->changed[row / 64]) >> row % 64 & 1)) continue;
+        if (!(frugal_load_relaxed(&f->saving.changed[row / 64]) >> row % 64 & 1)) continue;
         uint64_t from = row * f->store.weights_stride * sizeof(float) / page;
         uint64_t end = ((row * f->store.weights_stride + f->store.dim) * sizeof(float) - 1) / page + 1;
         if (from < page_end) from = page_end;

@@ -222,7 +222,7 @@ frugal_status frugal_serve_hold(frugal_server *s, frugal_served_memory *out) {
                                   .file_at = (uint64_t)((const char *)store->weights - (const char *)v->map),
                                   .file_bytes = v->bytes,
                                   .file_number = v->file_number,
-                                  .changed = v->is_private ? (const uint64_t *)(uintptr_t)v->f->changed : NULL,
+                                  .changed = v->is_private ? (const uint64_t *)(uintptr_t)v->f->saving.changed : NULL,
                                   .held = (uint32_t)(v - s->versions)};
     return FRUGAL_OK;
 }

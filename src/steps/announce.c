@@ -25,28 +25,29 @@
 #define ANNOUNCING_HOLD (UINT64_C(1) << 40)
 
 FRUGAL_INTERNAL void end_announcing(frugal *f) {
-    uint64_t before = frugal_add_release(&f->announcing, (uint64_t)-1); /* [F55] pairs with [F56] */
+    uint64_t before = frugal_add_release(&f->sorting.threads, (uint64_t)-1); /* [F55] pairs with [F56] */
     if (before > ANNOUNCING_WAIT && before % ANNOUNCING_WAIT == 1) event_notify(f->event);
 }
 
 /* Returns 0 if nothing may be done now. */
 FRUGAL_INTERNAL int begin_announcing(frugal *f) {
-    if (frugal_load_relaxed(&f->announcing) >= ANNOUNCING_HOLD) return 0; /* relaxed: a hint; the event tells its end */
+    if (frugal_load_relaxed(&f->sorting.threads) >= ANNOUNCING_HOLD)
+        return 0; /* relaxed: a hint; the event tells its end */
     /* [F53] acquire: what was changed meanwhile; pairs with [F54] */
-    if (frugal_add_acquire(&f->announcing, 1) < ANNOUNCING_HOLD) return 1;
+    if (frugal_add_acquire(&f->sorting.threads, 1) < ANNOUNCING_HOLD) return 1;
     end_announcing(f);
     return 0;
 }
 
 /* Does no thread sort, give or plan? To be waited for only between wait_announcing and its end. */
 FRUGAL_INTERNAL int announcing_is_over(frugal *f) {
-    return frugal_load_acquire(&f->announcing) % ANNOUNCING_WAIT == 0; /* [F56] pairs with [F55] */
+    return frugal_load_acquire(&f->sorting.threads) % ANNOUNCING_WAIT == 0; /* [F56] pairs with [F55] */
 }
 FRUGAL_INTERNAL void wait_announcing(frugal *f) {
-    frugal_add_relaxed(&f->announcing, ANNOUNCING_WAIT); /* relaxed, both: announcing_is_over acquires */
+    frugal_add_relaxed(&f->sorting.threads, ANNOUNCING_WAIT); /* relaxed, both: announcing_is_over acquires */
 }
 FRUGAL_INTERNAL void end_wait_announcing(frugal *f) {
-    frugal_add_relaxed(&f->announcing, 0 - ANNOUNCING_WAIT);
+    frugal_add_relaxed(&f->sorting.threads, 0 - ANNOUNCING_WAIT);
 }
 
 /* >>sort */
@@ -74,7 +75,7 @@ static int claim_one(frugal *f, uint32_t d, host_batch *b, claimed_batch *out) {
     uint32_t stage = frugal_load_relaxed(&b->stage); /* relaxed: proved by the compare-and-swap */
     while (stage == BATCH_HANDED) {
         if (!frugal_cas_acquire(&b->stage, &stage, BATCH_SORTING)) continue; /* [F59] pairs with [F60] */
-        frugal_add_relaxed(&f->unsorted, (uint32_t)-1);                      /* relaxed: a hint */
+        frugal_add_relaxed(&f->sorting.unsorted, (uint32_t)-1);              /* relaxed: a hint */
         *out = (claimed_batch){d, b};
         return 1;
     }
@@ -225,29 +226,29 @@ static void *teller_main(void *argument) {
 
 /* A step is planned: devices may have to be told. */
 FRUGAL_INTERNAL void wake_teller(frugal *f) {
-    if (frugal_load_acquire(&f->has_teller)) event_notify(&f->teller->event); /* [F63] pairs with [F64] */
+    if (frugal_load_acquire(&f->telling.is_there)) event_notify(&f->telling.teller->event); /* [F63] pairs with [F64] */
 }
 
 /* Before a device with `announced` is attached. Any thread. */
 FRUGAL_INTERNAL frugal_status open_teller(frugal *f) {
     frugal_status status = FRUGAL_OK;
-    pthread_mutex_lock(&f->settings_lock);
-    if (!f->teller) {
+    pthread_mutex_lock(&f->settings.lock);
+    if (!f->telling.teller) {
         struct teller *t = frugal_allocate(f, sizeof *t, CACHE_LINE);
         if (t) t->f = f;
         int error = t ? start_quiet_thread(&t->thread, teller_main, t) : 0;
         if (!t) status = fail_memory("a thread", sizeof *t);
         if (error) status = frugal_fail(FRUGAL_ERR_WORKER, "attach: a thread cannot be started: %s", strerror(error));
         if (error) frugal_free(f, t, sizeof *t);
-        if (status == FRUGAL_OK) f->teller = t;
-        if (status == FRUGAL_OK) frugal_store_release(&f->has_teller, 1); /* [F64] pairs with [F63] */
+        if (status == FRUGAL_OK) f->telling.teller = t;
+        if (status == FRUGAL_OK) frugal_store_release(&f->telling.is_there, 1); /* [F64] pairs with [F63] */
     }
-    pthread_mutex_unlock(&f->settings_lock);
+    pthread_mutex_unlock(&f->settings.lock);
     return status;
 }
 
 FRUGAL_INTERNAL void close_teller(frugal *f) {
-    struct teller *t = f->teller;
+    struct teller *t = f->telling.teller;
     if (!t) return;
     frugal_store_relaxed(&t->ends, 1);
     event_notify(&t->event);
@@ -259,13 +260,13 @@ FRUGAL_INTERNAL void close_teller(frugal *f) {
 
 /* From here on no thread begins; those that have begun are waited for by announcing_is_over. */
 FRUGAL_INTERNAL void hold_announcing(frugal *f) {
-    frugal_add_relaxed(&f->announcing, ANNOUNCING_HOLD); /* relaxed: as in wait_announcing */
+    frugal_add_relaxed(&f->sorting.threads, ANNOUNCING_HOLD); /* relaxed: as in wait_announcing */
 }
 
 FRUGAL_INTERNAL void release_announcing(frugal *f) {
-    frugal_add_release(&f->announcing, 0 - ANNOUNCING_HOLD); /* [F54] pairs with [F53] */
-    event_notify(f->event);                                  /* batches may wait to be sorted, steps to be planned */
-    wake_teller(f);                                          /* and some were planned by a cancel */
+    frugal_add_release(&f->sorting.threads, 0 - ANNOUNCING_HOLD); /* [F54] pairs with [F53] */
+    event_notify(f->event); /* batches may wait to be sorted, steps to be planned */
+    wake_teller(f);         /* and some were planned by a cancel */
 }
 
 /* Is all done that can be done with what is handed in: are batches sorted, the steps that all devices have announced
@@ -285,7 +286,7 @@ FRUGAL_INTERNAL int is_settled(frugal *f) {
 /* Steps from `step` on were cancelled: batches of these are dropped. */
 FRUGAL_INTERNAL void drop_batches(frugal *f, uint64_t step) {
     uint32_t unsorted = 0;
-    if (frugal_load_relaxed(&f->bad) >= step) frugal_store_relaxed(&f->bad, UINT64_MAX);
+    if (frugal_load_relaxed(&f->sorting.bad) >= step) frugal_store_relaxed(&f->sorting.bad, UINT64_MAX);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all but one: no announcement is under way */
         host_device *device = &f->devices[d];
         uint32_t away = 0;
@@ -299,5 +300,5 @@ FRUGAL_INTERNAL void drop_batches(frugal *f, uint64_t step) {
         if (frugal_load_relaxed(&device->handed) > step) frugal_store_relaxed(&device->handed, step);
         if (frugal_load_relaxed(&device->told) > step) frugal_store_relaxed(&device->told, step);
     }
-    frugal_store_relaxed(&f->unsorted, unsorted);
+    frugal_store_relaxed(&f->sorting.unsorted, unsorted);
 }

@@ -83,12 +83,12 @@ static void mark_row(frugal *f, uint32_t row) {
 /* The settings of a step that is about to be closed are forgotten, where processes share them. Relaxed: published by
  * `closed`, so nobody fixes those of step s + 64 yet. */
 static void forget_fixed(frugal *f, uint64_t step) {
-    if (f->fixed) frugal_store_relaxed(&(*f->fixed)[step % FRUGAL_P2F_SLOTS], 0);
+    if (f->shared.fixed) frugal_store_relaxed(&(*f->shared.fixed)[step % FRUGAL_P2F_SLOTS], 0);
 }
 
 /* Marks the piece's rows that devices have updated in place. */
 static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
-    for (uint32_t at = 0, n; f->changed && at < piece->n; at += n) {
+    for (uint32_t at = 0, n; f->saving.changed && at < piece->n; at += n) {
         const frugal_p2f_entry *entry = piece->entries + at;
         n = frugal_p2f_contributors(entry);
         uint32_t d, record;
@@ -102,7 +102,7 @@ static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
 static void close_whole(frugal *f, uint32_t d, uint64_t step, int brings) {
     const host_batch *b = batch_at(f, d, step);
     forget_fixed(f, step);
-    for (uint32_t u = 0; f->changed && brings && u < b->n_unique; u++) mark_row(f, b->rows[u]);
+    for (uint32_t u = 0; f->saving.changed && brings && u < b->n_unique; u++) mark_row(f, b->rows[u]);
 }
 
 /* Commits a step for the device. */
@@ -116,7 +116,7 @@ FRUGAL_INTERNAL frugal_status commit_device(frugal *f, uint32_t d, uint64_t step
 FRUGAL_INTERNAL int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
-    tally(&f->closed_entries, piece.n);
+    tally(&f->work.closed_entries, piece.n);
     forget_fixed(f, piece.step); /* every piece does so */
     trace_count(f, NO_DEVICE, piece.step, piece.n);
     mark_in_place(f, &piece);
@@ -132,8 +132,8 @@ FRUGAL_INTERNAL int close_piece(frugal *f) {
     }
     update_list_run(f, &list);
     float_mode_leave(saved);
-    tally(&f->flushed, flushed);
-    tally(&f->flushed_at_close, flushed);
+    tally(&f->work.flushed, flushed);
+    tally(&f->work.flushed_at_close, flushed);
     return frugal_p2f_close_end(f->p2f, &piece, 1);
 }
 
@@ -142,12 +142,12 @@ FRUGAL_INTERNAL int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     uint64_t stale = 0;
     uint32_t n = frugal_p2f_take(f->p2f, limit, work, &stale);
-    if (stale) tally(&f->stale, stale);
+    if (stale) tally(&f->work.stale_ids, stale);
     if (n == 0) return 0;
     flush_taken(f, work, n);
     /* Counted before done, which releases the counts, too: so the statistics of a drained instance are exact. */
-    tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
-    tally(&f->flushed, n);
+    tally(&f->work.flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
+    tally(&f->work.flushed, n);
     trace_count(f, NO_DEVICE, closed + (work[0].slot - closed) % FRUGAL_P2F_SLOTS, n);
     int emptied = frugal_p2f_done(f->p2f, work, n);
     if (emptied) event_notify(f->event);

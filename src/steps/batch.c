@@ -194,7 +194,7 @@ static void sort_piece(void *argument, uint32_t phase, uint32_t piece) {
 
 /* Sorts rows[n], which are by position; they may lie in `other`. Returns sorted[n], row << 32 | position. */
 FRUGAL_INTERNAL const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m) {
-    uint32_t bits = f->sort_bits;
+    uint32_t bits = f->sorting.bits;
     if (n < SORT_LARGE || bits == 0) {
         for (uint32_t i = 0; i < n; i++) m->pairs[i] = (uint64_t)rows[i] << 32 | i;
         return sort_pairs(m->pairs, m->other, n, bits);

@@ -43,7 +43,7 @@ static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
 }
 
 /* Announces the steps that other devices have announced for those that have finished. The caller holds
- * end_lock. */
+ * finishing.lock. */
 static void follow_announced(frugal *f) {
     uint64_t most = f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -59,9 +59,9 @@ static void follow_announced(frugal *f) {
  * finds what the other has done. */
 FRUGAL_INTERNAL void announce_finished(frugal *f) {
     if (f->desc.devices == 1) return;
-    pthread_mutex_lock(&f->end_lock);
-    if (frugal_load_relaxed(&f->finished)) follow_announced(f); /* relaxed: under the lock */
-    pthread_mutex_unlock(&f->end_lock);
+    pthread_mutex_lock(&f->finishing.lock);
+    if (frugal_load_relaxed(&f->finishing.devices)) follow_announced(f); /* relaxed: under the lock */
+    pthread_mutex_unlock(&f->finishing.lock);
 }
 
 /* Have all devices that train the step committed it? */
@@ -76,8 +76,8 @@ static int is_trained(const frugal *f, uint64_t step) {
  * that. */
 FRUGAL_INTERNAL int commit_finished(frugal *f) {
     int all = 0;
-    if (!frugal_load_relaxed(&f->finished)) return 0;
-    pthread_mutex_lock(&f->end_lock);
+    if (!frugal_load_relaxed(&f->finishing.devices)) return 0;
+    pthread_mutex_lock(&f->finishing.lock);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         for (uint64_t t = frugal_p2f_committed(f->p2f, d);
@@ -90,19 +90,19 @@ FRUGAL_INTERNAL int commit_finished(frugal *f) {
             all |= last_one;
         }
     }
-    pthread_mutex_unlock(&f->end_lock);
+    pthread_mutex_unlock(&f->finishing.lock);
     return all;
 }
 
 FRUGAL_INTERNAL void finish_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    pthread_mutex_lock(&f->end_lock);
+    pthread_mutex_lock(&f->finishing.lock);
     if (frugal_load_relaxed(&device->end) == UINT64_MAX) { /* relaxed, all: under the lock; has_finished */
         frugal_store_relaxed(&device->end, frugal_load_relaxed(&device->handed));
-        frugal_add_relaxed(&f->finished, 1);
+        frugal_add_relaxed(&f->finishing.devices, 1);
         follow_announced(f);
     }
-    pthread_mutex_unlock(&f->end_lock);
+    pthread_mutex_unlock(&f->finishing.lock);
     event_notify(f->event); /* a step may be sealed now; the device's trainer may wait for one that does not come */
 }
 
@@ -113,12 +113,12 @@ frugal_status frugal_finish(frugal *f, uint32_t d) {
 }
 
 /* Steps from `step` on are cancelled: a device that has lost steps of its own may announce them again. The caller holds
- * end_lock. */
+ * finishing.lock. */
 FRUGAL_INTERNAL void cancel_finished(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: under the lock */
         uint64_t end = frugal_load_relaxed(&f->devices[d].end);
         if (end == UINT64_MAX || end <= step) continue;
         frugal_store_relaxed(&f->devices[d].end, UINT64_MAX);
-        frugal_add_relaxed(&f->finished, (uint32_t)-1);
+        frugal_add_relaxed(&f->finishing.devices, (uint32_t)-1);
     }
 }

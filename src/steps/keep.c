@@ -11,23 +11,23 @@
 
 /* Held around lookup, update and recount. In a process that has joined, the attendant may work on any device. */
 FRUGAL_INTERNAL void hold_copies(host_device *device) {
-    if (device->keeps || device->mail) pthread_mutex_lock(&device->keep_lock);
+    if (device->keeps || device->mail) pthread_mutex_lock(&device->keeping.lock);
 }
 FRUGAL_INTERNAL void release_copies(host_device *device) {
-    if (device->keeps || device->mail) pthread_mutex_unlock(&device->keep_lock);
+    if (device->keeps || device->mail) pthread_mutex_unlock(&device->keeping.lock);
 }
 
 /* Does any device keep an update? Between calls of update. */
 static int keeps_updates(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) /* [F22] pairs with [F23] */
-        if (frugal_load_acquire(&f->devices[d].kept_now) > 0) return 1;
+        if (frugal_load_acquire(&f->devices[d].keeping.now) > 0) return 1;
     return 0;
 }
 
 /* Were updates of committed steps lost with a device that kept them? Then the table is that of no single step. */
 FRUGAL_INTERNAL int has_lost_rows(const frugal *f) {
     /* [F10] pairs with [F9]: acquires the message, and the number of the first loss, which is therefore read relaxed */
-    return frugal_load_acquire(&f->lost) && frugal_load_relaxed(&f->lost_kept) > 0;
+    return frugal_load_acquire(&f->loss.device) && frugal_load_relaxed(&f->loss.kept) > 0;
 }
 
 /* Has the host table all updates of the committed steps? */
@@ -43,9 +43,9 @@ FRUGAL_INTERNAL int is_drained(frugal *f) {
 void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
     if (!f || !f->opened || d >= f->desc.devices) return;
     host_device *device = &f->devices[d];
-    tally(&device->kept, kept);
-    tally(&device->written_back, written_back);
-    frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
+    tally(&device->keeping.kept, kept);
+    tally(&device->keeping.written_back, written_back);
+    frugal_store_release(&device->keeping.now, now); /* [F23] pairs with [F22]: the rows are written */
     if (f->ops->note_kept) f->ops->note_kept(f, d, kept, written_back, now);
 }
 
@@ -54,7 +54,7 @@ void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_ba
  * machine: a thread that finds the bit cleared then finds the recall done there. */
 FRUGAL_INTERNAL int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
     /* [F25] pairs with [F24]: what the state machine knows */
-    uint64_t begun = frugal_load_acquire(&f->devices[d].recalling) >> step % FRUGAL_P2F_SLOTS & 1;
+    uint64_t begun = frugal_load_acquire(&f->devices[d].keeping.recalling) >> step % FRUGAL_P2F_SLOTS & 1;
     return frugal_p2f_is_recalled(f->p2f, d, step) && !begun; /* acquires that the device was attached */
 }
 
@@ -92,7 +92,7 @@ static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
     after_refusal(f, d, status, "recall");
     if (is_lost(f)) return;
     if (status == FRUGAL_STOPPED) return; /* the recall was given up */
-    if (status != FRUGAL_ERR_STUCK && ++f->devices[d].refused < RECALL_ATTEMPTS) {
+    if (status != FRUGAL_ERR_STUCK && ++f->devices[d].keeping.refused < RECALL_ATTEMPTS) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         return;
     }
@@ -104,7 +104,7 @@ static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
                  last_message);
     lock_polling(f);
     end_training(f, d, text);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
 }
 
 /* Does the recalls of a device for its next step, if there are any; or makes a device with `poll` begin with them, and
@@ -113,23 +113,23 @@ static int recall_from(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     recall r;
-    uint64_t before = frugal_load_relaxed(&device->written_back); /* relaxed: under the lock */
+    uint64_t before = frugal_load_relaxed(&device->keeping.written_back); /* relaxed: under the lock */
     int news, any = find_recall(f, d, &r);
     /* [F22] pairs with [F23]: if kept_now is 0 because the device is lost, the loss is known here */
-    int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
+    int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->keeping.now) > 0);
     if (is_lost(f)) any = keeps = 0;
-    device->is_recalled = 1;
+    device->keeping.is_recalled = 1;
     if (keeps) status = write_recalled(f, d, &r);
-    device->is_recalled = 0;
+    device->keeping.is_recalled = 0;
     news = status != FRUGAL_OK && status != FRUGAL_AGAIN; /* it is tried again, or training ends */
     if (news)
         refuse_recall(f, d, status);
     else
-        device->refused = 0;
+        device->keeping.refused = 0;
     if (any && status == FRUGAL_OK) {
         if (keeps && device->ops.poll) {
             /* [F24] pairs with [F25]: begun */
-            frugal_add_release(&device->recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS);
+            frugal_add_release(&device->keeping.recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS);
             news = 1; /* it is to be polled, and a lookup may have waited for this (given_ready) */
         } else {
             /* A gate may open, or the lookup may be given that has waited for this. */
@@ -137,8 +137,9 @@ static int recall_from(frugal *f, uint32_t d) {
         }
     }
     if (any) /* relaxed: under the lock. A device with `poll` counts later. */
-        trace_count(f, d, r.step, device->ops.poll ? NO_COUNT : frugal_load_relaxed(&device->written_back) - before);
-    pthread_mutex_unlock(&device->keep_lock);
+        trace_count(f, d, r.step,
+                    device->ops.poll ? NO_COUNT : frugal_load_relaxed(&device->keeping.written_back) - before);
+    pthread_mutex_unlock(&device->keeping.lock);
     if (news) event_notify(f->event);
     return any && status == FRUGAL_OK;
 }
@@ -153,32 +154,32 @@ static int may_recall(frugal *f, uint32_t d) {
  * same recalls, or is draining or reading, because the device is between two steps. */
 FRUGAL_INTERNAL int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
-    if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0; /* after a loss no gate opens */
-    if (f->door && frugal_load_relaxed(&f->stopped)) return 0;      /* nor after a stop; relaxed: a hint */
+    if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0;   /* after a loss no gate opens */
+    if (f->shared.door && frugal_load_relaxed(&f->stopped)) return 0; /* nor after a stop; relaxed: a hint */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!may_recall(f, d)) continue;
-        if (pthread_mutex_trylock(&f->devices[d].keep_lock))
+        if (pthread_mutex_trylock(&f->devices[d].keeping.lock))
             held = d;
         else if (recall_from(f, d))
             return 1;
     }
     if (held == f->desc.devices) return 0;
-    pthread_mutex_lock(&f->devices[held].keep_lock);
+    pthread_mutex_lock(&f->devices[held].keeping.lock);
     return recall_from(f, held);
 }
 
 /* No thread may be at a recall while steps are cancelled. Recalls that a device has begun go on, but are no longer
  * waited for: all that it keeps is recalled anew after the cancel. */
 FRUGAL_INTERNAL void hold_recalls(frugal *f, uint64_t step) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].keep_lock);
+    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].keeping.lock);
     lock_polling(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t begun = frugal_load_relaxed(&f->devices[d].recalling); /* relaxed, both: under the two locks */
+        uint64_t begun = frugal_load_relaxed(&f->devices[d].keeping.recalling); /* relaxed, both: under the two locks */
         if (frugal_load_relaxed(&f->devices[d].updated) == step) begun &= ~(UINT64_C(1) << step % FRUGAL_P2F_SLOTS);
-        frugal_store_relaxed(&f->devices[d].recalling, begun);
+        frugal_store_relaxed(&f->devices[d].keeping.recalling, begun);
     }
 }
 FRUGAL_INTERNAL void release_recalls(frugal *f) {
-    pthread_mutex_unlock(&f->poll_lock);
-    for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].keep_lock);
+    pthread_mutex_unlock(&f->polling.lock);
+    for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].keeping.lock);
 }

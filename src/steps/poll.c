@@ -8,7 +8,7 @@
 
 /* Does a device of another process update, or is it in the middle of a call? A process that has ended is not. */
 FRUGAL_INTERNAL int is_posting(const frugal *f, uint32_t d) {
-    mailbox *mail = f->door ? f->devices[d].box : NULL;
+    mailbox *mail = f->shared.door ? f->devices[d].box : NULL;
     /* [F36] acquire: what was written; pairs with itself */
     return mail && frugal_load_acquire(&mail->state) >= MAIL_WRITER;
 }
@@ -36,12 +36,12 @@ FRUGAL_INTERNAL int has_posted_batch(const frugal *f) {
 /* Tells processes that have joined that training has ended, and devices there that they must not begin to write. Of
  * several ends the first counts. */
 FRUGAL_INTERNAL void tell_end(frugal *f, region_end end, const char *text) {
-    if (!f->door) return;
-    pthread_mutex_lock(&f->end_lock);
-    if (frugal_load_relaxed(&f->region->ended) == END_NONE) { /* relaxed, both: under the lock */
-        f->region->lost = frugal_load_relaxed(&f->lost);
-        copy_text(f->region->ended_text, sizeof f->region->ended_text, text);
-        frugal_store_release(&f->region->ended, end); /* [F37] pairs with [F38] */
+    if (!f->shared.door) return;
+    pthread_mutex_lock(&f->finishing.lock);
+    if (frugal_load_relaxed(&f->shared.region->ended) == END_NONE) { /* relaxed, both: under the lock */
+        f->shared.region->lost = frugal_load_relaxed(&f->loss.device);
+        copy_text(f->shared.region->ended_text, sizeof f->shared.region->ended_text, text);
+        frugal_store_release(&f->shared.region->ended, end); /* [F37] pairs with [F38] */
         /* [F36] release: a device that finds the bit finds `ended`; acquire: one that has begun before may have a
          * stream that waits for a gate, and its word is found here; pairs with itself */
         for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -51,7 +51,7 @@ FRUGAL_INTERNAL void tell_end(frugal *f, region_end end, const char *text) {
                 force_word(f, device->gates);
         }
     }
-    pthread_mutex_unlock(&f->end_lock);
+    pthread_mutex_unlock(&f->finishing.lock);
     for (uint32_t d = 0; d < f->desc.devices; d++) event_notify(&f->devices[d].box->bell);
 }
 
@@ -71,10 +71,10 @@ FRUGAL_INTERNAL uint32_t device_writing(const frugal *f) {
 /* Relaxed, all: a device attaches before its first step, and who polls asks again, under the lock, whether one is
  * lost. */
 static int is_polled(const frugal *f) {
-    return frugal_load_relaxed(&f->polled_devices) > 0;
+    return frugal_load_relaxed(&f->polling.devices) > 0;
 }
 FRUGAL_INTERNAL int is_lost(const frugal *f) {
-    return frugal_load_relaxed(&f->lost) != 0;
+    return frugal_load_relaxed(&f->loss.device) != 0;
 }
 static int is_writing(const frugal *f) {
     return device_writing(f) < f->desc.devices;
@@ -87,7 +87,7 @@ FRUGAL_INTERNAL int is_uncommitted(const frugal *f) {
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->away)) return 1; /* [F68] pairs with [F67] */
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
-        if (frugal_load_relaxed(&device->recalling)) return 1; /* relaxed: a thread that polls acquires */
+        if (frugal_load_relaxed(&device->keeping.recalling)) return 1; /* relaxed: a thread that polls acquires */
     }
     return 0;
 }
@@ -104,7 +104,7 @@ FRUGAL_INTERNAL int is_outstanding(const frugal *f) {
 FRUGAL_INTERNAL int is_owing(const frugal *f) {
     int trains = 0;
     /* [F10] pairs with [F9]: what was committed just before the loss */
-    if (frugal_load_acquire(&f->lost)) return (is_polled(f) || f->door) && is_writing(f);
+    if (frugal_load_acquire(&f->loss.device)) return (is_polled(f) || f->shared.door) && is_writing(f);
     if (!frugal_load_relaxed(&f->stopped) && has_posted_update(f)) return 1; /* relaxed: no thread takes it any more */
     if (!is_polled(f)) return 0;
     uint64_t next = frugal_p2f_all_committed(f->p2f);
@@ -132,7 +132,7 @@ FRUGAL_INTERNAL uint32_t device_ahead(frugal *f) {
         uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed: the caller comes after the update */
         for (uint64_t t = committed; t < updated && device->in_place; t++)
             if (device->brings[t % FRUGAL_P2F_SLOTS]) return d;
-        mailbox *mail = f->door ? device->box : NULL; /* posted, and not taken */
+        mailbox *mail = f->shared.door ? device->box : NULL; /* posted, and not taken */
         if (mail && frugal_load_relaxed(&mail->updated) > updated && device->in_place && mail->brings) return d;
     }
     return f->desc.devices;
@@ -159,49 +159,49 @@ FRUGAL_INTERNAL int is_in_order(const frugal *f, uint32_t d) {
 
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last);
 
-/* Commits what devices have done, even if no poll has found it yet. The caller holds poll_lock. */
+/* Commits what devices have done, even if no poll has found it yet. The caller holds polling.lock. */
 static void commit_done(frugal *f) {
-    int last = 0;                                               /* not used: the loss wakes all threads */
-    if (frugal_load_relaxed(&f->lost) || !f->ops->owns) return; /* relaxed: under the lock */
+    int last = 0;                                                      /* not used: the loss wakes all threads */
+    if (frugal_load_relaxed(&f->loss.device) || !f->ops->owns) return; /* relaxed: under the lock */
     for (uint32_t d = 0; d < f->desc.devices; d++) poll_device(f, d, 1, &last);
 }
 
 /* Ends training, because of the device; `text` says why. Of several losses, calls report the first. The caller holds
- * poll_lock. */
+ * polling.lock. */
 FRUGAL_INTERNAL void end_training(frugal *f, uint32_t d, const char *text) {
-    if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
-    commit_done(f);                            /* after a loss nothing is committed */
-    copy_text(f->lost_message, sizeof f->lost_message, text);
-    frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
+    if (frugal_load_relaxed(&f->loss.device)) return; /* relaxed: under the lock */
+    commit_done(f);                                   /* after a loss nothing is committed */
+    copy_text(f->loss.message, sizeof f->loss.message, text);
+    frugal_store_release(&f->loss.device, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
     tell_end(f, END_LOST, text);
     if (f->ops->note_loss) f->ops->note_loss(f, d, text);
 }
 
 /* The device's poll has failed, and the message says why. The device does nothing any more, and what it keeps is gone.
- * The caller holds poll_lock. */
+ * The caller holds polling.lock. */
 FRUGAL_INTERNAL void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
     commit_done(f); /* before kept rows are counted, because a step that is committed now may have kept some */
     /* relaxed, both: published by `lost`, or by `done`, which is read if another device was lost first */
-    frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
+    frugal_add_relaxed(&f->loss.kept, frugal_load_relaxed(&device->keeping.now));
     end_training(f, d, text);
-    frugal_store_release(&device->kept_now, 0);      /* [F23] pairs with [F22]: that it is lost */
+    frugal_store_release(&device->keeping.now, 0);   /* [F23] pairs with [F22]: that it is lost */
     frugal_store_release(&device->done, UINT64_MAX); /* [F17] pairs with [F18]: that it is lost, and what it kept */
     event_notify(f->event);
 }
 
 FRUGAL_INTERNAL frugal_status fail_lost(const frugal *f, const char *call) {
-    char text[sizeof f->lost_message], kept[96] = "";
-    unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: that of a later loss may come late */
-    memcpy(text, f->lost_message, sizeof text);
-    if (frugal_load_relaxed(&f->lost) == NOT_A_DEVICE) return frugal_fail(FRUGAL_ERR_LOST, "%s: %s", call, text);
+    char text[sizeof f->loss.message], kept[96] = "";
+    unsigned long long rows = frugal_load_relaxed(&f->loss.kept); /* relaxed: that of a later loss may come late */
+    memcpy(text, f->loss.message, sizeof text);
+    if (frugal_load_relaxed(&f->loss.device) == NOT_A_DEVICE) return frugal_fail(FRUGAL_ERR_LOST, "%s: %s", call, text);
     if (rows > 0)
         snprintf(kept, sizeof kept, ", and with the caches of lost devices the last updates of %llu rows", rows);
-    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost%s: %s", call, frugal_load_relaxed(&f->lost) - 1, kept,
-                       text);
+    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost%s: %s", call, frugal_load_relaxed(&f->loss.device) - 1,
+                       kept, text);
 }
 
 /* What threads that poll sleep on: in a process that has joined, one of its own. */
@@ -209,12 +209,12 @@ FRUGAL_INTERNAL host_event *polling_event(frugal *f) {
     return f->ops->owns ? f->event : &f->own_event;
 }
 
-/* Takes poll_lock, which a polling thread holds while it rests. */
+/* Takes polling.lock, which a polling thread holds while it rests. */
 FRUGAL_INTERNAL void lock_polling(frugal *f) {
-    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
-    event_notify(polling_event(f));      /* the polling thread releases the lock while others want it */
-    pthread_mutex_lock(&f->poll_lock);
-    frugal_add_relaxed(&f->refusals, (uint32_t)-1);
+    frugal_add_relaxed(&f->polling.wanted, 1); /* relaxed, both: the event tells of it */
+    event_notify(polling_event(f));            /* the polling thread releases the lock while others want it */
+    pthread_mutex_lock(&f->polling.lock);
+    frugal_add_relaxed(&f->polling.wanted, (uint32_t)-1);
 }
 
 /* Polls a device, unless it is known to be lost: then the number of rows that it kept is known, too. */
@@ -224,7 +224,7 @@ FRUGAL_INTERNAL void check_device_lost(frugal *f, uint32_t d) {
     lock_polling(f);
     int known = frugal_load_relaxed(&device->done) == UINT64_MAX; /* relaxed: under the lock */
     if (!known && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
 }
 
 /* A device has refused a call: is the device lost? This is asked at once, because its trainer may not call again, and
@@ -234,13 +234,13 @@ FRUGAL_INTERNAL frugal_status after_refusal(frugal *f, uint32_t d, frugal_status
     if (!f->devices[d].ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
     check_device_lost(f, d);
-    if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, call); /* [F10] pairs with [F9] */
     memcpy(last_message, text, sizeof text);
     return status;
 }
 
 /* After a loss: finds out whether the other devices have done their updates in place. Nothing is committed. Returns 1
- * if any has. The caller holds poll_lock. */
+ * if any has. The caller holds polling.lock. */
 static int poll_writing(frugal *f) {
     int any = 0;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -261,10 +261,10 @@ static int poll_writing(frugal *f) {
 }
 
 /* Has the device done the recalls that it has begun? Then the state machine is told; *last becomes 1 if a gate may open
- * now. The caller holds poll_lock. */
+ * now. The caller holds polling.lock. */
 static int poll_recall(frugal *f, uint32_t d, int *last) {
     host_device *device = &f->devices[d];
-    uint64_t recalling = frugal_load_acquire(&device->recalling); /* [F25] pairs with [F24]: what was begun */
+    uint64_t recalling = frugal_load_acquire(&device->keeping.recalling); /* [F25] pairs with [F24]: what was begun */
     int any = 0;
     for (uint64_t t = frugal_p2f_committed(f->p2f, d); recalling; t++) { /* no recall is of an earlier step */
         uint64_t bit = UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
@@ -272,19 +272,20 @@ static int poll_recall(frugal *f, uint32_t d, int *last) {
         if (!device->ops.recalled(device->state, t)) break;
         recalling &= ~bit, any = 1;
         *last |= frugal_p2f_recall_done(f->p2f, d, t);
-        frugal_add_release(&device->recalling, -bit); /* [F24] pairs with [F25]: the state machine knows */
+        frugal_add_release(&device->keeping.recalling, -bit); /* [F24] pairs with [F25]: the state machine knows */
     }
     return any;
 }
 
 /* A batch has a key that is too large. The step cannot begin: calls that would wait for it fail. */
 static void refuse_step(frugal *f, host_batch *b) {
-    frugal_store_relaxed(&b->stage, BATCH_BAD); /* relaxed, both: published by `bad`, which is under poll_lock */
-    if (b->step < frugal_load_relaxed(&f->bad)) frugal_store_release(&f->bad, b->step); /* [F65] pairs with [F66] */
+    frugal_store_relaxed(&b->stage, BATCH_BAD); /* relaxed, both: published by `bad`, which is under polling.lock */
+    if (b->step < frugal_load_relaxed(&f->sorting.bad))
+        frugal_store_release(&f->sorting.bad, b->step); /* [F65] pairs with [F66] */
 }
 
 /* Has the device sorted more of its batches? Then the state machine is given them. Returns 1 if there was any. The
- * caller holds poll_lock. */
+ * caller holds polling.lock. */
 static int find_batches(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     int any = 0;
@@ -313,12 +314,12 @@ static int find_batches(frugal *f, uint32_t d) {
 
 /* Must the step wait for a cancel, because of a key? */
 FRUGAL_INTERNAL int is_refused(frugal *f, uint64_t step) {
-    return step >= frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
+    return step >= frugal_load_acquire(&f->sorting.bad); /* [F66] pairs with [F65] */
 }
 
 /* Says which key. */
 FRUGAL_INTERNAL frugal_status fail_refused(frugal *f) {
-    uint64_t step = frugal_load_acquire(&f->bad); /* [F66] pairs with [F65] */
+    uint64_t step = frugal_load_acquire(&f->sorting.bad); /* [F66] pairs with [F65] */
     uint32_t d = 0, n;
     while (d + 1 < f->desc.devices && frugal_load_relaxed(&batch_at(f, d, step)->stage) != BATCH_BAD) d++;
     return f->devices[d].ops.sorted(f->devices[d].state, step, &n);
@@ -326,16 +327,16 @@ FRUGAL_INTERNAL frugal_status fail_refused(frugal *f) {
 
 /* Commits the steps that the device has done, and takes the batches that it has sorted. Returns 1 if there was any;
  * *last becomes 1 if a step can be closed now, or a gate may open. `is_ending`: training ends anyway, because of this
- * device or of another one; if this one is lost, too, that is found out later. The caller holds poll_lock. */
+ * device or of another one; if this one is lost, too, that is found out later. The caller holds polling.lock. */
 static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     host_device *device = &f->devices[d];
     uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
-    uint64_t updated = frugal_load_acquire(&device->updated);    /* [F6] pairs with [F5] */
-    int recalls = frugal_load_relaxed(&device->recalling) != 0;  /* relaxed: poll_recall acquires */
-    int any = 0, away = frugal_load_acquire(&device->away) != 0; /* [F68] pairs with [F67] */
+    uint64_t updated = frugal_load_acquire(&device->updated);           /* [F6] pairs with [F5] */
+    int recalls = frugal_load_relaxed(&device->keeping.recalling) != 0; /* relaxed: poll_recall acquires */
+    int any = 0, away = frugal_load_acquire(&device->away) != 0;        /* [F68] pairs with [F67] */
     if ((updated <= committed && !recalls && !away) || !device->ops.poll) return 0;
     if (device->ops.poll(device->state, &done) != FRUGAL_OK && !is_ending) lose_device(f, d);
-    if (frugal_load_relaxed(&f->lost)) return 0;
+    if (frugal_load_relaxed(&f->loss.device)) return 0;
     if (away && !is_ending) any |= find_batches(f, d);
     /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not committed.
      * A device that does its steps in order passes no such gates, and what it was given is committed. */
@@ -353,7 +354,7 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
     return any;
 }
 
-/* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
+/* Commits the steps that devices have done. Returns 1 if there was any. The caller holds polling.lock. */
 FRUGAL_INTERNAL int commit_polled(frugal *f) {
     if (is_lost(f)) return poll_writing(f);
     int any = 0, last = 0;
@@ -363,9 +364,9 @@ FRUGAL_INTERNAL int commit_polled(frugal *f) {
 }
 
 FRUGAL_INTERNAL int poll_devices(frugal *f) {
-    if (!is_outstanding(f) || pthread_mutex_trylock(&f->poll_lock)) return 0;
+    if (!is_outstanding(f) || pthread_mutex_trylock(&f->polling.lock)) return 0;
     int any = f->ops->poll(f);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
     return any;
 }
 
@@ -378,7 +379,7 @@ FRUGAL_INTERNAL void rest(frugal *f, uint32_t seen, double limit) {
         event_sleep(event, seen, limit);
         return;
     }
-    if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: a hint */
+    if (frugal_load_relaxed(&f->polling.wanted) || pthread_mutex_trylock(&f->polling.lock)) { /* relaxed: a hint */
         event_sleep(event, seen, LEAST(limit, POLL_OTHERS));
         return;
     }
@@ -388,5 +389,5 @@ FRUGAL_INTERNAL void rest(frugal *f, uint32_t seen, double limit) {
         if (passed > POLL_RESTLESS) event_sleep(event, seen, LEAST(passed / 4, POLL_RAREST));
         passed = clock_now() - began;
     }
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
 }

@@ -20,13 +20,13 @@ static void publish_gates(frugal *f, uint64_t open) {
 /* Publishes every gate whose conditions hold. The thread that makes the last condition of a gate hold notifies the
  * event. If that thread does not come here itself, a worker that it wakes does. */
 FRUGAL_INTERNAL void open_gates(frugal *f) {
-    if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: devices attach before their steps */
+    if (frugal_load_relaxed(&f->polling.waiting) == 0) return; /* relaxed: devices attach before their steps */
     if (!frugal_p2f_gate(f->p2f, frugal_load_relaxed(f->gates))) return; /* relaxed: asked again under the lock */
     pthread_mutex_lock(&f->gates_lock);
     uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
     while (frugal_p2f_gate(f->p2f, open))
         if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, by atomics of its own */
-    if (f->door) publish_gates(f, open);
+    if (f->shared.door) publish_gates(f, open);
     pthread_mutex_unlock(&f->gates_lock);
 }
 

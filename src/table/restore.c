@@ -406,12 +406,12 @@ static frugal_status read_counts_block(const restore_job *job, rows_block *block
     if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
         return fail_saved(job->r, at, "a block is damaged");
     if (job->is_served) return FRUGAL_OK;
-    if (job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
+    if (job->r != &job->f->saving.reader[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
     if ((status = open_counts(job->f)) != FRUGAL_OK)
         return status; /* also if rows are only checked: memory is had then */
     if (!job->apply) return FRUGAL_OK;
     for (uint64_t i = 0; i < rows->n; i++) /* relaxed: run_parallel orders this with what follows */
-        frugal_store_relaxed(&job->f->worth[rows->first + i], block->payload[i]);
+        frugal_store_relaxed(&job->f->touches.worth[rows->first + i], block->payload[i]);
     return FRUGAL_OK;
 }
 
@@ -458,7 +458,7 @@ static frugal_status read_saves(frugal *f, uint32_t first, restore_job how) {
     if (job.apply && !job.is_served) job.status = overwrite_table_file(f); /* after all else that may fail */
     pthread_mutex_init(&job.lock, NULL);
     for (uint32_t i = first; i < f->desc.n_saved && job.status == FRUGAL_OK; i++) {
-        saved_reader *r = job.r = &f->saved[i];
+        saved_reader *r = job.r = &f->saving.reader[i];
         r->at = r->first_rows.at, r->number = r->first_rows.number, r->sums = r->first_rows.sums;
         r->at_part = 0, r->next_row = 0, r->ended = 0;
         job.begun = 0;
@@ -546,7 +546,7 @@ static frugal_status check_chain(const saved_reader *before, const saved_reader 
 }
 
 static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t i) {
-    saved_reader *r = &f->saved[i];
+    saved_reader *r = &f->saving.reader[i];
     saved_part *tables = NULL;
     size_t bytes = 0;
     frugal_status status = open_saved(r, desc->saved[i], desc->saved_part, desc, &tables, &bytes);
@@ -559,9 +559,9 @@ static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t
 }
 
 FRUGAL_INTERNAL void close_all_saved(frugal *f) {
-    for (uint32_t i = 0; f->saved && i < f->desc.n_saved; i++) close_saved(&f->saved[i]);
-    frugal_free(f, f->saved, f->desc.n_saved * sizeof *f->saved);
-    f->saved = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
+    for (uint32_t i = 0; f->saving.reader && i < f->desc.n_saved; i++) close_saved(&f->saving.reader[i]);
+    frugal_free(f, f->saving.reader, f->desc.n_saved * sizeof *f->saving.reader);
+    f->saving.reader = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
 }
 
 /* Do rows exist, in the caller's matrix or in a file, that must not change if the saves cannot be used? */
@@ -574,13 +574,13 @@ static int has_rows_before(const frugal_desc *desc) {
  * table. */
 FRUGAL_INTERNAL frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
     if (desc->n_saved == 0) return FRUGAL_OK;
-    size_t bytes = desc->n_saved * sizeof *f->saved;
-    if (!(f->saved = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("reading saves", bytes);
-    for (uint32_t i = 0; i < desc->n_saved; i++) f->saved[i].file = -1;
+    size_t bytes = desc->n_saved * sizeof *f->saving.reader;
+    if (!(f->saving.reader = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("reading saves", bytes);
+    for (uint32_t i = 0; i < desc->n_saved; i++) f->saving.reader[i].file = -1;
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < desc->n_saved && status == FRUGAL_OK; i++) status = open_one_saved(f, desc, i);
     if (status != FRUGAL_OK) return status;
-    const saved_reader *last = &f->saved[desc->n_saved - 1];
+    const saved_reader *last = &f->saving.reader[desc->n_saved - 1];
     if (desc->first_step != 0 && desc->first_step != last->part.step)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "first_step is %llu, and the save's is %llu; leave it 0: %s",
                            (unsigned long long)desc->first_step, (unsigned long long)last->part.step, last->name);
@@ -592,9 +592,9 @@ FRUGAL_INTERNAL frugal_status begin_restore(frugal *f, const frugal_desc *desc) 
 FRUGAL_INTERNAL frugal_status restore_table(frugal *f) {
     if (f->desc.n_saved == 0) return FRUGAL_OK;
     frugal_status status = read_chain(f, 1);
-    const saved_reader *last = &f->saved[f->desc.n_saved - 1];
+    const saved_reader *last = &f->saving.reader[f->desc.n_saved - 1];
     if (status == FRUGAL_OK)
-        f->chain =
+        f->saving.chain =
             (saved_chain){last->head.id, last->head.base, last->head.sequence, f->desc.saved_part, last->head.parts};
     close_all_saved(f);
     return status;

@@ -38,7 +38,7 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
                            .file_bytes = behind_list + table_pages(bytes)};
     memcpy(wanted.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
     frugal_status status = open_table_file(f, &wanted, bytes);
-    if (status == FRUGAL_OK) f->table_memory = (unsigned char *)f->file->map + behind_list;
+    if (status == FRUGAL_OK) f->memory.table = (unsigned char *)f->file->map + behind_list;
     return status;
 }
 
@@ -51,13 +51,13 @@ static frugal_status place_table(frugal *f, int element_wise) {
     s->state_stride = element_wise ? s->weights_stride : s->state_floats;
     uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
     uint64_t tail = element_wise || !f->desc.file ? 0 : s->rows * s->state_floats * sizeof(float);
-    f->table_bytes = f->desc.file ? table_pages(bytes + tail) : whole_pages((size_t)(bytes + tail));
+    f->memory.table_bytes = f->desc.file ? table_pages(bytes + tail) : whole_pages((size_t)(bytes + tail));
     if (f->desc.file) {
         frugal_status status = map_table(f, bytes + tail, element_wise ? behind * sizeof(float) : bytes);
         if (status != FRUGAL_OK) return status;
-    } else if (!(f->table_memory = allocate_shared(f, f->table_bytes, page_unit(), REGION_PART(f, table))))
-        return fail_memory("the table", f->table_bytes);
-    s->weights = f->table_memory;
+    } else if (!(f->memory.table = allocate_shared(f, f->memory.table_bytes, page_unit(), REGION_PART(f, table))))
+        return fail_memory("the table", f->memory.table_bytes);
+    s->weights = f->memory.table;
     if (element_wise)
         s->state = s->weights + behind;
     else if (tail)
@@ -78,10 +78,10 @@ FRUGAL_INTERNAL frugal_status open_table(frugal *f) {
         if (status != FRUGAL_OK) return status;
     }
     if (s->state_floats > 0 && !s->state) { /* the caller gave weights alone, or the state is row-wise, in memory */
-        f->state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
-        f->state_memory = allocate_shared(f, f->state_bytes, page_unit(), REGION_PART(f, state));
-        if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);
-        s->state = f->state_memory;
+        f->memory.state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
+        f->memory.state = allocate_shared(f, f->memory.state_bytes, page_unit(), REGION_PART(f, state));
+        if (!f->memory.state) return fail_memory("the optimizer's state", f->memory.state_bytes);
+        s->state = f->memory.state;
     }
     return FRUGAL_OK;
 }

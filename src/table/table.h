@@ -58,6 +58,7 @@ FRUGAL_INTERNAL void list_counts(uint64_t *counts);
 FRUGAL_INTERNAL uint32_t level_of_count(const uint64_t *counts, uint64_t count);
 FRUGAL_INTERNAL frugal_status open_counts_in(frugal *f, void *(*make)(frugal *f));
 FRUGAL_INTERNAL frugal_status open_counts(frugal *f);
+FRUGAL_INTERNAL void close_counts(frugal *f);
 FRUGAL_INTERNAL int is_counting(frugal *f);
 FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end);
 FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);

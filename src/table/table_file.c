@@ -440,7 +440,7 @@ FRUGAL_INTERNAL void drop_table_file(frugal *f) {
 FRUGAL_INTERNAL frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
-    if (t->map && !frugal_load_relaxed(&f->leaves_pages)) munmap(t->map, (size_t)t->header.file_bytes);
+    if (t->map && !frugal_load_relaxed(&f->pages.stay)) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     if (t->file >= 0) flock(t->file, LOCK_UN); /* also where pages stay mapped, which hold the lock */
     close_file(&t->file);

@@ -35,7 +35,7 @@ struct trace_ring {
     atomic_word head; /* events written so far; changed by the writer */
     atomic_word *words;
     FRUGAL_ATOMIC(uint32_t) claimed; /* of TRACE_CALLER: a thread has it */
-    uint64_t from;                   /* `head` when recording began; under trace_lock */
+    uint64_t from;                   /* `head` when recording began; under tracing.lock */
     trace_role role;
     uint32_t number; /* of the device, the worker, the caller */
     uint8_t pad[24];
@@ -68,13 +68,13 @@ static _Thread_local trace_note trace_noted = {NO_COUNT, NO_COUNT, NO_DEVICE};
 /* >>rings */
 
 static int is_tracing(frugal *f) {
-    return frugal_load_relaxed(&f->tracing) != 0; /* relaxed: trace_of acquires */
+    return frugal_load_relaxed(&f->tracing.on) != 0; /* relaxed: trace_of acquires */
 }
 
 /* The trace while events are recorded, or NULL. */
 static trace *trace_of(frugal *f) {
     if (!is_tracing(f)) return NULL;
-    return frugal_load_acquire(&f->tracing) ? f->trace : NULL; /* [F27] pairs with [F26] */
+    return frugal_load_acquire(&f->tracing.on) ? f->tracing.rings : NULL; /* [F27] pairs with [F26] */
 }
 
 static uint32_t trace_rings_of(const frugal *f) {
@@ -92,7 +92,7 @@ FRUGAL_INTERNAL trace_ring *trace_ring_of(frugal *f, trace_role role, uint32_t n
 /* Claims a ring of callers that no other thread has; NULL: none is free. */
 static trace_ring *claim_ring(const frugal *f) {
     for (uint32_t i = 0; i < TRACE_CALLERS; i++) {
-        trace_ring *ring = &f->trace->rings[2 * f->desc.devices + f->desc.workers + i];
+        trace_ring *ring = &f->tracing.rings->rings[2 * f->desc.devices + f->desc.workers + i];
         uint32_t free = 0;
         if (frugal_cas_acquire(&ring->claimed, &free, 1)) return ring; /* [F30] pairs with [F31] */
     }
@@ -252,7 +252,7 @@ static size_t trace_bytes(const frugal *f, uint64_t events) {
                     rings * (sizeof(trace_ring) + events * TRACE_WORDS * sizeof(uint64_t)));
 }
 
-/* Makes the rings, once. The caller holds trace_lock. */
+/* Makes the rings, once. The caller holds tracing.lock. */
 static frugal_status make_trace(frugal *f, uint64_t events) {
     size_t bytes = trace_bytes(f, events);
     unsigned char *memory = frugal_allocate(f, bytes, CACHE_LINE);
@@ -272,7 +272,7 @@ static frugal_status make_trace(frugal *f, uint64_t events) {
         if (i >= next) ring->role = TRACE_SAVER, first = next;
         ring->number = i - first;
     }
-    f->trace = t;
+    f->tracing.rings = t;
     return FRUGAL_OK;
 }
 
@@ -280,11 +280,12 @@ static frugal_status check_events(const frugal *f, uint32_t events) {
     if (events != 0 && (events < TRACE_LEAST || events > TRACE_MOST))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_start: %u events of each thread; there may be %d to %d, or 0",
                            events, TRACE_LEAST, TRACE_MOST);
-    if (f->trace && events != 0 && (events > f->trace->events || events <= f->trace->events / 2))
+    if (f->tracing.rings && events != 0 &&
+        (events > f->tracing.rings->events || events <= f->tracing.rings->events / 2))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "trace_start: %u events of each thread, and this instance has room for %llu since its first "
                            "trace; ask for this number, or for 0",
-                           events, (unsigned long long)f->trace->events);
+                           events, (unsigned long long)f->tracing.rings->events);
     return FRUGAL_OK;
 }
 
@@ -293,34 +294,34 @@ frugal_status frugal_trace_start(frugal *f, uint32_t events) {
     if (status != FRUGAL_OK) return status;
     uint64_t rounded = TRACE_LEAST, wanted = events ? events : TRACE_DEFAULT;
     while (rounded < wanted) rounded *= 2;
-    pthread_mutex_lock(&f->trace_lock);
+    pthread_mutex_lock(&f->tracing.lock);
     status = check_events(f, events);
-    if (status == FRUGAL_OK && !f->trace) status = make_trace(f, rounded);
+    if (status == FRUGAL_OK && !f->tracing.rings) status = make_trace(f, rounded);
     if (status == FRUGAL_OK) {
-        trace *t = f->trace;
+        trace *t = f->tracing.rings;
         for (uint32_t i = 0; i < t->n_rings; i++)
             t->rings[i].from = frugal_load_relaxed(&t->rings[i].head); /* relaxed: an older value adds only an event
                                                                          that was begun before this start */
         t->homeless_from = frugal_load_relaxed(&t->homeless);          /* relaxed: a statistic */
         frugal_store_relaxed(&t->started, ns_of(clock_now()));         /* relaxed: published below */
-        frugal_store_release(&f->tracing, 1);                          /* [F26] pairs with [F27]: the trace */
+        frugal_store_release(&f->tracing.on, 1);                       /* [F26] pairs with [F27]: the trace */
     }
-    pthread_mutex_unlock(&f->trace_lock);
+    pthread_mutex_unlock(&f->tracing.lock);
     return status;
 }
 
 frugal_status frugal_trace_stop(frugal *f) {
     frugal_status status = check_open(f, "trace_stop");
     if (status != FRUGAL_OK) return status;
-    pthread_mutex_lock(&f->trace_lock);
-    frugal_store_relaxed(&f->tracing, 0); /* relaxed: a thread may record an event a moment later */
-    pthread_mutex_unlock(&f->trace_lock);
+    pthread_mutex_lock(&f->tracing.lock);
+    frugal_store_relaxed(&f->tracing.on, 0); /* relaxed: a thread may record an event a moment later */
+    pthread_mutex_unlock(&f->tracing.lock);
     return FRUGAL_OK;
 }
 
 FRUGAL_INTERNAL void close_trace(frugal *f) {
-    if (f->trace) frugal_free(f, f->trace, f->trace->bytes);
-    f->trace = NULL;
+    if (f->tracing.rings) frugal_free(f, f->tracing.rings, f->tracing.rings->bytes);
+    f->tracing.rings = NULL;
 }
 
 /* >>writing */
@@ -427,7 +428,7 @@ static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event 
 /* The number of a ring's thread in the file. Viewers sort by it: a device's loader stands below its trainer. It is not
  * 1, which would be the main thread of process 1. */
 static uint32_t thread_number(const frugal *f, uint32_t ring) {
-    uint32_t role = f->trace->rings[ring].role, number = f->trace->rings[ring].number;
+    uint32_t role = f->tracing.rings->rings[ring].role, number = f->tracing.rings->rings[ring].number;
     return 2 + (role <= TRACE_LOADER ? 2 * number + role : ring);
 }
 
@@ -446,7 +447,7 @@ static void print_name(trace_text *out, uint32_t thread, const trace_ring *ring)
 }
 
 static void print_ring(trace_text *out, const frugal *f, uint32_t number) {
-    const trace *t = f->trace;
+    const trace *t = f->tracing.rings;
     trace_ring *ring = &t->rings[number];
     uint32_t thread = thread_number(f, number);
     trace_event e;
@@ -465,7 +466,7 @@ static void print_ring(trace_text *out, const frugal *f, uint32_t number) {
 /* Writes the file's text. Returns an errno. */
 static int print_trace(frugal *f, int file) {
     trace_text out = {.file = file};
-    const trace *t = f->trace;
+    const trace *t = f->tracing.rings;
     trace_print(&out,
                 TRACE_BEGIN "\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\","
                             "\"args\":{\"name\":\"frugal: %" PRIu32 " devices, %" PRIu32 " workers, lookahead %" PRIu32
@@ -502,8 +503,8 @@ frugal_status frugal_trace_write(frugal *f, const char *path) {
     if (!path) return frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_write: `path` is NULL");
     if ((status = find_file(path, &name)) != FRUGAL_OK) return status;
     if ((status = check_trace_replaced(&name, path)) != FRUGAL_OK) return status;
-    pthread_mutex_lock(&f->trace_lock);
-    if (!f->trace) {
+    pthread_mutex_lock(&f->tracing.lock);
+    if (!f->tracing.rings) {
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_write: nothing was recorded; call frugal_trace_start first");
     } else {
         file_name now; /* writing takes time: another file may have the name by now */
@@ -515,6 +516,6 @@ frugal_status frugal_trace_write(frugal *f, const char *path) {
         if (status == FRUGAL_OK) status = publish_new(&file, now.there);
         drop_new(&file);
     }
-    pthread_mutex_unlock(&f->trace_lock);
+    pthread_mutex_unlock(&f->tracing.lock);
     return status;
 }

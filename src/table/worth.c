@@ -77,13 +77,13 @@ FRUGAL_INTERNAL uint32_t level_of_count(const uint64_t *counts, uint64_t count) 
 /* Begins to count, if that has not begun, in memory that `make` allocates or maps. Any thread. */
 FRUGAL_INTERNAL frugal_status open_counts_in(frugal *f, void *(*make)(frugal *f)) {
     frugal_status status = FRUGAL_OK;
-    pthread_mutex_lock(&f->settings_lock);
-    if (!f->worth) f->worth = make(f);
-    if (f->worth)
-        frugal_store_release(&f->counting, 1); /* [F19] pairs with [F20] */
+    pthread_mutex_lock(&f->settings.lock);
+    if (!f->touches.worth) f->touches.worth = make(f);
+    if (f->touches.worth)
+        frugal_store_release(&f->touches.counting, 1); /* [F19] pairs with [F20] */
     else
         status = fail_memory("the rows' counts, one each,", f->store.rows);
-    pthread_mutex_unlock(&f->settings_lock);
+    pthread_mutex_unlock(&f->settings.lock);
     return status;
 }
 
@@ -94,8 +94,12 @@ FRUGAL_INTERNAL frugal_status open_counts(frugal *f) {
     return open_counts_in(f, make_counts);
 }
 
+FRUGAL_INTERNAL void close_counts(frugal *f) {
+    free_shared(f, f->touches.worth, f->store.rows);
+}
+
 FRUGAL_INTERNAL int is_counting(frugal *f) {
-    return frugal_load_acquire(&f->counting) != 0; /* [F20] pairs with [F19] */
+    return frugal_load_acquire(&f->touches.counting) != 0; /* [F20] pairs with [F19] */
 }
 
 /* >>counting */
@@ -106,7 +110,7 @@ FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t f
     const uint32_t *rows = b->rows; /* kept in registers: the stores below are of bytes */
     const uint64_t step = b->step;
     const int read_only = b->read_only, planned = frugal_p2f_has_words(f->p2f); /* otherwise all bits are set */
-    worth_byte *counted = f->worth;
+    worth_byte *counted = f->touches.worth;
     uint8_t *worth = b->worth;
     uint64_t bits = UINT64_MAX;
     for (uint32_t u = from; u < end && u < from + WORTH_AHEAD; u++)
@@ -144,5 +148,5 @@ FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b) {
 
 uint8_t frugal_worth(frugal *f, uint32_t row) {
     if (!f || !f->opened || row >= f->store.rows || !is_counting(f)) return 0;
-    return frugal_load_relaxed(&f->worth[row]) >> LEVEL_AT; /* relaxed: a hint */
+    return frugal_load_relaxed(&f->touches.worth[row]) >> LEVEL_AT; /* relaxed: a hint */
 }

@@ -123,11 +123,11 @@ FRUGAL_INTERNAL void count_wait(host_device *device, uint64_t step, uint64_t ns,
     tally(&waits->ns, ns);
     for (uint32_t i = 0; i < CAUSES; i++)
         if (w->cause_ns[i] > w->cause_ns[most]) most = i;
-    if (ns <= frugal_load_relaxed(&waits->worst_ns)) return; /* relaxed: only this thread raises it */
-    pthread_mutex_lock(&waits->lock);
-    frugal_store_relaxed(&waits->worst_ns, ns); /* relaxed: under the lock */
-    waits->worst_step = step, waits->worst_cause = (cause_kind)most;
-    pthread_mutex_unlock(&waits->lock);
+    if (ns <= frugal_load_relaxed(&waits->worst.ns)) return; /* relaxed: only this thread raises it */
+    pthread_mutex_lock(&waits->worst.lock);
+    frugal_store_relaxed(&waits->worst.ns, ns); /* relaxed: under the lock */
+    waits->worst.step = step, waits->worst.cause = (cause_kind)most;
+    pthread_mutex_unlock(&waits->worst.lock);
 }
 
 /* Waits first until all devices have committed, then until the gate is open. Each wait has a clock of its own in the

@@ -13,7 +13,8 @@ static void tick(frugal *f, trace_kind kind, atomic_word *clock, double *since) 
 /* Sorts a batch that a loader has handed in, and gives the state machine what follows of its device. */
 FRUGAL_INTERNAL int help_sort(frugal *f, double *since) {
     claimed_batch claimed = {0};
-    if (!frugal_load_relaxed(&f->unsorted) || !begin_announcing(f)) return 0; /* relaxed: a hint; the event tells */
+    if (!frugal_load_relaxed(&f->sorting.unsorted) || !begin_announcing(f))
+        return 0; /* relaxed: a hint; the event tells */
     sort_memory *m = take_sort_memory(f);
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
@@ -27,7 +28,7 @@ FRUGAL_INTERNAL int help_sort(frugal *f, double *since) {
     if (!any) return 0;
     event_notify(f->event); /* the step may be sealed now */
     wake_teller(f);         /* ... or planned, without words */
-    tick(f, TRACE_PLAN, &f->sort_ns, since);
+    tick(f, TRACE_PLAN, &f->work.sort_ns, since);
     return 1;
 }
 
@@ -40,29 +41,29 @@ FRUGAL_INTERNAL int help_plan(frugal *f, double *since) {
     end_announcing(f);
     if (planned == 2) event_notify(f->event); /* a gate may have waited for the plan */
     if (planned == 2) wake_teller(f);
-    if (planned) tick(f, TRACE_PLAN, &f->plan_ns, since);
+    if (planned) tick(f, TRACE_PLAN, &f->work.plan_ns, since);
     return planned > 0;
 }
 
 /* Does what a gate waits for: it closes the step before; it has devices write back rows that are recalled; it sorts and
  * plans, if the gate's own step is not planned; then it flushes rows. */
 FRUGAL_INTERNAL int help_gate(frugal *f, double *since) {
-    if (f->posts && f->posts->serve(f)) return 1;
+    if (f->shared.posts && f->shared.posts->serve(f)) return 1;
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {
-        tick(f, TRACE_CLOSE, &f->close_ns, since);
+        tick(f, TRACE_CLOSE, &f->work.close_ns, since);
         event_notify(f->event); /* the step is closed, or at least: there are rows to flush */
         return 1;
     }
     if (recall_piece(f)) {
-        tick(f, TRACE_RECALL, &f->flush_ns, since);
+        tick(f, TRACE_RECALL, &f->work.flush_ns, since);
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
     if (frugal_p2f_planned(f->p2f) <= now && (help_sort(f, since) || help_plan(f, since))) return 1;
     if (!flush_page(f, now, now)) return 0;
-    tick(f, TRACE_FLUSH, &f->flush_ns, since);
+    tick(f, TRACE_FLUSH, &f->work.flush_ns, since);
     return 1;
 }
 
@@ -82,7 +83,7 @@ FRUGAL_INTERNAL int help_ahead(frugal *f, double *since) {
 /* Flushes the rest of the queue, in the order in which it is due. */
 FRUGAL_INTERNAL int help_queue(frugal *f, double *since) {
     if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
-    tick(f, TRACE_FLUSH, &f->flush_ns, since);
+    tick(f, TRACE_FLUSH, &f->work.flush_ns, since);
     return 1;
 }
 

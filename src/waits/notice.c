@@ -135,8 +135,8 @@ FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row) {
 /* `call` has read rows, and found these. Relaxed, all: statistics order nothing. */
 FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *found) {
     uint32_t t = 0;
-    frugal_store_relaxed(&f->nonfinite, found->n);
-    frugal_store_relaxed(&f->first_nonfinite, found->n ? found->first : 0);
+    frugal_store_relaxed(&f->found.nonfinite, found->n);
+    frugal_store_relaxed(&f->found.first, found->n ? found->first : 0);
     if (found->n == 0) return;
     while (found->first >= f->first_row[t + 1]) t++;
     give_notice(f,
@@ -161,7 +161,7 @@ FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late
         snprintf(text, size,
                  "device %u has not announced step %llu, because it is not attached: attach it%s, or open the instance "
                  "with fewer devices than %u",
-                 late, s, f->door ? ", here or in a process that joins" : "", f->desc.devices);
+                 late, s, f->shared.door ? ", here or in a process that joins" : "", f->desc.devices);
     else if (late == d)
         snprintf(text, size,
                  "device %u has not announced step %llu: call frugal_announce with the keys of the step first, in this "

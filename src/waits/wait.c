@@ -6,7 +6,7 @@
 /* Is there a reason to check again instead of sleeping? Relaxed, both: the next check acquires. */
 static int is_over(frugal *f, const condition *what) {
     if (what->ready(f, what) || frugal_load_relaxed(&f->stopped)) return 1;
-    return (what->devices && frugal_load_relaxed(&f->lost)) || (what->devices == 2 && is_refused(f, what->step));
+    return (what->devices && frugal_load_relaxed(&f->loss.device)) || (what->devices == 2 && is_refused(f, what->step));
 }
 
 /* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, LOST if it waits for devices, and KEY if it waits
@@ -16,8 +16,9 @@ static frugal_status wait_for(frugal *f, const condition *what) {
     char text[384];
     for (;;) {
         if (what->ready(f, what)) return FRUGAL_OK;
-        if (frugal_load_acquire(&f->stopped)) return fail_stopped(what->call);               /* [F3] pairs with [F4] */
-        if (what->devices && frugal_load_acquire(&f->lost)) return fail_lost(f, what->call); /* [F10] pairs with [F9] */
+        if (frugal_load_acquire(&f->stopped)) return fail_stopped(what->call); /* [F3] pairs with [F4] */
+        if (what->devices && frugal_load_acquire(&f->loss.device))
+            return fail_lost(f, what->call); /* [F10] pairs with [F9] */
         if (what->devices == 2 && is_refused(f, what->step)) return fail_refused(f);
         if (since == 0) since = clock_now();
         if (help_once(f, &since)) {

@@ -57,9 +57,8 @@ FRUGAL_INTERNAL frugal_status wait_until(frugal *f, const condition *what);
 
 FRUGAL_INTERNAL_DATA const memory_part event_part;
 FRUGAL_INTERNAL frugal_status take_seat(frugal *f, frugal_workers *w);
-FRUGAL_INTERNAL void give_back_seat(frugal *f);
-FRUGAL_INTERNAL void join_workers(frugal_workers *w);
-FRUGAL_INTERNAL void free_workers(const frugal_desc *memory, frugal_workers *w);
+FRUGAL_INTERNAL void leave_workers(frugal *f);
+FRUGAL_INTERNAL void close_workers(frugal *f);
 FRUGAL_INTERNAL frugal_status open_workers(frugal *f);
 
 /* gate.c */

@@ -47,7 +47,7 @@ static int serve_kind(worker *me, uint32_t n, int (*help)(frugal *f, double *sin
         double before = me->since;
         if (f) trace_own = trace_ring_of(f, TRACE_WORKER, me->number);
         if (!f || !help(f, &me->since)) continue;
-        tally(&f->busy_ns, (uint64_t)((me->since - before) * 1e9));
+        tally(&f->work.busy_ns, (uint64_t)((me->since - before) * 1e9));
         me->turn = i + 1;
         return 1;
     }
@@ -82,7 +82,7 @@ static int serve_once(worker *me) {
 enum { FOUND_OUTSTANDING = 1, FOUND_OTHERS = 2, FOUND_DONE = 4 }; /* what look_after has found, in bits */
 
 /* Polls those of the worker's instances that have work outstanding, except instances that other threads poll. The bits
- * of *mine are the instances whose poll_lock this worker holds. */
+ * of *mine are the instances whose polling.lock this worker holds. */
 static int look_after(const worker *me, uint64_t *mine) {
     int found = 0;
     for (uint64_t inside = me->inside; inside; inside &= inside - 1) {
@@ -90,7 +90,8 @@ static int look_after(const worker *me, uint64_t *mine) {
         uint64_t bit = inside & (0 - inside);
         if (!is_outstanding(f)) continue;
         if (!(*mine & bit)) {
-            if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: a hint */
+            if (frugal_load_relaxed(&f->polling.wanted) ||
+                pthread_mutex_trylock(&f->polling.lock)) { /* relaxed: a hint */
                 found |= FOUND_OTHERS;
                 continue;
             }
@@ -118,7 +119,7 @@ static void rest_worker(const worker *me, uint32_t seen) {
         }
         passed = clock_now() - began;
     } while (found & FOUND_OUTSTANDING && frugal_load_relaxed(&event->word) == seen); /* relaxed: all look again */
-    for (; mine; mine &= mine - 1) pthread_mutex_unlock(&me->workers->seats[frugal_priv_lowest(mine)].f->poll_lock);
+    for (; mine; mine &= mine - 1) pthread_mutex_unlock(&me->workers->seats[frugal_priv_lowest(mine)].f->polling.lock);
     if (found == 0)
         event_sleep(event, seen, FOREVER);
     else if (found == FOUND_OTHERS)
@@ -167,7 +168,7 @@ static void open_seat(frugal *f) {
 }
 
 /* Closes the seat, and gives it back when no worker is inside. */
-FRUGAL_INTERNAL void give_back_seat(frugal *f) {
+static void give_back_seat(frugal *f) {
     frugal_workers *w = f->workers;
     worker_seat *seat = &w->seats[f->seat];
     if (f->entered) {
@@ -210,13 +211,13 @@ static void close_worker_event(frugal_workers *w) {
     close(w->event_file);
 }
 
-FRUGAL_INTERNAL void join_workers(frugal_workers *w) {
+static void join_workers(frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
     event_notify(w->event);
     for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
 }
 /* After that. `memory`: the settings, whose allocator is used. */
-FRUGAL_INTERNAL void free_workers(const frugal_desc *memory, frugal_workers *w) {
+static void free_workers(const frugal_desc *memory, frugal_workers *w) {
     pthread_mutex_destroy(&w->lock);
     close_worker_event(w);
     release_memory(memory, w->threads, w->n * sizeof *w->threads);
@@ -283,4 +284,18 @@ FRUGAL_INTERNAL frugal_status open_workers(frugal *f) {
     }
     if (status == FRUGAL_OK) open_seat(f);
     return status;
+}
+
+/* From here on no worker is inside the instance. */
+FRUGAL_INTERNAL void leave_workers(frugal *f) {
+    if (!f->workers) return;
+    if (f->desc.shared_workers)
+        give_back_seat(f);
+    else
+        join_workers(f->workers);
+}
+
+/* When its event, which is the instance's, is used no more. */
+FRUGAL_INTERNAL void close_workers(frugal *f) {
+    if (f->workers && !f->desc.shared_workers) free_workers(&f->desc, f->workers);
 }

@@ -57,7 +57,7 @@ static void set_up_called(uint64_t variant) {
     set_up_elsewhere(variant);
     host_device *own = &w.joined->devices[JOINED];
     own->linked = 0, own->mail = NULL;
-    w.joined->joined->is_over = 1; /* so that it asks no process */
+    w.joined->shared.joined->is_over = 1; /* so that it asks no process */
 }
 
 static void claim_answer_or_call(int number) {
@@ -114,7 +114,7 @@ static void refuse_or_call(int number) {
     frugal_status status = check_posts(w.joined, JOINED, "a call");
     EXPLORE_EXPECT(status == FRUGAL_OK || status == FRUGAL_ERR_ORDER || status == FRUGAL_ERR_LOST);
     if (status == FRUGAL_ERR_ORDER) EXPLORE_EXPECT(says(there.mail->failed_text, "wrong"));
-    if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->lost_message, "wrong"));
+    if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->loss.message, "wrong"));
 }
 
 /* A gate is opened for the other process, and a stream there waits for it. */
@@ -142,7 +142,7 @@ static void set_up_ending(uint64_t variant) {
 
 static void expect_reason(frugal_status status) {
     EXPLORE_EXPECT(status == there.wanted);
-    if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->lost_message, "broken"));
+    if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(says(w.joined->loss.message, "broken"));
 }
 
 static void end_write_or_learn(int number) {
@@ -200,7 +200,7 @@ static void break_or_serve(int number) {
         return;
     }
     serve_posts(w.f);
-    if (frugal_load_acquire(&w.f->lost)) EXPLORE_EXPECT(says(w.f->lost_message, "broken"));
+    if (frugal_load_acquire(&w.f->loss.device)) EXPLORE_EXPECT(says(w.f->loss.message, "broken"));
 }
 
 /* The process is killed while its device writes rows and is called. What it has done happens before its end is noticed,
@@ -215,7 +215,7 @@ static void kill_call_or_read(int number) {
     if (number == 0) {
         there.word[0] = there.word[1] = 3;
         frugal_store_relaxed(&there.mail->kept_now, 1);
-        dismiss(w.f->door, there.r->member, 0);
+        dismiss(w.f->shared.door, there.r->member, 0);
     } else if (number == 1) {
         EXPLORE_EXPECT(remote_write_back(there.r, NULL, 0) == FRUGAL_ERR_BUSY); /* what it kept is gone */
     } else if (!is_posting(w.f, JOINED)) {

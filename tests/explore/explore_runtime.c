@@ -584,7 +584,7 @@ static void train_while_it_lasts(int d) {
     if (status != FRUGAL_ERR_LOST)
         stopped_or_ok(status);
     else /* a thread that is told of a loss has acquired the reason; threads here share one frugal_message */
-        EXPLORE_EXPECT(strstr(w.f->lost_message, "is broken"));
+        EXPLORE_EXPECT(strstr(w.f->loss.message, "is broken"));
     frugal_add_acq_rel(w.done, 1);
 }
 
@@ -618,7 +618,7 @@ static int drain_early(void) {
     int lost = 0;
     for (uint32_t d = 0; d < w.f->desc.devices; d++) lost |= frugal_load_acquire(&w.streams[d]->broken) != 0;
     if (status != FRUGAL_ERR_BUSY && !(lost && status == FRUGAL_ERR_LOST)) stopped_or_ok(status);
-    EXPLORE_EXPECT(status != FRUGAL_OK || frugal_load_relaxed(&w.f->lost_kept) == 0);
+    EXPLORE_EXPECT(status != FRUGAL_OK || frugal_load_relaxed(&w.f->loss.kept) == 0);
     return !lost || status == FRUGAL_OK;
 }
 

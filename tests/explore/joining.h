@@ -16,7 +16,7 @@ static ssize_t send_within(int socket, const struct msghdr *head, int flags) {
 static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
     frugal *j = w.joined = explore_alloc(sizeof *j, 64);
     memcpy(j, f, sizeof *j);
-    j->door = NULL, j->posts = NULL, j->workers = NULL;
+    j->shared.door = NULL, j->shared.posts = NULL, j->workers = NULL;
     j->desc.workers = 0;
     j->gates = explore_alloc(64, 64);
     j->tables = explore_alloc(f->desc.n_tables * sizeof *j->tables, 64);
@@ -35,12 +35,12 @@ static frugal *make_handle(frugal *f, const frugal_cpu_desc *cache) {
 static void join_within(const frugal_cpu_desc *cache) {
     frugal *f = w.f;
     host_device *device = &f->devices[JOINED];
-    f->region = explore_alloc(sizeof *f->region, 64);
-    f->fixed = explore_alloc(sizeof *f->fixed, 64);
+    f->shared.region = explore_alloc(sizeof *f->shared.region, 64);
+    f->shared.fixed = explore_alloc(sizeof *f->shared.fixed, 64);
     for (uint32_t d = 0; d < DEVICES; d++) f->devices[d].box = explore_alloc(sizeof(mailbox), 64);
-    f->door = explore_alloc(sizeof *f->door, 64);
-    f->door->f = f, f->door->listening = f->door->wake = -1;
-    f->posts = &served_posts;
+    f->shared.door = explore_alloc(sizeof *f->shared.door, 64);
+    f->shared.door->f = f, f->shared.door->listening = f->shared.door->wake = -1;
+    f->shared.posts = &served_posts;
     reset_mail(device->box, f->desc.first_step);
     device->inbox = explore_alloc(inbox_bytes(f), 64);
     host_device *own = &make_handle(f, cache)->devices[JOINED];
@@ -48,7 +48,7 @@ static void join_within(const frugal_cpu_desc *cache) {
     r->f = f, r->d = JOINED, r->mail = own->mail = own->box;
     r->member = explore_alloc(sizeof *r->member, 64);
     r->flags = attach_flags(own);
-    w.joined->joined = explore_alloc(sizeof *w.joined->joined, 64);
+    w.joined->shared.joined = explore_alloc(sizeof *w.joined->shared.joined, 64);
     w.joined->ops = &joined_operations;
     const frugal_device_ops ops = remote_operations_of(r->flags);
     if (attach_device(f, JOINED, &ops, r, &(remote_process){1, w.joined->gates}) != FRUGAL_OK)
@@ -64,7 +64,7 @@ static void leave_within(void) {
     end_joined(j, 0, "");
     empty_device(j, JOINED);
     close_poster(j);
-    dismiss(w.f->door, remote_of(w.f, JOINED)->member, MEMBER_LEFT);
+    dismiss(w.f->shared.door, remote_of(w.f, JOINED)->member, MEMBER_LEFT);
 }
 
 #endif /* JOINING_H */

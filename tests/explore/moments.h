@@ -68,14 +68,14 @@ static void set_up_frail(uint64_t variant, uint32_t broken, frugal_alone alone) 
 static void poll_by(int (*poll)(frugal *f)) {
     lock_polling(w.f);
     poll(w.f);
-    pthread_mutex_unlock(&w.f->poll_lock);
+    pthread_mutex_unlock(&w.f->polling.lock);
 }
 
 static void lose(uint32_t d) {
     frugal_fail(FRUGAL_ERR_CUDA, "it is broken");
     lock_polling(w.f);
     lose_device(w.f, d);
-    pthread_mutex_unlock(&w.f->poll_lock);
+    pthread_mutex_unlock(&w.f->polling.lock);
 }
 
 /* >>losses */
@@ -101,7 +101,7 @@ static void find_or_hear(int number) {
     } else {
         frugal_status status = number == 2 ? frugal_drain(w.f) : frugal_read_rows(w.f, &one, read, NULL);
         if (number == 2) EXPLORE_EXPECT(status == FRUGAL_ERR_LOST);
-        if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(strstr(w.f->lost_message, "broken"));
+        if (status == FRUGAL_ERR_LOST) EXPLORE_EXPECT(strstr(w.f->loss.message, "broken"));
     }
 }
 
@@ -176,7 +176,7 @@ static void set_up_early(uint64_t variant) {
     for (uint32_t d = 0; d < DEVICES; d++) announce_row(d, 0, ROWS);
     help_out();
     frails[0]->answers = 0;
-    frugal_store_relaxed(&w.f->devices[0].recalling, 2);
+    frugal_store_relaxed(&w.f->devices[0].keeping.recalling, 2);
 }
 
 static void return_or_poll(int number) {
@@ -215,9 +215,9 @@ static void follow_or_recall(int number) {
         commit_here(w.f, 0, 1, NULL);
         poll_by(commit_polled); /* commits the step for device 1, too */
     } else {
-        pthread_mutex_lock(&w.f->devices[1].keep_lock);
+        pthread_mutex_lock(&w.f->devices[1].keeping.lock);
         int any = find_recall(w.f, 1, &r);
-        pthread_mutex_unlock(&w.f->devices[1].keep_lock);
+        pthread_mutex_unlock(&w.f->devices[1].keeping.lock);
         if (any) EXPLORE_EXPECT(r.step == 2 && r.done);
     }
 }
@@ -247,9 +247,9 @@ static void refuse_or_drain(int number) {
         expect_ok(frugal_drain(w.f));
         return;
     }
-    pthread_mutex_lock(&w.f->devices[0].keep_lock);
+    pthread_mutex_lock(&w.f->devices[0].keeping.lock);
     refuse_recall(w.f, 0, FRUGAL_ERR_STUCK);
-    pthread_mutex_unlock(&w.f->devices[0].keep_lock);
+    pthread_mutex_unlock(&w.f->devices[0].keeping.lock);
     event_notify(w.f->event); /* as recall_from does */
 }
 

@@ -23,14 +23,14 @@ static void write_numbered(trace_ring *ring) {
                            .a = n,
                            .b = n,
                            .c = n};
-    write_event(w.f->trace, ring, &e);
+    write_event(w.f->tracing.rings, ring, &e);
 }
 
 static void read_numbered(trace_ring *ring) {
-    uint64_t i, end = find_events(w.f->trace, ring, &i);
+    uint64_t i, end = find_events(w.f->tracing.rings, ring, &i);
     for (; i < end; i++) {
         trace_event e;
-        if (!read_event(w.f->trace, ring, i, &e)) continue;
+        if (!read_event(w.f->tracing.rings, ring, i, &e)) continue;
         uint64_t n = i + 1;
         EXPLORE_EXPECT(e.begin == n && e.end == n && e.step == n && e.a == n && e.b == n && e.c == n);
         EXPLORE_EXPECT(e.d == n && e.other == n && (uint64_t)e.kind == n && (uint64_t)e.cause == n);
@@ -38,7 +38,7 @@ static void read_numbered(trace_ring *ring) {
 }
 
 static void write_or_read_traces(int number) {
-    trace_ring *callers = &w.f->trace->rings[2 * w.f->desc.devices + w.f->desc.workers];
+    trace_ring *callers = &w.f->tracing.rings->rings[2 * w.f->desc.devices + w.f->desc.workers];
     if (number == TRACE_WRITERS) {
         for (int i = 0; i < 2; i++) read_numbered(&callers[0]);
         return;
@@ -54,7 +54,8 @@ static void write_or_read_traces(int number) {
 /* No event was written over another one by a writer that did not know of it. */
 static void count_traces(void) {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < w.f->trace->n_rings; i++) n += frugal_load_relaxed(&w.f->trace->rings[i].head);
+    for (uint32_t i = 0; i < w.f->tracing.rings->n_rings; i++)
+        n += frugal_load_relaxed(&w.f->tracing.rings->rings[i].head);
     EXPLORE_EXPECT(n == (uint64_t)TRACE_WRITERS * TRACE_WRITTEN);
 }
 

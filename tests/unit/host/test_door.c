@@ -237,7 +237,7 @@ static void test_dismissed(void **state) {
     begin();
     join();
     crowd(0);
-    while (!frugal_load_acquire(&joiner->lost)) usleep(1000);
+    while (!frugal_load_acquire(&joiner->loss.device)) usleep(1000);
     assert_fails(FRUGAL_ERR_PROCESS, frugal_cpu_attach(joiner, 1, NULL), "dismissed", "join again");
     leave(), disperse();
     join_and_train();
@@ -291,8 +291,8 @@ static void test_users(void **state) {
         } else {
             join();
             int hidden = all[i].told[1] == HIDDEN;
-            assert_int_equal(hidden, joiner->joined->watch < 0);
-            assert_int_equal(hidden ? 0 : getpid(), joiner->joined->process);
+            assert_int_equal(hidden, joiner->shared.joined->watch < 0);
+            assert_int_equal(hidden ? 0 : getpid(), joiner->shared.joined->process);
             attach(), train_step(), leave();
         }
         end();
@@ -438,11 +438,11 @@ static void test_late_answer(void **state) {
     open_crew();
     join();
     assert_int_equal(FRUGAL_OK, frugal_on_notice(joiner, count_silence, &told_of_it));
-    pthread_mutex_lock(&opener->settings_lock);
+    pthread_mutex_lock(&opener->settings.lock);
     assert_fails(FRUGAL_ERR_STUCK, frugal_cpu_attach(joiner, 1, NULL), "which opened the instance", "0.01 s");
     assert_int_equal(1, told_of_it);
     assert_false(is_attached(joiner, 1));
-    pthread_mutex_unlock(&opener->settings_lock);
+    pthread_mutex_unlock(&opener->settings.lock);
     frugal_cpu_desc cache = {.cache_rows = 0};
     if (frugal_cpu_attach(joiner, 1, &cache) != FRUGAL_OK) fail_msg("once more: %s", frugal_message());
     assert_true(is_attached(joiner, 1) && is_attached(opener, 1));
@@ -542,7 +542,7 @@ static void test_attached_meanwhile(void **state) {
         c.cache.policy = FRUGAL_CACHE_LRU; /* which asks for no counts, so the first lock is the one that is meant */
         attached_before = 0;
         before_lock = attach_before;
-        atomic_store(&watched_lock, &opener->settings_lock);
+        atomic_store(&watched_lock, &opener->settings.lock);
         assert_fails(FRUGAL_ERR_DEVICE, frugal_cpu_attach(is_remote ? joiner : opener, 1, &c.cache), "device 1",
                      "attached already");
         assert_true(attached_before && is_attached(opener, 1) && !remote_of(opener, 1) && !is_attached(joiner, 1));
@@ -799,9 +799,9 @@ static void test_dismissed_during_an_update(void **state) {
     begin();
     join(), attach();
     assert_int_equal(FRUGAL_OK, begin_writing(joiner, 1, "update"));
-    assert_int_equal(1, send(joiner->joined->socket, "x", 1, MSG_NOSIGNAL));
-    while (!frugal_load_acquire(&opener->lost)) usleep(1000);
-    assert_non_null(strstr(opener->lost_message, "no message of this version"));
+    assert_int_equal(1, send(joiner->shared.joined->socket, "x", 1, MSG_NOSIGNAL));
+    while (!frugal_load_acquire(&opener->loss.device)) usleep(1000);
+    assert_non_null(strstr(opener->loss.message, "no message of this version"));
     assert_true(is_posting(opener, 1));
     before_sleep = end_update;
     end();
@@ -814,9 +814,9 @@ static void test_impossible_part(void **state) {
     (void)state;
     memory_part part;
     begin();
-    uint64_t used = opener->region_used;
+    uint64_t used = opener->shared.used;
     assert_null(allocate_shared(opener, SIZE_MAX / 2, CACHE_LINE, &part));
-    assert_int_equal(used, opener->region_used);
+    assert_int_equal(used, opener->shared.used);
     join_and_train();
     end();
 }

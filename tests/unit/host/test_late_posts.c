@@ -65,18 +65,18 @@ static void test_late(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_open(&desc, &f));
     assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
     assert_int_equal(FRUGAL_OK, take_step(f, 0, -1, here[0])); /* when the other one has looked up */
-    frugal_add_relaxed(&f->holds_posts, 1);                    /* workers serve no posts, losses among them */
+    frugal_add_relaxed(&f->shared.holds, 1);                   /* workers serve no posts, losses among them */
     assert_int_equal(1, write(there[1], "", 1));
     if (how == ENDS) {
         assert_int_equal(child, waitpid(child, &status, 0));
     } else {
         while (!frugal_load_acquire(&f->devices[1].box->broken)) usleep(1000);
-        frugal_add_release(&f->holds_posts, (uint32_t)-1);
+        frugal_add_release(&f->shared.holds, (uint32_t)-1);
         event_notify(f->event);
     }
-    while (!frugal_load_acquire(&f->lost)) usleep(1000);
+    while (!frugal_load_acquire(&f->loss.device)) usleep(1000);
     if (how == ENDS)
-        frugal_add_release(&f->holds_posts, (uint32_t)-1);
+        frugal_add_release(&f->shared.holds, (uint32_t)-1);
     else
         assert_int_equal(1, write(there[1], "", 1));
     if (how == BREAKS) assert_int_equal(child, waitpid(child, &status, 0));
@@ -93,8 +93,8 @@ static void test_late(void **state) {
  * later is answered by the end. */
 static void test_answer_before_the_end(void **state) {
     (void)state;
-    frugal f = {.joined = calloc(1, sizeof(controller)), .desc = {.stuck_seconds = 60}};
-    controller *c = f.joined;
+    frugal f = {.shared.joined = calloc(1, sizeof(controller)), .desc = {.stuck_seconds = 60}};
+    controller *c = f.shared.joined;
     message answer = {.number = 1}, over = {.status = FRUGAL_ERR_LOST, .text = "has ended"}, asked = {0};
     pthread_mutex_init(&c->lock, NULL), pthread_mutex_init(&c->answer_lock, NULL);
     pthread_cond_init(&c->answered, NULL);

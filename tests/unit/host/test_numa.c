@@ -111,8 +111,8 @@ static void test_interleaved(void **state) {
         snprintf(name, sizeof name, "test_numa %d", (int)getpid());
         if (named) desc.name = name, desc.workers = 1;
         frugal *f = open_on("0-1,3\n", &desc);
-        assert_true(is_interleaved(f->table_memory, table.rows * 8 * sizeof(float), 11));
-        assert_false(is_interleaved(f->state_memory, 1, 11)); /* less than 1 MiB */
+        assert_true(is_interleaved(f->memory.table, table.rows * 8 * sizeof(float), 11));
+        assert_false(is_interleaved(f->memory.state, 1, 11)); /* less than 1 MiB */
         assert_true(is_interleaved(f->p2f, table.rows * sizeof(uint64_t), 11));
         assert_int_equal(2, n_calls);
         assert_int_equal(FRUGAL_OK, frugal_begin_counting(f));

@@ -212,7 +212,7 @@ static void lose_own(frugal *f) {
     lock_polling(f);
     frugal_fail(FRUGAL_ERR_CUDA, "the test took it away");
     lose_device(f, 0);
-    pthread_mutex_unlock(&f->poll_lock);
+    pthread_mutex_unlock(&f->polling.lock);
 }
 
 /* >>posts that are refused */
@@ -549,16 +549,16 @@ static void test_ends_of_an_update(void **state) {
     if (which == OTHER_LOST) lose_own(f);
     tell(there);
     if (which == BROKEN) {
-        while (!frugal_load_acquire(&f->lost)) usleep(1000);
+        while (!frugal_load_acquire(&f->loss.device)) usleep(1000);
         assert_fails(FRUGAL_ERR_LOST, look_up(f, 0, frugal_load_relaxed(&f->devices[0].updated)),
                      "device 1 was lost: FRUGAL_ERR_LOST: in process", "FRUGAL_ERR_CUDA: the test took it away");
-        char before[sizeof f->lost_message];
+        char before[sizeof f->loss.message];
         remote *r = the_other(f);
-        memcpy(before, f->lost_message, sizeof before);
+        memcpy(before, f->loss.message, sizeof before);
         pthread_mutex_lock(&r->serving);
         lose_broken(r); /* once more, as by a thread that has looked before the loss */
         pthread_mutex_unlock(&r->serving);
-        assert_memory_equal(before, f->lost_message, sizeof before);
+        assert_memory_equal(before, f->loss.message, sizeof before);
         tell(there);
     }
     end_other();
@@ -670,10 +670,10 @@ static void test_no_answer(void **state) {
     f->desc.stuck_seconds = 60;
     frugal_stop(f);
     hold_copies(device);
-    device->is_recalled = 1; /* as by a gate that needs the row */
+    device->keeping.is_recalled = 1; /* as by a gate that needs the row */
     assert_fails(FRUGAL_STOPPED, device->ops.write_back(device->state, NULL, 0), "a recall of device 1 was given up",
                  "training has ended");
-    device->is_recalled = 0;
+    device->keeping.is_recalled = 0;
     release_copies(device);
     tell(there), tell(there); /* the answer to the first drain, and one to the next */
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
@@ -728,7 +728,7 @@ static void test_leaves_after_a_stop(void **state) {
     if (status != FRUGAL_STOPPED)
         assert_fails(FRUGAL_ERR_LOST, status, "with the caches of lost devices the last updates of 1 rows",
                      "has left before the end of its data");
-    assert_int_equal(1, frugal_load_relaxed(&f->lost_kept));
+    assert_int_equal(1, frugal_load_relaxed(&f->loss.kept));
     close_world(f);
 }
 

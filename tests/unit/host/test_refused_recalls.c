@@ -90,7 +90,7 @@ static void test_tried_again(void **state) {
     refusals.many = 3, refusals.answer = FRUGAL_ERR_MEMORY;
     assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, 1, 1, row));
     assert_int_equal(0, refusals.many);
-    assert_int_equal(0, r.f->devices[0].refused);
+    assert_int_equal(0, r.f->devices[0].keeping.refused);
     assert_true(row[0] == first[0] - 0.5f);
     rig_free(&r);
 }
@@ -120,7 +120,7 @@ static void test_given_up(void **state) {
     ask_for_row_3(&r);
     refusals.many = -1, refusals.answer = FRUGAL_STOPPED;
     assert_fails(FRUGAL_STOPPED, frugal_lookup(r.f, 1, 1, row), "the instance was stopped", "");
-    assert_false(frugal_load_acquire(&r.f->lost));
+    assert_false(frugal_load_acquire(&r.f->loss.device));
     refusals.many = 0;
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f)); /* nothing is to be waited for */
     assert_true(host_weight(&r, 3) == first[0] - 0.5f && host_weight(&r, 7) == first[5] - 0.5f);

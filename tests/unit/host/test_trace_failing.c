@@ -192,8 +192,8 @@ static void test_written_after_a_start(void **state) {
     rig_open(&r, &d);
     assert_int_equal(FRUGAL_OK, frugal_trace_start(r.f, RING));
     trace_event e = {.kind = TRACE_DRAIN, .d = NO_DEVICE, .other = NO_DEVICE, .step = 0, .a = NO_COUNT};
-    e.begin = frugal_load_relaxed(&r.f->trace->started) - 1, e.end = e.begin + 1, e.b = e.c = NO_COUNT;
-    write_event(r.f->trace, &r.f->trace->rings[0], &e);
+    e.begin = frugal_load_relaxed(&r.f->tracing.rings->started) - 1, e.end = e.begin + 1, e.b = e.c = NO_COUNT;
+    write_event(r.f->tracing.rings, &r.f->tracing.rings->rings[0], &e);
     assert_true(lost_events(r.f, &events) == 0 && events == 0);
     rig_finish(&r, 2);
 }

@@ -260,7 +260,7 @@ static void test_longest_waits(void **state) {
     count_wait(device, 9, UINT64_C(4194304001), &watch);
     count_wait(device, 8, UINT64_MAX, &watch);
     assert_int_equal(before + 2, frugal_load_relaxed(&device->waits.buckets[WAIT_BUCKETS - 1]));
-    assert_true(device->waits.worst_step == 8 && device->waits.worst_cause == CAUSE_FLUSH);
+    assert_true(device->waits.worst.step == 8 && device->waits.worst.cause == CAUSE_FLUSH);
     rig_update(&r, 1);
     rig_judge(&r, 0);
     rig_finish(&r, 5);
@@ -460,11 +460,11 @@ static void open_polled(double stuck_seconds) {
 /* A thread that finds that another wants the lock leaves it alone, and waits no longer than it may. */
 static void test_rest_while_the_lock_is_wanted(void **state) {
     open_polled(*(const double *)*state);
-    frugal_store_relaxed(&polled.f->refusals, 1);
+    frugal_store_relaxed(&polled.f->polling.wanted, 1);
     rest(polled.f, event_prepare(polled.f->event), polled.f->desc.stuck_seconds);
     assert_int_equal(0, polled.polls);
     assert_stuck(frugal_drain(polled.f), "drain", "device 0 has not finished it");
-    frugal_store_relaxed(&polled.f->refusals, 0);
+    frugal_store_relaxed(&polled.f->polling.wanted, 0);
     polled.done = 1;
     assert_int_equal(FRUGAL_OK, frugal_drain(polled.f));
     frugal_close(polled.f);
