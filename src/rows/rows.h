@@ -176,6 +176,7 @@ FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o);
 FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d);
 FRUGAL_INTERNAL frugal_optimizer optimizer_of(const frugal *f, uint32_t table);
 FRUGAL_INTERNAL int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b);
+FRUGAL_INTERNAL size_t group_bytes(uint32_t n);
 FRUGAL_INTERNAL frugal_status open_groups(frugal *f);
 FRUGAL_INTERNAL void close_groups(frugal *f);
 FRUGAL_INTERNAL void open_powers(frugal *f);

@@ -95,7 +95,7 @@ FRUGAL_INTERNAL int is_same_optimizer(const frugal_optimizer *a, const frugal_op
            a->clip_norm == b->clip_norm && a->frozen == b->frozen; /* the kind always is the same */
 }
 
-static size_t group_bytes(uint32_t n) {
+FRUGAL_INTERNAL size_t group_bytes(uint32_t n) {
     size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(beta_powers));
     return n * (sizeof(frugal_table_group) + sizeof(beta_powers) + ring);
 }
