@@ -57,8 +57,7 @@
  *        frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU keeps is lost with the
  *        GPU: these rows are then those of earlier steps, one that was being written back may be of two, and
  *        FRUGAL_ERR_LOST says how many rows there are at most. If there are any, drain and save return LOST, too, and a
- *        table in a file is torn. If you cannot accept what a lost GPU leaves here or in place, set STAGED, or resume
- *        from a save.
+ *        table in a file is torn. If you cannot accept that, here or in place, set STAGED, or resume from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -154,9 +153,8 @@
  *
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
- *      rows are as before, except for flushing, and for what the call's contract names. frugal_strerror
- *      returns the sentence of a status; frugal_message, that of the last error. No call prints, asserts on bad input
- *      or exits.
+ *      rows are as before, except for flushing, and for what the call's contract names. frugal_strerror returns the
+ *      sentence of a status; frugal_message, that of the last error. No call prints, asserts on bad input or exits.
  *
  *      frugal_desc.notice is told what no call fails for, so set it: print the text, or log it. A call that has waited
  *      for 5 s (or half of stuck_seconds, if that is less) with nothing to do says what it waits for, in the words of
