@@ -6,7 +6,7 @@
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
  * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To see what an instance does:
- * frugal_seeing.h. Which rows are hot: frugal_counts.h. Declared stale copies: frugal_secondaries.h. Another language:
+ * frugal_seeing.h. Which rows are hot: frugal_counts.h. Secondaries: frugal_secondaries.h. Another language:
  * frugal_bindings.h. C++: frugal.hpp. A device of your own: src/device.h.
  *
  * CONTENTS
@@ -87,7 +87,7 @@
  *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
  *      FRUGAL_NO_SAVES, FRUGAL_NO_SERVING, FRUGAL_NO_SEEING, FRUGAL_NO_SECONDARIES, FRUGAL_NO_PROCESSES
  *                       frugal_flush.c: leaves out saves and serving; serving (also of frugal_cuda_serve.cu); traces
- *                       and metrics; declared stale copies; several processes. Their calls are refused, and so are
+ *                       and metrics; secondaries; several processes. Their calls are refused, and so are
  *                       `saved`, `increments` and `name` of frugal_desc: the status is ARGUMENT, or PROCESS for the
  *                       last macro, and frugal_message names the macro.
  *      NDEBUG           frugal_flush.c: the line above, CMake (except in its configuration Debug) and the Python

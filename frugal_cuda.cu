@@ -29,7 +29,7 @@
  *   enqueue.cuh     a step's kernels, put on the caller's stream
  *   keeping.cuh     operations of a device that keeps updates: recalls, and all that is kept written back
  *   cache.cuh       operations: the cache emptied, preloaded, verified
- *   secondaries.cuh  operation: room for declared stale copies
+ *   secondaries.cuh  operation: room for secondaries
  *   squares.cuh     kernel, and operation: the sum of squares of a step's gradients
  *   operations.cuh  the other operations, and the table of all of them, which the runtime calls
  *   announce.cuh    keys that lie in the GPU's memory

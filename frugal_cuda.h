@@ -22,10 +22,10 @@
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
- *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; where it
+ *                  counted cache; 4 (D + F) per secondary, and 4 (L + 1) K once there are any; where it
  *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
  *                  of the table; less than 1 KiB more; 60 per group
- *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
+ *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with secondaries;
  *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
  *                  squares are summed; 41 (L + 1) KiB where the GPU sorts
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and

@@ -35,7 +35,7 @@
  *   optimizer.c     one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c          gradients of equal keys summed; bags pooled
  *   gather.c        the rows of a batch, copied by position or by record
- *   place.c         a device's update of its batch: rows that it alone touches, in place
+ *   alone.c         a device's update of its batch: rows that it alone touches, in place
  *   rows.c          these functions, once for each instruction set; macros that make compiling shorter
  *   processors.c    which of them this processor runs; rounding
  *   team.c          threads that help a device's loader and trainer, in pieces
@@ -52,7 +52,7 @@
  *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
- *   clocks.c        the clocks of declared stale copies: which may be read at a step
+ *   clocks.c        the clocks of secondaries: which may be read at a step
  *   announce.c      batches that were handed in: sorted, given to the state machine, planned, by any thread
  *   finish.c        devices whose data has ended: frugal_finish
  *   apply.c         an update is taken, and applied to its row
@@ -208,7 +208,7 @@
 #include "src/rows/optimizer.c"
 #include "src/rows/sums.c"
 #include "src/rows/gather.c"
-#include "src/rows/place.c"
+#include "src/rows/alone.c"
 #include "src/rows/rows.c"
 #include "src/rows/processors.c"
 #include "src/rows/team.c"

@@ -1,11 +1,11 @@
-/* frugal_secondaries.h - declared stale copies, which a device may read although they lack updates of other devices. A
+/* frugal_secondaries.h - secondaries, which a device may read although they lack updates of other devices. A
  * trainer includes it beside frugal.h; without it, training is exact.
  *
  * A device lists rows of a table. It keeps a copy of each beside its cache, never evicts it, and may read it although
  * it lacks up to `bound` contributions of other devices. A contribution is a batch of a device, at one step, that has
  * the row and is not read-only. Bound 0: only copies that lack nothing are read, so all bits are exact. UINT32_MAX: no
  * bound. Every other read is exact, and every gradient goes to the host row, in order. With a bound above 0 training is
- * not exact any more, because gradients are computed from stale copies; but the bits depend on data, settings, lists
+ * not exact any more, because gradients are computed from such copies; but the bits depend on data, settings, lists
  * and bounds alone (clocks.c). Source: HET-GMP's secondaries and its bound within an embedding (Miao et al., SIGMOD
  * '22, section 5.3). What it costs in quality: docs/papers/het-gmp.md.
  */

@@ -18,7 +18,7 @@ typedef struct frugal_stats {     /* counts since open; seconds are of wall time
     uint64_t steps;               /* closed */
     uint64_t keys, unique_rows;   /* looked up */
     uint64_t hits, misses;        /* unique rows served by a copy that may be read; by host memory */
-    uint64_t stale_hits;          /* ... of `hits`: by a declared stale copy that lacked contributions */
+    uint64_t secondary_hits;      /* ... of `hits`: by a secondary that lacked contributions */
     uint64_t gate_waits;          /* lookups that found the gate closed */
     double barrier_seconds;       /* lookups waiting for other devices to commit the step before; helping included */
     double stall_seconds;         /* from then until the gate opened: closing and flushing; helping included */

@@ -25,13 +25,14 @@
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
  *      - A device with `write_back` may keep such an update instead, if the instance is FRUGAL_ALONE_KEPT and it has
- *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's place away, it
+ *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's way away, it
  *        writes the copy to the host row, weights and state; and when write_back asks for the row. It never drops such
  *        a copy otherwise.
- *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
- *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
- *        not look for the row in its cache. In update the copy takes the optimizer's step with the device's own
- *        gradient, also if the host row takes the same step in place: it may be another row by then (clocks.c).
+ *      - A device with `list_secondaries` may have secondaries, which it never evicts. Of a unique row in
+ *        `secondaries` it reads the copy at that place if `valid` there says so; else the host row, from which it
+ *        refreshes the copy. It does not look for the row in its cache. In update the copy takes the optimizer's step
+ *        with the device's own gradient, also if the host row takes the same step in place: it may be another row by
+ *        then (clocks.c).
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
  *      - The cache may drop a copy of which no update is kept at any time: the host row, once the gate is open, is
@@ -114,10 +115,10 @@ FRUGAL_INLINE uint32_t frugal_table_of(const frugal_store *store, uint32_t row) 
 
 /* >>step */
 
-/* A unique row of the batch that frugal_secondaries lists for the device: a declared stale copy. */
+/* A unique row of the batch that frugal_secondaries lists for the device: a secondary. */
 typedef struct frugal_secondary {
     uint32_t record,
-        place;      /* which of the unique rows; where its copy is: the row's number in frugal_device_ops.keep */
+        copy; /* which of the unique rows; where its copy is: the row's number in frugal_device_ops.list_secondaries */
     uint32_t valid; /* 1: the copy is to be read: decided by the clocks, not by the bit of frugal_step.valid */
 } frugal_secondary;
 
@@ -224,7 +225,7 @@ typedef struct frugal_device_ops {
     int (*updates_in_place)(void *device);
     /* Makes room for copies of rows[n], which rise: the secondaries, beside the cache. Drops all copies, those of the
      * cache, too. On an error nothing changes. Between steps. NULL: the device keeps none. */
-    frugal_status (*keep)(void *device, const uint32_t *rows, uint32_t n);
+    frugal_status (*list_secondaries)(void *device, const uint32_t *rows, uint32_t n);
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why;

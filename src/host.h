@@ -223,7 +223,7 @@ typedef struct host_device {
     } posting;
     frugal_bags bags;                          /* of the last lookup; bags.offsets NULL: that lookup was by position */
     atomic_word keys, unique_rows, gate_waits; /* counted by the trainer */
-    atomic_word stale_hits;                    /* counted by the trainer */
+    atomic_word secondary_hits;                /* counted by the trainer */
     atomic_word stall_ns, barrier_ns;          /* counted by the trainer */
     atomic_word announce_ns;                   /* counted by the loader */
     gate_waits waits;
@@ -487,7 +487,7 @@ struct frugal {
     instance_saving saving;
     instance_touches touches;
     host_device *devices;
-    clocks *clocks; /* of declared stale copies; NULL: none */
+    clocks *clocks; /* of secondaries; NULL: none */
     instance_sorting sorting;
     frugal_jobs jobs;
     instance_telling telling;

@@ -1,4 +1,4 @@
-/* reference_stale.h - the judge of declared stale copies: beside the sequential reference, what each device reads.
+/* reference_stale.h - the judge of secondaries: beside the sequential reference, what each device reads.
  *
  * Shares no code with the library. It counts, for each copy, the contributions of other devices that the copy lacks;
  * the library keeps clocks instead. The copies of a device are a reference of their own, which takes the device's

@@ -228,7 +228,7 @@ static __global__ void lookup_kernel5_parts(lookup a) {
  * --------------------------------------------------------------------------------------------------------- */
 #define LADDER_UNIT 64u
 
-/* found[u]: twice the place in the cache, and 1 if the copy is current; -1: the cache has no place for the row. */
+/* found[u]: twice the way, and 1 if the copy is current; -1: the cache has no way for the row. */
 static __global__ void lookup_kernel6_find(lookup a) {
     const ladder_batch *b = &a.batch;
     uint64_t thread = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x, group = thread / LADDER_LANES;

@@ -1,4 +1,4 @@
-"""What is learnt from placed samples, and with declared stale copies: bench/place/bench_quality."""
+"""What is learnt from placed samples, and with secondaries: bench/place/bench_quality."""
 from report.page import curves, kept, plot, run, source, table
 from report.record import Into, noted
 from report.stale import bound
@@ -86,7 +86,7 @@ def by_bound(records):
     rows = []
     for (log, s), runs in grouped(records, "log", "stale").items():
         rows.append([log, bound(s), seeds(runs, "auc"), f"{mean(runs, 'read'):.0f}", f"{mean(runs, 'read_stale'):.0f}"])
-    return noted(BOUNDS, ["log", "bound", "AUC of two seeds", "host rows read", "read from stale copies"], rows)
+    return noted(BOUNDS, ["log", "bound", "AUC of two seeds", "host rows read", "read from secondaries"], rows)
 
 
 def over_time(records):
@@ -107,11 +107,11 @@ def over_time(records):
 def write_stale():
     bounds, times = (kept(name)["records"] for name in ("stale-auc", "auc-curve"))
     page = ("HET-GMP's Figures 7 and 8 and Table 2 in kind: Wide & Deep on 8 devices, samples dealt by parts, caches "
-            "of 10%, and beside them stale copies of every row that a device's samples have and whose home is another "
+            "of 10%, and beside them secondaries of every row that a device's samples have and whose home is another "
             "device. Rows are of a device in a step, in both tables of the model. Bound 0 is exact training, with "
             "copies that lack nothing:\n\n")
     page += by_bound(bounds)
-    page += ("\nThe log of communities, AUC over time. Exact is without stale copies. Seconds are of training on "
+    page += ("\nThe log of communities, AUC over time. Exact is without secondaries. Seconds are of training on "
              "host cores that others used, too, where reading a host row takes little of a step. On GPUs it crosses "
              "the link, so rows read say more about time there:\n")
     return page + over_time(times) + source("stale-auc", "auc-curve")

@@ -1,4 +1,4 @@
-"""Declared stale copies: what they save, what they cost, and whom HET-GMP's bound between rows would stop."""
+"""Secondaries: what they save, what they cost, and whom HET-GMP's bound between rows would stop."""
 from report.page import kept, run, source, table
 from report.record import Into, noted
 
@@ -51,13 +51,13 @@ def quality(records):
         each = runs[0]["step"] * 8
         rows.append([bound(s), ", ".join(f"{r['mrr']:.4f}" for r in runs),
                      ", ".join(f"{r['hits10']:.4f}" for r in runs), f"{runs[0]['rows_read'] / each:.0f}",
-                     f"{runs[0]['stale_hits'] / each:.0f}"])
-    return noted(QUALITY, ["bound", "MRR", "Hits@10", "host rows read", "read from stale copies"], rows)
+                     f"{runs[0]['secondary_hits'] / each:.0f}"])
+    return noted(QUALITY, ["bound", "MRR", "Hits@10", "host rows read", "read from secondaries"], rows)
 
 
 def write():
     page = ("`frugal_secondaries` lists rows of which a device may read copies that lack updates. Training is not "
-            "exact then. [placement.md](placement.md#declared-stale-copies) says what is counted here.\n\n"
+            "exact then. [placement.md](placement.md#secondaries) says what is counted here.\n\n"
             "FB15k-237, 8 devices, samples dealt at random, no cache beside the copies. DistMult trained by `kge`, all "
             "rows listed, which is the worst case: MRR and Hits@10 of the test triples, filtered, for two seeds. Rows "
             "are of a device in a step, of the first seed. Bound 0 is exact training:\n\n")

@@ -89,7 +89,7 @@ typedef struct sim_workload {
     double dense_bytes; /* of the gradients that all GPUs reduce */
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
-    /* Of samples: declared stale copies (frugal_secondaries) of Frugal's systems. Each GPU lists this share of the
+    /* Of samples: secondaries (frugal_secondaries) of Frugal's systems. Each GPU lists this share of the
      * rows, those of other homes that it touches most (FRUGAL_PLACE_BY_COUNT); their bound. */
     double secondaries;
     uint32_t stale;

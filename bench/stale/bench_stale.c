@@ -1,4 +1,4 @@
-/* bench_stale.c - declared stale copies on a knowledge graph: what they save, and what HET-GMP's other bound would do.
+/* bench_stale.c - secondaries on a knowledge graph: what they save, and what HET-GMP's other bound would do.
  *
  *     build/bench_stale --data FOLDER                          a graph as kge reads it
  *     build/bench_stale --data FOLDER --secondaries 10 --stale 0,1,10
@@ -230,10 +230,10 @@ static void run_bound(bench *b, uint32_t bound) {
     bench_progress("%s", "");
     frugal_stats stats;
     frugal_get_stats(b->f, &stats);
-    if (stats.misses != c.read || stats.stale_hits != c.stale)
-        bench_fail("bound %u: the library read %llu host rows and %llu stale copies, not %llu and %llu", bound,
-                   (unsigned long long)stats.misses, (unsigned long long)stats.stale_hits, (unsigned long long)c.read,
-                   (unsigned long long)c.stale);
+    if (stats.misses != c.read || stats.secondary_hits != c.stale)
+        bench_fail("bound %u: the library read %llu host rows and %llu secondaries, not %llu and %llu", bound,
+                   (unsigned long long)stats.misses, (unsigned long long)stats.secondary_hits,
+                   (unsigned long long)c.read, (unsigned long long)c.stale);
     check(frugal_close(b->f));
     if (done > 0) print(bound, &c, done);
 }
@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
     static bench b;
     kge_graph graph = {0};
     program_error error;
-    bench_parse("bench_stale", "Declared stale copies on a knowledge graph.", options, argc, argv);
+    bench_parse("bench_stale", "Secondaries on a knowledge graph.", options, argc, argv);
     if (!data) {
         fprintf(stderr, "bench_stale: --data FOLDER is missing: a knowledge graph, as for kge\n");
         return 2;

@@ -86,7 +86,7 @@ static int secondaries_list_rows(const secondaries *s, frugal *f, uint32_t devic
     for (uint64_t at = 0; at < n;) {
         frugal_keys stretch = training_stretch(f, keys + at, n - at);
         if (frugal_secondaries(f, device, &stretch, s->desc.settings->stale))
-            return training_fail("cannot list stale copies", error);
+            return training_fail("cannot list secondaries", error);
         at += stretch.n;
     }
     return 0;
@@ -124,7 +124,8 @@ void secondaries_close(secondaries *s) {
 void secondaries_json(const training_settings *settings, const frugal_stats *stats, uint32_t n, FILE *json) {
     uint64_t read = 0, stale = 0;
     if (!json) return;
-    for (uint32_t i = 0; i < n; i++) read += stats[i].misses, stale += stats[i].stale_hits;
-    fprintf(json, ", \"secondaries\": %g, \"stale\": %" PRIu32 ", \"rows_read\": %" PRIu64 ", \"stale_hits\": %" PRIu64,
+    for (uint32_t i = 0; i < n; i++) read += stats[i].misses, stale += stats[i].secondary_hits;
+    fprintf(json,
+            ", \"secondaries\": %g, \"stale\": %" PRIu32 ", \"rows_read\": %" PRIu64 ", \"secondary_hits\": %" PRIu64,
             settings->secondaries, settings->stale, read, stale);
 }

@@ -1,4 +1,4 @@
-/* What both trainers do with --secondaries PERCENT --stale S: which rows are listed as declared stale copies
+/* What both trainers do with --secondaries PERCENT --stale S: which rows are listed as secondaries
  * (frugal_secondaries), and on which device.
  *
  *     secondaries_desc desc = {.settings = &settings, .placing = &placing, .rows = rows};

@@ -31,7 +31,7 @@ typedef struct training_settings {
     double seconds;               /* of training, likewise */
     uint64_t seed;
     const char *place;  /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
-    double secondaries; /* percent of all rows of which each device may read stale copies (secondaries.h); 0: none */
+    double secondaries; /* percent of all rows of which each device may read secondaries (secondaries.h); 0: none */
     uint32_t stale;     /* their bound (frugal_secondaries) */
     const char *trace;  /* a file for what threads did (frugal_trace_start); NULL: it is not recorded */
 } training_settings;

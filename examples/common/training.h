@@ -1,5 +1,5 @@
 /* What a program that trains on Frugal does, whatever it trains: statuses in words, threads, a clock, devices on host
- * cores, rows read. Its settings are in settings.h, its reports in report.h; course.h is the program around it.
+ * cores, rows read. Its settings are in settings.h, its reports in report.h; stages.h is the program around it.
  *
  *     typedef struct trainer {
  *         training_clock clock;

@@ -9,8 +9,8 @@
  * layers), deal (samples to devices by parts), state and describe (for checkpoints), score, eval and seen (how well
  * samples are predicted, and which of their ids were trained), save (files), load and predict (--predict). In
  * examples/clicks: clicks (logs; schema, ids, generate, shuffle, source and others beside it), auc. In examples/common,
- * what the programs share: course (a program that trains, from its options to its exit status), settings (options that
- * all have), placing (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices),
+ * what the programs share: stages (a program that trains, from its options to its exit status), settings (options that
+ * all have), placing (--place; uses partition), secondaries (uses placing), training (threads, devices),
  * processes (--processes), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and
  * what; uses checkpoint, identity), best (the best evaluation), options, program, vector.h.
  */
@@ -20,7 +20,7 @@
 #include "examples/dlrm/options.h"
 #include "examples/dlrm/predict.h"
 #include "examples/dlrm/save.h"
-#include "examples/common/course.h"
+#include "examples/common/stages.h"
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
 #include "examples/common/training.h"
@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 typedef struct dlrm_program {
-    course course; /* first */
+    stages stages; /* first */
     dlrm_options options;
     char linear_file[MANIFEST_LONGEST_PATH]; /* beside the tables' */
     clicks *log;
@@ -49,22 +49,22 @@ typedef struct dlrm_program {
     dlrm_metrics metrics;
 } dlrm_program;
 
-static dlrm_program *dlrm_of(course *c) {
+static dlrm_program *dlrm_of(stages *c) {
     return (dlrm_program *)c;
 }
 
-static training_report dlrm_total(const course *c) {
+static training_report dlrm_total(const stages *c) {
     return dlrm_trainer_total(((const dlrm_program *)c)->trainer);
 }
 
 /* Reports the lines of a log that are no samples; of many only the first. */
 static void dlrm_tell_malformed(dlrm_program *program, const char *path, const clicks_malformed *malformed) {
     if (!malformed->lines) return;
-    course_begin_words(&program->course);
+    stages_begin_words(&program->stages);
     fprintf(stderr, "%s: skipped %" PRIu64 " malformed line%s%s\n", path, malformed->lines,
             malformed->lines == 1 ? "" : "s", malformed->lines > CLICKS_TOLD ? ", of which the first are" : "");
     for (uint64_t i = 0; i < malformed->lines && i < CLICKS_TOLD; i++) fprintf(stderr, "  %s\n", malformed->what[i]);
-    course_end_words(&program->course);
+    stages_end_words(&program->stages);
 }
 
 /* For the loader, when it has met malformed lines; those of a log that was counted are reported already. */
@@ -75,7 +75,7 @@ static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
+static int dlrm_parse(stages *c, int argc, char **argv, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     const dlrm_options *options = &program->options;
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
@@ -158,21 +158,21 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
                                     .user = program};
     program->held_out = (dlrm_samples){.log = program->log, .first = samples - held_out, .end = samples};
     if (options->data.test) program->held_out = (dlrm_samples){program->log, options->data.test, 0, UINT64_MAX};
-    program->course.evaluates = options->data.test || held_out;
+    program->stages.evaluates = options->data.test || held_out;
     return 0;
 }
 
 /* A generated log is for demonstration, so it gets six evaluations. */
 static void dlrm_set_evaluations(dlrm_program *program) {
     const dlrm_options *options = &program->options;
-    training_outputs *outputs = &program->course.outputs;
+    training_outputs *outputs = &program->stages.outputs;
     const dlrm_settings *train = &options->train;
     if (outputs->eval_every != DLRM_EVAL_UNSET) return;
     uint64_t batch = (uint64_t)train->common.batch * train->common.devices;
     uint64_t pass = (program->source.end + batch - 1) / batch, most = UINT64_MAX / 2;
     uint64_t steps = pass && train->epochs > most / pass ? most : pass * train->epochs;
     if (train->common.steps && train->common.steps < steps) steps = train->common.steps;
-    outputs->eval_every = program->course.evaluates ? (steps + 5) / 6 : 0;
+    outputs->eval_every = program->stages.evaluates ? (steps + 5) / 6 : 0;
 }
 
 /* A pipe can be read once: by the loader, in one pass. */
@@ -213,7 +213,7 @@ static void dlrm_limit_shuffle(dlrm_program *program) {
     if (!options->shuffle_given && most > 64) options->train.shuffle = most < ids ? ids / most : 1;
 }
 
-/* Parts, and rows with stale copies. With parts the number of samples is known, too. */
+/* Parts, and rows with secondaries. With parts the number of samples is known, too. */
 static int dlrm_place_log(dlrm_program *program, program_error *error) {
     dlrm_settings *train = &program->options.train;
     dlrm_source *source = &program->source;
@@ -221,7 +221,7 @@ static int dlrm_place_log(dlrm_program *program, program_error *error) {
     train->placing = &program->placing, train->secondaries = &program->secondaries;
     if (!train->common.place && train->common.secondaries <= 0) return 0;
     if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
-    placing_desc desc = {.settings = &train->common, .threads = program->course.outputs.threads, .rows = samples.rows};
+    placing_desc desc = {.settings = &train->common, .threads = program->stages.outputs.threads, .rows = samples.rows};
     secondaries_desc listed = {.settings = &train->common, .placing = &program->placing, .rows = samples.rows};
     partition_source of = clicks_source_of(&samples);
     int status = placing_make(&program->placing, &desc, &of, error);
@@ -272,7 +272,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     fprintf(stderr, "%u numbers, %u features of %.0f rows in all", model->numbers, model->features, rows);
     if (clicks_has_bags(program->log)) fprintf(stderr, ", up to %u ids a sample", clicks_most_ids(program->log));
     if (program->source.end != UINT64_MAX) fprintf(stderr, ", %" PRIu64 " samples to train on", program->source.end);
-    if (program->course.evaluates && program->held_out.end != UINT64_MAX)
+    if (program->stages.evaluates && program->held_out.end != UINT64_MAX)
         fprintf(stderr, ", %" PRIu64 " held out", program->held_out.end - program->held_out.first);
     fputc('\n', stderr);
     if (program->source.end == UINT64_MAX && !options->train.common.steps)
@@ -300,7 +300,7 @@ static int dlrm_check_test(dlrm_program *program, program_error *error) {
     return status;
 }
 
-static int dlrm_prepare(course *c, program_error *error) {
+static int dlrm_prepare(stages *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_read_log(program, error) || dlrm_check_test(program, error)) return -1;
     dlrm_set_evaluations(program);
@@ -309,7 +309,7 @@ static int dlrm_prepare(course *c, program_error *error) {
     return dlrm_seen_open(&program->seen, program->log, program->options.data.clicks.ids == CLICKS_VOCABULARY, error);
 }
 
-static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
+static int dlrm_describe_lines(stages *c, FILE *lines, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
     if (c->outputs.patience) /* evaluations count then, and not the number of them */
         fprintf(lines, "--eval-every %" PRIu64 " (the best is kept)\n--eval-samples %" PRIu64 "\n",
@@ -317,7 +317,7 @@ static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
     return dlrm_describe(&program->options, program->log, program->source.end, lines, error);
 }
 
-static int dlrm_read_state(course *c, const char *path, uint64_t *saved, program_error *error) {
+static int dlrm_read_state(stages *c, const char *path, uint64_t *saved, program_error *error) {
     dlrm_state *state = &dlrm_of(c)->resumed;
     dlrm_state_free(state);
     int status = dlrm_state_read(state, path, error);
@@ -335,30 +335,30 @@ static int dlrm_open_trainer(dlrm_program *program, const char *tables, program_
     return status;
 }
 
-static int dlrm_open(course *c, const char *tables, program_error *error) {
+static int dlrm_open(stages *c, const char *tables, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_open_trainer(program, tables, error)) return -1;
     placing_forget(&program->placing);
-    dlrm_trainer_report_to(program->trainer, course_report, c, c->outputs.report_seconds);
+    dlrm_trainer_report_to(program->trainer, stages_report, c, c->outputs.report_seconds);
     return 0;
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
 
-static int dlrm_train(course *c, uint64_t until, double pause, program_error *error) {
+static int dlrm_train(stages *c, uint64_t until, double pause, program_error *error) {
     dlrm_trainer_pause_at(dlrm_of(c)->trainer, pause);
     return dlrm_trainer_run(dlrm_of(c)->trainer, until, &program_signalled, error);
 }
 
-static int dlrm_is_done(const course *c) {
+static int dlrm_is_done(const stages *c) {
     return dlrm_trainer_done(((const dlrm_program *)c)->trainer);
 }
 
-static void dlrm_report_rest(course *c) {
+static void dlrm_report_rest(stages *c) {
     dlrm_trainer_report(dlrm_of(c)->trainer);
 }
 
-static int dlrm_check(course *c, program_error *error) {
+static int dlrm_check(stages *c, program_error *error) {
     const dlrm_options *options = &dlrm_of(c)->options;
     const dlrm_settings *train = &options->train;
     training_report total = dlrm_total(c);
@@ -370,7 +370,7 @@ static int dlrm_check(course *c, program_error *error) {
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 
-static const char *dlrm_model_of(const course *c) {
+static const char *dlrm_model_of(const stages *c) {
     return dlrm_model_name(((const dlrm_program *)c)->options.train.model.kind);
 }
 
@@ -383,12 +383,12 @@ static int dlrm_write_tables(void *user, const char *path, program_error *error)
     return dlrm_trainer_save(((dlrm_program *)user)->trainer, path, error);
 }
 
-static int dlrm_save_all(course *c, program_error *error) {
+static int dlrm_save_all(stages *c, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
-    return dlrm_save(c->set, program->trainer, program->log, &program->options, course_step(c), error);
+    return dlrm_save(c->set, program->trainer, program->log, &program->options, stages_step(c), error);
 }
 
-static int dlrm_go_back(course *c, const char *tables, program_error *error) {
+static int dlrm_go_back(stages *c, const char *tables, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     int status = dlrm_trainer_go_back(program->trainer, tables, &program->resumed, error);
     dlrm_state_free(&program->resumed);
@@ -410,18 +410,18 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     double from = program_now();
     if (most && held_out.end - held_out.first > most) held_out.end = held_out.first + most;
     int status =
-        dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled, metrics, error);
+        dlrm_evaluate(program->trainer, &held_out, program->stages.outputs.threads, &program_signalled, metrics, error);
     uint64_t wanted = held_out.end - held_out.first;
     if (!status && !metrics->interrupted && !program->options.data.test && metrics->samples < wanted)
         status = program_fail(error,
                               "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
                               " when they were counted; give a file that does not change",
                               program->options.data.name, metrics->samples, wanted);
-    program->course.eval_seconds = program_now() - from;
+    program->stages.eval_seconds = program_now() - from;
     return status;
 }
 
-static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, program_error *error) {
+static int dlrm_predict_on_the_way(stages *c, double *value, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     dlrm_metrics metrics;
     char area[16];
@@ -429,10 +429,10 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
     *interrupted = metrics.interrupted;
     if (*interrupted) return 0;
     training_report total = dlrm_total(c);
-    course_begin_words(c);
+    stages_begin_words(c);
     fprintf(stderr, "step %" PRIu64 "  held-out AUC %s  log loss %.4f  (%" PRIu64 " samples, %.1f s)\n", total.step,
             dlrm_area_text(area, metrics.auc, 4, DLRM_NO_AREA), metrics.logloss, metrics.samples, c->eval_seconds);
-    course_end_words(c);
+    stages_end_words(c);
     training_report_json(&total, c->parts->samples, c->json);
     if (c->json)
         fprintf(c->json, ", \"test_auc\": %s, \"test_logloss\": %.6f", dlrm_area_text(area, metrics.auc, 6, "null"),
@@ -450,7 +450,7 @@ static int dlrm_is_better(const dlrm_metrics *metrics) {
 static void dlrm_tell_worth(dlrm_program *program, const dlrm_metrics *metrics) {
     const dlrm_unseen *unseen = &metrics->unseen;
     double samples = (double)metrics->samples;
-    course_begin_words(&program->course);
+    stages_begin_words(&program->stages);
     if (metrics->positives && metrics->positives < metrics->samples && !dlrm_is_better(metrics))
         fprintf(stderr,
                 "the held-out log loss of %.4f is not below %.4f, that of a constant (the share of ones, %.4f): as "
@@ -465,10 +465,10 @@ static void dlrm_tell_worth(dlrm_program *program, const dlrm_metrics *metrics) 
                     ? "is not in the vocabulary (new, rarer than --threshold, or missing)"
                     : "no training sample has: its row is as initialized",
                 unseen->ids, unseen->of_feature, clicks_feature_name(program->log, unseen->feature));
-    course_end_words(&program->course);
+    stages_end_words(&program->stages);
 }
 
-static int dlrm_predict_last(course *c, int *interrupted, program_error *error) {
+static int dlrm_predict_last(stages *c, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     const char *test = program->options.data.test;
     if (dlrm_predict(program, 0, &program->metrics, error)) return -1;
@@ -480,9 +480,9 @@ static int dlrm_predict_last(course *c, int *interrupted, program_error *error) 
 
 /* ---- The result ---------------------------------------------------------------------------------------- */
 
-static void dlrm_show_flushing(course *c) {
+static void dlrm_show_flushing(stages *c) {
     const dlrm_program *program = dlrm_of(c);
-    progress_setup setup = course_setup(c);
+    progress_setup setup = stages_setup(c);
     for (uint32_t i = 0; i < 2; i++) {
         frugal *tables = dlrm_trainer_tables(program->trainer, i);
         frugal_stats stats;
@@ -494,8 +494,8 @@ static void dlrm_show_flushing(course *c) {
     }
 }
 
-/* What crossed for stale copies, and in spite of them. */
-static void dlrm_json_secondaries(course *c) {
+/* What crossed for secondaries, and in spite of them. */
+static void dlrm_json_secondaries(stages *c) {
     const dlrm_program *program = dlrm_of(c);
     frugal_stats stats[2];
     uint32_t n = 0;
@@ -511,7 +511,7 @@ static double dlrm_peak_mib(void) {
     return (double)usage.ru_maxrss / 1024;
 }
 
-static void dlrm_json_result(course *c, const training_report *total, int predicted, double peak) {
+static void dlrm_json_result(stages *c, const training_report *total, int predicted, double peak) {
     const dlrm_program *program = dlrm_of(c);
     const dlrm_metrics *metrics = &program->metrics;
     char area[16];
@@ -533,7 +533,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
     if (predicted && isfinite(metrics->best_auc))
         fprintf(c->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
     placing_json(&program->placing, c->json);
-    course_json_best(c);
+    stages_json_best(c);
     fprintf(c->json,
             ", \"alone\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, "
             "\"total_seconds\": %.3f",
@@ -542,7 +542,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
     training_json_end(c->json);
 }
 
-static void dlrm_show_result(course *c, int predicted) {
+static void dlrm_show_result(stages *c, int predicted) {
     const dlrm_program *program = dlrm_of(c);
     const dlrm_metrics *metrics = &program->metrics;
     training_report total = dlrm_total(c);
@@ -560,7 +560,7 @@ static void dlrm_show_result(course *c, int predicted) {
            total.samples_per_s, total.loss, 100 * total.stall, 100 * total.hit_rate,
            total.seconds > 0 ? 100 * read / total.seconds : 0);
     placing_show(&program->placing);
-    course_show_best(c);
+    stages_show_best(c);
     if (predicted)
         printf("; test AUC %s  log loss %.4f", dlrm_area_text(area, metrics->auc, 4, DLRM_NO_AREA), metrics->logloss);
     if (predicted && isfinite(metrics->best_auc))
@@ -572,7 +572,7 @@ static void dlrm_show_result(course *c, int predicted) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static int dlrm_close(course *c, program_error *error) {
+static int dlrm_close(stages *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
@@ -584,7 +584,7 @@ static int dlrm_close(course *c, program_error *error) {
     return status;
 }
 
-static const course_parts dlrm_parts = {.name = "dlrm",
+static const stages_parts dlrm_parts = {.name = "dlrm",
                                         .samples = "samples",
                                         .value = "held-out AUC",
                                         .parse = dlrm_parse,
@@ -611,5 +611,5 @@ static const course_parts dlrm_parts = {.name = "dlrm",
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};
     if (dlrm_predicts(argc, argv)) return dlrm_predict_run(argc, argv);
-    return course_run(&program.course, &dlrm_parts, argc, argv);
+    return stages_run(&program.stages, &dlrm_parts, argc, argv);
 }

@@ -137,7 +137,7 @@ static options_table dlrm_table(void) {
     options_add(&table, NULL, dlrm_dense);
     options_add(&table, "Frugal", dlrm_common.frugal);
     options_add(&table, NULL, dlrm_tables);
-    options_add(&table, "declared stale copies (training is then not exact)", dlrm_common.stale);
+    options_add(&table, "secondaries (training is then not exact)", dlrm_common.stale);
     options_add(&table, "checkpoints", dlrm_common.checkpoints);
     options_add(&table, "results", dlrm_results);
     options_add(&table, NULL, dlrm_common.results);

@@ -36,7 +36,7 @@ typedef struct dlrm_settings {
     /* How samples are dealt to devices (deal.h); must outlive the trainer. NULL, without parts: a step's samples follow
      * each other in the log, and each device gets a slice of them. */
     const placing *placing;
-    const secondaries *secondaries; /* rows with stale copies, in both instances; read during open. NULL: none */
+    const secondaries *secondaries; /* rows with secondaries, in both instances; read during open. NULL: none */
     dlrm_seen *seen;                /* training samples are marked there; must outlive the trainer; NULL: nowhere */
     const char *table_file; /* the tables' file; the linear part's tables lie in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */

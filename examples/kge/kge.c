@@ -8,8 +8,8 @@
  * same against all entities, of KvsAll's questions from question), kge_cuda (the same on a GPU, where it is built
  * with CUDA), train (the loop over Frugal), pilot (short trainings that choose the weight of N3 and the damping),
  * damping (weights of questions), state and describe (for checkpoints), eval (ranking), save (names). In
- * examples/common, what the programs share: course (a program that trains, from its options to its exit status),
- * settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses placing),
+ * examples/common, what the programs share: stages (a program that trains, from its options to its exit status),
+ * settings (options that all have), placing (--place; uses partition), secondaries (uses placing),
  * training (threads, devices), processes (--processes), report, progress, save (sets of files; uses manifest, file,
  * crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options, program,
  * vector.h.
@@ -20,7 +20,7 @@
 #include "examples/kge/pilot.h"
 #include "examples/kge/place.h"
 #include "examples/kge/save.h"
-#include "examples/common/course.h"
+#include "examples/common/stages.h"
 #include "examples/common/manifest.h"
 #include "examples/common/save.h"
 #include "examples/common/training.h"
@@ -34,7 +34,7 @@
 static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
 
 typedef struct kge_program {
-    course course; /* first */
+    stages stages; /* first */
     kge_options options;
     char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
@@ -51,17 +51,17 @@ typedef struct kge_program {
     int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
 
-static kge_program *kge_of(course *c) {
+static kge_program *kge_of(stages *c) {
     return (kge_program *)c;
 }
 
-static training_report kge_total(const course *c) {
+static training_report kge_total(const stages *c) {
     return kge_trainer_total(((const kge_program *)c)->trainer);
 }
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-static int kge_parse(course *c, int argc, char **argv, program_error *error) {
+static int kge_parse(stages *c, int argc, char **argv, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_options_parse(&program->options, argc, argv, error)) return -1;
     c->outputs = program->options.outputs;
@@ -126,7 +126,7 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     return kge_find_faults(program, error);
 }
 
-static int kge_prepare(course *c, program_error *error) {
+static int kge_prepare(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_settings *train = &program->options.train;
     kge_placed placed = {&program->placing, &program->secondaries};
@@ -139,7 +139,7 @@ static int kge_prepare(course *c, program_error *error) {
 
 /* A training that goes on has the weights that it began with. */
 static int kge_take_weights(kge_program *program, program_error *error) {
-    const checkpointing *k = &program->course.checkpoints;
+    const checkpointing *k = &program->stages.checkpoints;
     kge_options *options = &program->options;
     kge_model *model = &options->train.model;
     if (options->fits_n3 && checkpointing_setting(k, "--regularization", &model->regularization, error)) return -1;
@@ -162,7 +162,7 @@ static int kge_fly_pilots(kge_program *program, program_error *error) {
 }
 
 /* The weight of N3, where it is not given, and then the damping. */
-static int kge_choose(course *c, program_error *error) {
+static int kge_choose(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_options *options = &program->options;
     if (c->checkpoints.resumes) return kge_take_weights(program, error);
@@ -178,7 +178,7 @@ static int kge_choose(course *c, program_error *error) {
 }
 
 /* With more --patience, a training may go on that ended for want of it: the evaluations count, not the number. */
-static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
+static int kge_describe_lines(stages *c, FILE *lines, program_error *error) {
     const kge_options *options = &kge_of(c)->options;
     (void)error;
     kge_describe(&options->train, &kge_of(c)->graph, lines);
@@ -188,7 +188,7 @@ static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
     return 0;
 }
 
-static int kge_read_state(course *c, const char *path, uint64_t *saved, program_error *error) {
+static int kge_read_state(stages *c, const char *path, uint64_t *saved, program_error *error) {
     kge_state *state = &kge_of(c)->resumed;
     kge_state_free(state);
     int status = kge_state_read(state, path, error);
@@ -217,22 +217,22 @@ static void kge_watch(kge_program *program, const training_report *report, int e
     if (loss < KGE_LEARNED * guess) program->learns = 1;
     if (program->learns || !isfinite(loss) || (!ends && report->progress < 0.25)) return;
     program->learns = 1;
-    course_begin_words(&program->course);
+    stages_begin_words(&program->stages);
     fprintf(stderr,
             "step %" PRIu64
             "  nothing is learned yet: the loss is %.4f, and guessing has %.4f; try another --lr (it is "
             "%g)%s, or --seed\n",
             report->step, loss, guess, (double)train->common.lr,
             train->model.regularization > 0 ? ", a smaller --regularization" : "");
-    course_end_words(&program->course);
+    stages_end_words(&program->stages);
 }
 
 static void kge_report(void *user, const training_report *report) {
-    course_report(user, report);
+    stages_report(user, report);
     kge_watch(user, report, 0);
 }
 
-static int kge_open(course *c, const char *tables, program_error *error) {
+static int kge_open(stages *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
     for (uint32_t i = 0; i < 2; i++) {
@@ -248,28 +248,28 @@ static int kge_open(course *c, const char *tables, program_error *error) {
 
 /* ---- The training -------------------------------------------------------------------------------------- */
 
-static int kge_train(course *c, uint64_t until, double pause, program_error *error) {
+static int kge_train(stages *c, uint64_t until, double pause, program_error *error) {
     kge_trainer_pause_at(kge_of(c)->trainer, pause);
     return kge_trainer_run(kge_of(c)->trainer, until, &program_signalled, error);
 }
 
-static int kge_is_done(const course *c) {
+static int kge_is_done(const stages *c) {
     return kge_trainer_done(((const kge_program *)c)->trainer);
 }
 
-static void kge_report_rest(course *c) {
+static void kge_report_rest(stages *c) {
     training_report total = kge_total(c);
     kge_trainer_report(kge_of(c)->trainer);
     kge_watch(kge_of(c), &total, 1);
 }
 
-static int kge_fail_diverged(const course *c, const char *what, program_error *error) {
+static int kge_fail_diverged(const stages *c, const char *what, program_error *error) {
     return program_fail(
         error, "the training diverged: %s is no finite number, nothing is saved; use a smaller --lr (it is %g)", what,
         (double)c->settings->lr);
 }
 
-static int kge_check(course *c, program_error *error) {
+static int kge_check(stages *c, program_error *error) {
     kge_trainer_tell_rows(kge_of(c)->trainer);
     return isfinite(kge_total(c).loss) ? 0 : kge_fail_diverged(c, "its loss", error);
 }
@@ -283,12 +283,12 @@ static int kge_copy_tables(kge_program *program, program_error *error) {
 }
 
 static int kge_save_files(kge_program *program, program_error *error) {
-    save_set *set = program->course.set;
+    save_set *set = program->stages.set;
     const kge_model *model = &program->options.train.model;
     if (kge_copy_tables(program, error)) return -1;
     for (uint32_t i = 0; i < 2; i++)
         if (!training_is_finite(program->table[i], kge_trainer_rows(program->trainer, i) * model->dim))
-            return kge_fail_diverged(&program->course, "a row", error);
+            return kge_fail_diverged(&program->stages, "a row", error);
     for (uint32_t i = 0; i < 2; i++)
         if (save_rows(set, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
             return -1;
@@ -296,7 +296,7 @@ static int kge_save_files(kge_program *program, program_error *error) {
     return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);
 }
 
-static const char *kge_model_of(const course *c) {
+static const char *kge_model_of(const stages *c) {
     return kge_model_name(((const kge_program *)c)->options.train.model.kind);
 }
 
@@ -308,12 +308,12 @@ static int kge_write_tables(void *user, const char *path, program_error *error) 
     return kge_trainer_save(((kge_program *)user)->trainer, path, error);
 }
 
-static int kge_go_back(course *c, const char *tables, program_error *error) {
+static int kge_go_back(stages *c, const char *tables, program_error *error) {
     return kge_trainer_go_back(kge_of(c)->trainer, tables, error);
 }
 
-static int kge_save(course *c, program_error *error) {
-    save_origin origin = {kge_model_of(c), course_step(c)};
+static int kge_save(stages *c, program_error *error) {
+    save_origin origin = {kge_model_of(c), stages_step(c)};
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
@@ -329,26 +329,26 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .entities = program->table[0],
                                  .relations = program->table[1],
                                  .split = split,
-                                 .threads = program->course.outputs.threads,
+                                 .threads = program->stages.outputs.threads,
                                  .stride = kge_evaluation_stride(split, sample)};
     double from = program_now();
     int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, ranks, error);
-    program->course.eval_seconds = program_now() - from;
+    program->stages.eval_seconds = program_now() - from;
     return status;
 }
 
-static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, program_error *error) {
+static int kge_evaluate_on_the_way(stages *c, double *value, int *interrupted, program_error *error) {
     kge_program *program = kge_of(c);
     kge_metrics metrics;
     *interrupted = 0;
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, NULL, error)) return -1;
     training_report total = kge_total(c);
-    course_begin_words(c);
+    stages_begin_words(c);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f", total.step, metrics.mrr);
     if (metrics.mrr_error > 0) fprintf(stderr, " +- %.4f", metrics.mrr_error);
     fprintf(stderr, "  hits@10 %.4f  (%" PRIu64 " of %" PRIu64 " triples, %.1f s)\n", metrics.hits10, metrics.triples,
             program->graph.split[KGE_VALID].n, c->eval_seconds);
-    course_end_words(c);
+    stages_end_words(c);
     training_report_json(&total, c->parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f", metrics.mrr, metrics.hits10);
     if (c->json && isfinite(metrics.mrr_error)) fprintf(c->json, ", \"valid_mrr_error\": %.6f", metrics.mrr_error);
@@ -366,7 +366,7 @@ static double kge_seen_mrr(const kge_program *program, const kge_split *split, c
     return n ? sum / (2 * (double)n) : NAN;
 }
 
-static int kge_evaluate_last(course *c, int *interrupted, program_error *error) {
+static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) {
     kge_program *program = kge_of(c);
     *interrupted = 0;
     const kge_split *split = &program->graph.split[program->options.evaluate];
@@ -380,7 +380,7 @@ static int kge_evaluate_last(course *c, int *interrupted, program_error *error) 
 
 /* ---- The result ---------------------------------------------------------------------------------------- */
 
-static void kge_json_result(course *c, const training_report *total, int ranked) {
+static void kge_json_result(stages *c, const training_report *total, int ranked) {
     const kge_program *program = kge_of(c);
     const kge_metrics *metrics = &program->metrics;
     frugal_stats stats;
@@ -402,7 +402,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     if (program->options.train.model.damping != 0)
         fprintf(c->json, ", \"damping\": %g", (double)program->options.train.model.damping);
     placing_json(&program->placing, c->json);
-    course_json_best(c);
+    stages_json_best(c);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
             training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
@@ -418,14 +418,14 @@ static void kge_show_seen(const kge_program *program) {
                 kge_split_name(which), program->seen_mrr, all - unseen, all);
 }
 
-static void kge_show_result(course *c, int ranked) {
+static void kge_show_result(stages *c, int ranked) {
     const kge_program *program = kge_of(c);
     const kge_options *options = &program->options;
     const kge_metrics *metrics = &program->metrics;
     training_report total = kge_total(c);
     if (c->curve.n || options->generate) {
         frugal_stats stats;
-        progress_setup setup = course_setup(c);
+        progress_setup setup = stages_setup(c);
         kge_trainer_stats(program->trainer, &stats);
         progress_show_curve(&c->curve, c->parts->value, 0);
         progress_show_flushing(&stats, &setup);
@@ -435,7 +435,7 @@ static void kge_show_result(course *c, int ranked) {
            kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
            100 * total.stall, 100 * total.hit_rate);
     placing_show(&program->placing);
-    course_show_best(c);
+    stages_show_best(c);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
                kge_split_name((kge_split_kind)options->evaluate), metrics->mrr, metrics->mr, metrics->hits1,
@@ -447,7 +447,7 @@ static void kge_show_result(course *c, int ranked) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static int kge_close(course *c, program_error *error) {
+static int kge_close(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
     (void)error; /* its table lies in memory: nothing can fail */
     kge_trainer_close(program->trainer);
@@ -462,7 +462,7 @@ static int kge_close(course *c, program_error *error) {
     return 0;
 }
 
-static const course_parts kge_parts = {.name = "kge",
+static const stages_parts kge_parts = {.name = "kge",
                                        .samples = "triples",
                                        .value = "valid MRR",
                                        .parse = kge_parse,
@@ -489,5 +489,5 @@ static const course_parts kge_parts = {.name = "kge",
 
 int main(int argc, char **argv) {
     kge_program program = {.trainer = NULL};
-    return course_run(&program.course, &kge_parts, argc, argv);
+    return stages_run(&program.stages, &kge_parts, argc, argv);
 }

@@ -175,7 +175,7 @@ static options_table kge_table(void) {
     options_add(&table, "training", kge_training);
     options_add(&table, NULL, kge_common.training);
     options_add(&table, "Frugal", kge_common.frugal);
-    options_add(&table, "declared stale copies (training is then not exact)", kge_common.stale);
+    options_add(&table, "secondaries (training is then not exact)", kge_common.stale);
     options_add(&table, "checkpoints", kge_common.checkpoints);
     options_add(&table, "results", kge_results);
     options_add(&table, NULL, kge_common.results);

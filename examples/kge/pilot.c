@@ -31,7 +31,7 @@ const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) 
 }
 _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
 
-/* As the training, but shorter, with shorter rows, in one process, without parts, stale copies, caches and trace.
+/* As the training, but shorter, with shorter rows, in one process, without parts, secondaries, caches and trace.
  *
  * The square of a distance, near that of the margin, is a sum over dim, so each number of a row is as the root of 1 /
  * dim. So are the gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need

@@ -27,7 +27,7 @@ typedef struct kge_settings {
     uint32_t chunk, negatives; /* of a device and step */
     int corrected;             /* softmax: negatives stand for all other entities (model.stands_for, set by open) */
     const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
-    const secondaries *secondaries; /* rows with stale copies; read during open. NULL: none */
+    const secondaries *secondaries; /* rows with secondaries; read during open. NULL: none */
     /* Where to resume: a state, and the save of the tables of the same step. Read during open. NULL: from the
      * beginning. */
     const kge_state *resumed;

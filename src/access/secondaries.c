@@ -112,7 +112,7 @@ static frugal_status make_clocks(const row_lists *lists, clocks **out) {
     if (total == 0) return FRUGAL_OK;
     size_t bytes = lay_clocks(lists, total, NULL);
     unsigned char *memory = allocate_memory(&lists->f->desc, bytes, CACHE_LINE);
-    if (!memory) return fail_memory("the clocks of declared stale copies", bytes);
+    if (!memory) return fail_memory("the clocks of secondaries", bytes);
     lay_clocks(lists, total, memory);
     *out = (clocks *)(void *)memory;
     (*out)->bytes = bytes;
@@ -123,7 +123,7 @@ static frugal_status make_clocks(const row_lists *lists, clocks **out) {
 static frugal_status keep_rows(frugal *f, uint32_t d, clocks *made) {
     const device_clocks *own = made ? &made->devices[d] : NULL;
     host_device *device = &f->devices[d];
-    frugal_status status = device->ops.keep(device->state, own ? own->rows : NULL, own ? own->n : 0);
+    frugal_status status = device->ops.list_secondaries(device->state, own ? own->rows : NULL, own ? own->n : 0);
     if (status != FRUGAL_OK) {
         if (made) release_memory(&f->desc, made, made->bytes);
         return after_refusal(f, d, status, "secondaries");
@@ -139,9 +139,9 @@ frugal_status frugal_secondaries(frugal *f, uint32_t d, const frugal_keys *keys,
     if (status == FRUGAL_OK) status = check_device(f, d, "secondaries");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "secondaries");
     if (status != FRUGAL_OK) return status;
-    if (!f->devices[d].ops.keep)
+    if (!f->devices[d].ops.list_secondaries)
         return frugal_fail(FRUGAL_ERR_DEVICE,
-                           "secondaries: device %u keeps no declared stale copies; list rows for devices that do, as "
+                           "secondaries: device %u keeps no secondaries; list rows for devices that do, as "
                            "those of frugal_cpu_attach",
                            d);
     if (!is_idle(f)) return fail_busy(f, "secondaries", 1);

@@ -245,7 +245,7 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     if (!view.repeated) {
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
-        tally(&device->stale_hits, count_stale(f, d, step));
+        tally(&device->secondary_hits, count_stale(f, d, step));
         frugal_store_relaxed(&device->looked_up, step + 1);
     }
     return FRUGAL_OK;

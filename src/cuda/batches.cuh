@@ -8,15 +8,15 @@
 
 namespace frugal_cuda {
 
-/* Writes where the declared stale copies of the batch are, and their valid bits. */
+/* Writes where the secondaries of the batch are, and their valid bits. */
 static void write_kept(batch_ahead *a, const frugal_step *step) {
     uint64_t *valid = (uint64_t *)(void *)a->tail_sent;
-    a->has_kept = step->n_secondaries > 0;
-    if (a->has_kept) memset(a->kept_sent, 0xff, step->records.n_unique * sizeof *a->kept_sent);
+    a->has_secondaries = step->n_secondaries > 0;
+    if (a->has_secondaries) memset(a->secondaries_sent, 0xff, step->records.n_unique * sizeof *a->secondaries_sent);
     for (uint32_t i = 0; i < step->n_secondaries; i++) {
         const frugal_secondary *s = &step->secondaries[i];
         uint64_t bit = UINT64_C(1) << s->record % 64;
-        a->kept_sent[s->record] = s->place;
+        a->secondaries_sent[s->record] = s->copy;
         valid[s->record / 64] = s->valid ? valid[s->record / 64] | bit : valid[s->record / 64] & ~bit;
     }
 }
@@ -62,8 +62,9 @@ static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *
         error = cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(a->tail, a->tail_sent, a->tail_bytes, cudaMemcpyHostToDevice, stream);
-    if (error == cudaSuccess && a->has_kept)
-        error = cudaMemcpyAsync(a->kept, a->kept_sent, r->n_unique * sizeof *a->kept, cudaMemcpyHostToDevice, stream);
+    if (error == cudaSuccess && a->has_secondaries)
+        error = cudaMemcpyAsync(a->secondaries, a->secondaries_sent, r->n_unique * sizeof *a->secondaries,
+                                cudaMemcpyHostToDevice, stream);
     return error;
 }
 

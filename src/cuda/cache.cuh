@@ -101,16 +101,16 @@ static frugal_status device_refresh(void *device, const uint32_t *rows, uint32_t
 static frugal_status device_recount(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
-    uint64_t words[1024], places = c->view.sets * WAYS;
-    if (!is_counted(c) || places == 0) return FRUGAL_OK;
+    uint64_t words[1024], ways = c->view.sets * WAYS;
+    if (!is_counted(c) || ways == 0) return FRUGAL_OK;
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status == FRUGAL_OK) status = check_stream(c, "counting anew");
     if (status == FRUGAL_OK) status = empty_cache(c);
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
     if (error == cudaSuccess && c->view.keeps) error = cudaStreamSynchronize(c->back_stream);
-    for (uint64_t at = 0; at < places && error == cudaSuccess; at += 1024) {
-        uint64_t n = places - at < 1024 ? places - at : 1024;
+    for (uint64_t at = 0; at < ways && error == cudaSuccess; at += 1024) {
+        uint64_t n = ways - at < 1024 ? ways - at : 1024;
         error = copy_to_host(c, words, c->view.words + at, n * sizeof *words);
         for (uint64_t i = 0; i < n; i++) {
             uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & (STEP_BITS | DIRTY);
@@ -122,7 +122,7 @@ static frugal_status device_recount(void *device) {
     return check_cuda(c, error, "counting anew");
 }
 
-/* Does the copy at a place equal the host row? `copy` is in host memory by now. */
+/* Does the copy at a way equal the host row? `copy` is in host memory by now. */
 static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
     const frugal_store *s = c->store;
     if (!frugal_are_same(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim)) return 0;
@@ -130,18 +130,18 @@ static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
            frugal_are_same(copy + c->view.state_at, s->state + (uint64_t)row * s->state_stride, s->state_floats);
 }
 
-/* Copies places of the cache to the host, or, if `kept`, declared stale copies, piece by piece, and compares them.
- * `memory` has room for `most` places at a time: their copies, then their words. */
-static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory, uint64_t most) {
+/* Copies ways of the cache to the host, or, if `secondaries`, secondaries, piece by piece, and compares them.
+ * `memory` has room for `most` ways at a time: their copies, then their words. */
+static int verify_ways(gpu_device *c, uint64_t ways, int secondaries, float *memory, uint64_t most) {
     uint64_t stride = c->view.copy_stride, *words = (uint64_t *)(void *)(memory + most * stride);
-    const float *copies = kept ? c->kept_copies : c->view.copies;
+    const float *copies = secondaries ? c->secondary_copies : c->view.copies;
     int same = 1;
-    for (uint64_t at = 0; at < places && same; at += most) {
-        uint64_t n = places - at < most ? places - at : most;
+    for (uint64_t at = 0; at < ways && same; at += most) {
+        uint64_t n = ways - at < most ? ways - at : most;
         same = copy_to_host(c, memory, copies + at * stride, n * stride * sizeof(float)) == cudaSuccess;
-        if (!kept && same) same = copy_to_host(c, words, c->view.words + at, n * sizeof *words) == cudaSuccess;
+        if (!secondaries && same) same = copy_to_host(c, words, c->view.words + at, n * sizeof *words) == cudaSuccess;
         for (uint64_t i = 0; i < n && same; i++) {
-            uint32_t row = kept ? c->kept_rows[at + i] : (uint32_t)(words[i] >> 32);
+            uint32_t row = secondaries ? c->secondary_rows[at + i] : (uint32_t)(words[i] >> 32);
             if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
             frugal_verified(c->f, row);
             same = is_same_row(c, row, memory + i * stride);
@@ -154,12 +154,12 @@ static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory
 static int device_verify(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
-    uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
-    const uint64_t PLACES = 1024;
-    float *memory = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
+    uint64_t ways = c->view.sets * WAYS, stride = c->view.copy_stride;
+    const uint64_t AT_A_TIME = 1024;
+    float *memory = (float *)malloc(AT_A_TIME * (stride * sizeof(float) + sizeof(uint64_t)));
     int same = memory != NULL && on.result == CUDA_SUCCESS && check_stream(c, "verify") == FRUGAL_OK &&
                empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
-    same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
+    same = same && verify_ways(c, ways, 0, memory, AT_A_TIME) && verify_ways(c, c->n_secondaries, 1, memory, AT_A_TIME);
     free(memory);
     if (!same) note_failure(c);
     return same;

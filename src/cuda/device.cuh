@@ -41,9 +41,9 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's f
     cudaEvent_t copied;
     uint32_t n_chunks, n_outdated; /* n_chunks: if the host has listed them */
     int failed, whole;             /* failed: must be sent again; whole: record_of is sent, too */
-    /* [max_keys] as gpu_step.kept: `kept` on the GPU; `kept_sent` in host memory. NULL before the first list. */
-    uint32_t *kept, *kept_sent;
-    int has_kept;
+    /* [max_keys] as gpu_step.secondaries: on the GPU; `secondaries_sent` in host memory. NULL before the first list. */
+    uint32_t *secondaries, *secondaries_sent;
+    int has_secondaries;
     int is_told; /* the host has told of valid bits, and what else it knows; else all copies are current */
     /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: segments_sent[MOST_SEGMENTS + 1], what it has found,
      * and where the GPU sees that. */
@@ -127,13 +127,13 @@ struct gpu_device : gpu_context {
     touch_counts counts;
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
-    uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */
-    uint32_t *kept_memory, *kept_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
-    float *kept_copies;                       /* [n_kept][copy_stride]: declared stale copies */
-    uint32_t *kept_rows, n_kept;              /* kept_rows[n_kept], in host memory: their rows */
-    float *gathered;                          /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
-    uint64_t bytes;                           /* of the GPU's memory */
-    int full;                                 /* 1: the cache must still be emptied */
+    uint64_t pitch, tail_bytes;                             /* pitch in words; of the longest tail */
+    uint32_t *secondaries_memory, *secondaries_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
+    float *secondary_copies;                                /* [n_secondaries][copy_stride]: secondaries */
+    uint32_t *secondary_rows, n_secondaries; /* secondary_rows[n_secondaries], in host memory: their rows */
+    float *gathered;                         /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
+    uint64_t bytes;                          /* of the GPU's memory */
+    int full;                                /* 1: the cache must still be emptied */
     int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read in device_announced */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */

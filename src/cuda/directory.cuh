@@ -1,13 +1,13 @@
-/* directory.cuh - the cache's directory: a word for each place, which says which row has its copy there and when it was
+/* directory.cuh - the cache's directory: a word for each way, which says which row has its copy there and when it was
  * used.
  *
  * A word is row << 32 | dirty << 31 | use. Dirty: the copy has an update that the host row lacks, which must be written
- * back before the place is given away. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24
- * bits of the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer,
+ * back before the way is given away. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24
+ * bits of the step of the last touch. A step 2^24 later has the same bits, so a way may be kept one step longer,
  * which does no harm. Static: use means nothing.
  *
- * Lookups that may write back run in two kernels. The first one touches the places of the batch's own rows, before any
- * place is claimed, so that no row of the batch is the victim: its copy would be written to the host row, which another
+ * Lookups that may write back run in two kernels. The first one touches the ways of the batch's own rows, before any
+ * way is claimed, so that no row of the batch is the victim: its copy would be written to the host row, which another
  * group of lanes may be reading at that time. */
 #ifndef FRUGAL_CUDA_DIRECTORY_CUH
 #define FRUGAL_CUDA_DIRECTORY_CUH
@@ -16,7 +16,7 @@
 
 namespace frugal_cuda {
 
-constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a free place */
+constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a free way */
 constexpr uint32_t WORTH_AT = 24, STEP_BITS = 0xffffff;
 constexpr uint32_t DIRTY = UINT32_C(1) << 31, USE_BITS = DIRTY - 1;
 
@@ -36,7 +36,7 @@ __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint6
     return row | touch.worth << WORTH_AT | (touch.now & STEP_BITS);
 }
 
-/* Eviction priority of a place, for the row that is touched; 0: never evict. A counted cache gives a place away
+/* Eviction priority of a way, for the row that is touched; 0: never evict. A counted cache gives a way away
  * only for a row that is worth more, by the margin. */
 __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, uint64_t word, const row_touch &touch,
                                                     int preloading) {
@@ -50,7 +50,7 @@ __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, 
     return (~use & USE_BITS & ~STEP_BITS) | since;
 }
 
-/* Frees the places of copies that other devices have outdated. A place that was claimed in this step stays: its copy is
+/* Frees the ways of copies that other devices have outdated. A way that was claimed in this step stays: its copy is
  * being refreshed. Relaxed, as claims are: a claim and this change the word by compare-and-swap, and one of them
  * fails. */
 __device__ static inline void free_outdated(const gpu_view &g, const uint32_t *outdated, uint32_t n, uint32_t now) {
@@ -74,25 +74,25 @@ __device__ static inline void report_kept(const gpu_view &g) {
     system_atomic<uint64_t>(g.control->cleaned).store(c.cleaned, cuda::memory_order_relaxed);
 }
 
-/* Is there a copy at a place, and does its host row lack an update? */
+/* Is there a copy at a way, and does its host row lack an update? */
 __device__ static inline int is_dirty(uint64_t word) {
     return word != FREE_WORD && (word & DIRTY);
 }
 
-struct claimed_place {
-    uint32_t place;   /* NO_PLACE: none */
+struct claimed_way {
+    uint32_t way;     /* NO_WAY: none */
     int found;        /* 1: the row's copy was there; in this step no other row takes the place */
-    uint32_t evicted; /* the row whose dirty copy is still at the place, and must be written back; NO_ROW: none */
+    uint32_t evicted; /* the row whose dirty copy is still at the way, and must be written back; NO_ROW: none */
 };
 
-/* Claims a place for the group's row: that of its copy, or one that it takes over. All lanes of the warp call it;
+/* Claims a way for the group's row: that of its copy, or one that it takes over. All lanes of the warp call it;
  * `active`: the group has a row. */
 template <int V, bool KEEPS>
-__device__ static claimed_place claim_place(const gpu_view &g, const lane_group<V> &group, const row_touch &touch,
-                                            int active, int preloading) {
+__device__ static claimed_way claim_way(const gpu_view &g, const lane_group<V> &group, const row_touch &touch,
+                                        int active, int preloading) {
     uint32_t row = touch.row;
     uint64_t base = set_of(g.sets, row) * WAYS;
-    claimed_place claimed = {NO_PLACE, 0, NO_ROW};
+    claimed_way claimed = {NO_WAY, 0, NO_ROW};
     int looking = active && g.sets > 0;
     while (__any_sync(FULL_WARP, looking)) {
         int has_way = looking && group.lane < WAYS, won = 0;
@@ -106,7 +106,7 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
             highest = other > highest ? other : highest;
         }
         uint32_t victims = group.bits(__ballot_sync(FULL_WARP, has_way && priority == highest && priority > 0));
-        uint32_t candidates = mine ? mine : victims, turn = row % WAYS; /* so that not all rows take the same place */
+        uint32_t candidates = mine ? mine : victims, turn = row % WAYS; /* so that not all rows take the same way */
         uint32_t turned = (candidates >> turn | candidates << (WAYS - turn)) & 0xff;
         uint32_t way = candidates ? ((uint32_t)__ffs((int)turned) - 1 + turn) % WAYS : WAYS;
         if (has_way && way == group.lane) {
@@ -123,7 +123,7 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
         }
         if (!looking || (candidates && !winners)) continue; /* another group was faster: once more */
         looking = 0;
-        if (winners) claimed.place = (uint32_t)base + way, claimed.evicted = evicted;
+        if (winners) claimed.way = (uint32_t)base + way, claimed.evicted = evicted;
         claimed.found = winners && mine;
     }
     return claimed;

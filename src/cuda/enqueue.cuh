@@ -48,7 +48,7 @@ static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
     given.valid = a->is_told ? (const uint64_t *)(const void *)a->tail : c->ones;
     if (is_counted(c)) given.worth = a->tail + a->worth_at;
     given.outdated = (const uint32_t *)(const void *)(a->tail + a->outdated_at);
-    if (a->has_kept) given.kept = a->kept, given.kept_copies = c->kept_copies;
+    if (a->has_secondaries) given.secondaries = a->secondaries, given.secondary_copies = c->secondary_copies;
     given.chunks = (const row_chunk *)(const void *)(a->tail + a->chunks_at);
     if (step->alone)
         given.alone = (const uint64_t *)(const void *)(c->alone_seen + ((const unsigned char *)step->alone -
@@ -76,7 +76,7 @@ static void gather_on_host(const gpu_device *c, const frugal_step *step) {
                 __builtin_prefetch(s->weights + (uint64_t)r->rows[u + ROWS_AHEAD] * s->weights_stride + e);
         memcpy(c->gathered + u * c->view.weights_stride, s->weights + (uint64_t)r->rows[u] * s->weights_stride,
                s->dim * sizeof(float));
-        if (s->state_floats && (c->view.sets > 0 || c->n_kept > 0))
+        if (s->state_floats && (c->view.sets > 0 || c->n_secondaries > 0))
             memcpy(state + u * c->view.state_stride, s->state + (uint64_t)r->rows[u] * s->state_stride,
                    s->state_floats * sizeof(float));
     }
@@ -170,7 +170,7 @@ static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const g
     int wide = is_wide(&g) && is_aligned(s.grads) && s.stride % 4 == 0;
     /* Records do not depend on the rule; copies and rows in place do. A graph always has it, because rows may be
      * listed, whose copies take steps, before it is replayed. */
-    int by_rule = g.groups && (g.sets > 0 || c->n_kept > 0 || g.alone || step.replayed);
+    int by_rule = g.groups && (g.sets > 0 || c->n_secondaries > 0 || g.alone || step.replayed);
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
     uint32_t grid = grid_for(c,
                              g.alone   ? KERNEL_UPDATE_PLACE

@@ -56,16 +56,16 @@ __device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &ste
 }
 
 /* Writes a copy to its host row. The thread that reads an element of the copy is the one that then overwrites it, if
- * the place is given to another row. */
+ * the way is given to another row. */
 template <int V>
-__device__ static inline void write_back_copy(const gpu_view &g, const lane_group<V> &group, uint32_t place,
+__device__ static inline void write_back_copy(const gpu_view &g, const lane_group<V> &group, uint32_t way,
                                               uint32_t row) {
-    const float *copy = g.copies + (uint64_t)place * g.copy_stride;
+    const float *copy = g.copies + (uint64_t)way * g.copy_stride;
     gather_row<V>(g, group, copy, {g.weights + row * g.weights_stride, NULL, 0, 0, NULL});
     if (g.state_floats) copy_state<V>(g, group, g.state + row * g.state_stride, copy + g.state_at);
 }
 
-/* Touches the places of the batch's rows, before any place is claimed (directory.cuh). Each row is done by one thread,
+/* Touches the ways of the batch's rows, before any way is claimed (directory.cuh). Each row is done by one thread,
  * and no other kernel is at the directory. Relaxed, both: nothing is read through a word here. */
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     const gpu_step step = given.replayed ? *g.current : given;
@@ -127,20 +127,20 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;
         uint32_t row = active ? step.rows[item] : 0;
-        uint32_t kept = active && step.kept ? step.kept[item] : NO_PLACE;
+        uint32_t secondary = active && step.secondaries ? step.secondaries[item] : NO_WAY;
         uint32_t worth = active && step.worth ? step.worth[item] : 0;
-        claimed_place claimed =
-            claim_place<V, KEEPS>(g, group, {row, worth, now}, active && kept == NO_PLACE, preloading);
-        int has_copy = claimed.found || kept != NO_PLACE;
+        claimed_way claimed =
+            claim_way<V, KEEPS>(g, group, {row, worth, now}, active && secondary == NO_WAY, preloading);
+        int has_copy = claimed.found || secondary != NO_WAY;
         int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (KEEPS) cleaned += (uint32_t)__popc(__ballot_sync(FULL_WARP, claimed.evicted != NO_ROW && group.lane == 0));
         if (!active) continue;
-        if (KEEPS && claimed.evicted != NO_ROW) write_back_copy<V>(g, group, claimed.place, claimed.evicted);
-        if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;
+        if (KEEPS && claimed.evicted != NO_ROW) write_back_copy<V>(g, group, claimed.way, claimed.evicted);
+        if (group.lane == 0 && g.sets > 0 && !preloading) g.ways[item] = claimed.way;
         uint64_t source = g.gathered ? item : row;
-        float *copy = claimed.place != NO_PLACE ? g.copies + (uint64_t)claimed.place * g.copy_stride : NULL;
-        if (kept != NO_PLACE) copy = step.kept_copies + (uint64_t)kept * g.copy_stride;
+        float *copy = claimed.way != NO_WAY ? g.copies + (uint64_t)claimed.way * g.copy_stride : NULL;
+        if (secondary != NO_WAY) copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
         const float *row_at = valid ? copy : g.weights + source * g.weights_stride;
         float *refreshed = valid ? NULL : copy;
         if (preloading) {
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     lookup_rows<V, false>(g, given, out, out_stride, by_record, preloading);
 }
 
-/* For devices that keep updates: a dirty copy is written back before its place is given away. */
+/* For devices that keep updates: a dirty copy is written back before its way is given away. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_lookup_kept_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride, int by_record) {

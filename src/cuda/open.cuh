@@ -153,11 +153,11 @@ static frugal_status open_scratch(gpu_device *c) {
     uint64_t hypers = n_groups * sizeof(frugal_hyper);
     uint64_t row_at = (sizeof *c->control + FRUGAL_P2F_SLOTS * hypers + 15) / 16 * 16;
     uint64_t control_bytes = row_at + (c->alone_seen ? g->copy_stride * sizeof(float) : 0);
-    void *places = NULL, *scratch = NULL, *small = NULL;
-    uint64_t places_bytes = (keys + 1) / 2 * 8, alone_bytes = c->alone_seen ? (keys + 63) / 64 * 8 : 0;
-    frugal_status status = allocate_on_gpu(c, places_bytes + alone_bytes, "places", &places);
-    g->places = (uint32_t *)places;
-    if (alone_bytes > 0) g->alone = (uint64_t *)(void *)((unsigned char *)places + places_bytes);
+    void *ways = NULL, *scratch = NULL, *small = NULL;
+    uint64_t ways_bytes = (keys + 1) / 2 * 8, alone_bytes = c->alone_seen ? (keys + 63) / 64 * 8 : 0;
+    frugal_status status = allocate_on_gpu(c, ways_bytes + alone_bytes, "ways", &ways);
+    g->ways = (uint32_t *)ways;
+    if (alone_bytes > 0) g->alone = (uint64_t *)(void *)((unsigned char *)ways + ways_bytes);
     if (status == FRUGAL_OK) status = allocate_on_gpu(c, bytes, "sums of chunks", &scratch);
     g->partials = (float *)scratch;
     g->arrived = (uint32_t *)scratch + partials;
@@ -266,10 +266,10 @@ static frugal_status open_cache(gpu_device *c) {
     void *words = NULL, *copies = NULL;
     frugal_status status = FRUGAL_OK;
     for (; sets > 0; sets /= 2) {
-        uint64_t places = sets * WAYS, bytes = c->bytes;
-        status = allocate_on_gpu(c, places * sizeof(uint64_t), "the cache", &words);
+        uint64_t ways = sets * WAYS, bytes = c->bytes;
+        status = allocate_on_gpu(c, ways * sizeof(uint64_t), "the cache", &words);
         if (status == FRUGAL_OK)
-            status = allocate_on_gpu(c, places * g->copy_stride * sizeof(float), "the cache", &copies);
+            status = allocate_on_gpu(c, ways * g->copy_stride * sizeof(float), "the cache", &copies);
         if (status == FRUGAL_OK) break;
         if (words) cudaFree(words);
         words = NULL, c->bytes = bytes;

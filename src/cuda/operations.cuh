@@ -127,8 +127,8 @@ static int device_waits(void *device) {
 static void close_on_gpu(gpu_device *c, int hangs) {
     /* The first cudaFree waits for all work of the GPU, also for that of the caller's stream, which may not exist any
      * more. cudaDeviceSynchronize would spoil captures of others. */
-    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places,  c->view.partials, c->view.counters,
-                      c->view.words,    c->view.copies, c->view.unique,  c->kept_memory,   c->kept_copies,
+    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.ways,    c->view.partials,      c->view.counters,
+                      c->view.words,    c->view.copies, c->view.unique,  c->secondaries_memory, c->secondary_copies,
                       c->sort_memory,   c->ones,        c->counts.words, c->watch.word};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
@@ -143,7 +143,7 @@ static void close_on_gpu(gpu_device *c, int hangs) {
     if (hangs) return;
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
     if (c->gathered) cudaFreeHost(c->gathered);
-    if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
+    if (c->secondaries_sent_memory) cudaFreeHost(c->secondaries_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
     if (c->squares) cudaFreeHost(c->squares);
     if (c->watch.copied) cudaFreeHost(c->watch.copied);
@@ -198,17 +198,34 @@ static void device_close(void *device) {
     }
     frugal_free(c->f, c->control, c->control_memory.memory.bytes);
     frugal_free(c->f, c->sort_sent_memory.memory.start, c->sort_sent_memory.memory.bytes);
-    frugal_free(c->f, c->kept_rows, c->n_kept * sizeof *c->kept_rows);
+    frugal_free(c->f, c->secondary_rows, c->n_secondaries * sizeof *c->secondary_rows);
     frugal_free(c->f, c, sizeof *c);
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {device_lookup,   device_update,  device_preload,    device_verify,
-                                          device_empty,    device_refresh, device_close,      device_updates_in_place,
-                                          device_keep,     device_poll,    device_announced,  device_cancelled,
-                                          device_waits,    device_recount, device_write_back, device_recall,
-                                          device_recalled, device_squares, device_sorts,      device_sort,
-                                          device_sorted,   device_fetch,   device_move_counts};
+    static const frugal_device_ops ops = {device_lookup,
+                                          device_update,
+                                          device_preload,
+                                          device_verify,
+                                          device_empty,
+                                          device_refresh,
+                                          device_close,
+                                          device_updates_in_place,
+                                          device_list_secondaries,
+                                          device_poll,
+                                          device_announced,
+                                          device_cancelled,
+                                          device_waits,
+                                          device_recount,
+                                          device_write_back,
+                                          device_recall,
+                                          device_recalled,
+                                          device_squares,
+                                          device_sorts,
+                                          device_sort,
+                                          device_sorted,
+                                          device_fetch,
+                                          device_move_counts};
     return &ops;
 }
 

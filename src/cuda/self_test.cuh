@@ -42,15 +42,15 @@ static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
 
 /* Sends what the step needs to the GPU: batch 0 with n positions of the row; its gradients, to the memory of partial
  * sums, which a row without chunks does not need (the cache may have left no other memory); and its copy, at the first
- * place. */
+ * way. */
 static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t row, uint32_t n) {
     const gpu_view *g = &c->view;
-    const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, place = 0; /* rows, start, order */
+    const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, way = 0; /* rows, start, order */
     size_t grads = TEST_POSITIONS * g->dim * sizeof(float);
     cudaError_t error = copy_to_gpu(c, g->partials, t.grads, grads);
     for (uint32_t a = 0; a < 3 && error == cudaSuccess; a++)
         error = copy_to_gpu(c, c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a]);
-    if (error == cudaSuccess) error = copy_to_gpu(c, g->places, &place, sizeof place);
+    if (error == cudaSuccess) error = copy_to_gpu(c, g->ways, &way, sizeof way);
     const uint64_t alone = 1;
     if (t.in_place) memcpy(c->test_row, t.expected, g->copy_stride * sizeof(float));
     if (error == cudaSuccess && t.in_place) error = copy_to_gpu(c, g->alone, &alone, sizeof alone);

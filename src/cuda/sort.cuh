@@ -312,7 +312,7 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     if (status != FRUGAL_OK) return status;
     *a->found = {NO_POSITION, 0, 0, 0, 0, batch->n > 0 ? 0 : batch->step + 1};
     place_tail(c, a, batch->n, frugal_settings(c->f)->max_keys);
-    a->n_outdated = 0, a->has_kept = a->is_told = 0, a->whole = 1;
+    a->n_outdated = 0, a->has_secondaries = a->is_told = 0, a->whole = 1;
     cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;

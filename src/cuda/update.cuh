@@ -132,31 +132,31 @@ template <update_form FORM> __device__ static inline float *state_of(const gpu_v
         return row.weights + g.state_at;
 }
 
-/* The row that takes the step of a batch's unique row. With a declared stale copy in place there are two, because the
+/* The row that takes the step of a batch's unique row. With a secondary in place there are two, because the
  * copy may differ from the host row: in pass 0 the copy, in pass 1 the host row. */
 template <update_form FORM>
 __device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
                                                           int alone, uint32_t pass) {
     stepped_row<FORM> row = {};
-    uint32_t kept = step.kept ? step.kept[unique] : NO_PLACE;
-    if (kept != NO_PLACE && pass == 0) {
-        row.weights = step.kept_copies + (uint64_t)kept * g.copy_stride;
+    uint32_t secondary = step.secondaries ? step.secondaries[unique] : NO_WAY;
+    if (secondary != NO_WAY && pass == 0) {
+        row.weights = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
         if constexpr (FORM == UPDATE_PLACE) row.state = row.weights + g.state_at;
         return row;
     }
-    if (kept == NO_PLACE && pass == 1) return row;
-    uint32_t place = g.sets > 0 && kept == NO_PLACE ? g.places[unique] : NO_PLACE;
-    if (place != NO_PLACE) row.weights = g.copies + (uint64_t)place * g.copy_stride;
+    if (secondary == NO_WAY && pass == 1) return row;
+    uint32_t way = g.sets > 0 && secondary == NO_WAY ? g.ways[unique] : NO_WAY;
+    if (way != NO_WAY) row.weights = g.copies + (uint64_t)way * g.copy_stride;
     if constexpr (FORM == UPDATE_PLACE) {
-        if (place != NO_PLACE) row.state = row.weights + g.state_at;
+        if (way != NO_WAY) row.state = row.weights + g.state_at;
         if (!alone) return row;
-        if (g.keeps && place != NO_PLACE) {
-            row.word = g.words + place;
+        if (g.keeps && way != NO_WAY) {
+            row.word = g.words + way;
             return row;
         }
         row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
         if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
-        if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL, NULL};
+        if (way == NO_WAY) row = {row.host_weights, row.host_state, NULL, NULL, NULL};
     }
     return row;
 }
@@ -421,7 +421,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     int brings = step.brings && !(step.waits && g.counters->forced);
-    int rows_step = g.sets > 0 || step.kept || FORM == UPDATE_PLACE;
+    int rows_step = g.sets > 0 || step.secondaries || FORM == UPDATE_PLACE;
     uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : rows_step ? step.n_unique : 0;
     if (!brings) items = 0;
     const uint64_t *bits = FORM == UPDATE_PLACE && step.alone ? g.alone : NULL; /* of the same batch */
@@ -432,7 +432,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
         int alone = it.active && frugal_is_alone(bits, it.unique);
         auto tile_of = [&](uint32_t tile) { return sum_tile<V>(g, s, it.terms, tile); };
-        for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.kept ? 2 : 1); pass++) {
+        for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.secondaries ? 2 : 1); pass++) {
             stepped_row<FORM> row = {};
             if (it.active && (pass == 0 || alone)) row = stepped_row_of<FORM>(g, step, it.unique, alone, pass);
             step_rule rule = {};

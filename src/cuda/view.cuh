@@ -10,11 +10,11 @@
 namespace frugal_cuda {
 
 constexpr uint32_t WARP = 32;
-constexpr uint32_t WAYS = 8;     /* places of a set of the cache */
+constexpr uint32_t WAYS = 8;     /* of a set of the cache: places for copies */
 constexpr uint32_t CHUNK = 32;   /* positions summed at a time, as everywhere */
 constexpr uint32_t REPLAYS = 64; /* descriptors of replayed steps; at most 16 are under way */
 constexpr uint32_t NO_ROW = UINT32_MAX;
-constexpr uint32_t NO_PLACE = UINT32_MAX;
+constexpr uint32_t NO_WAY = UINT32_MAX;
 
 struct row_chunk {          /* up to 32 positions of a row that has more */
     uint32_t unique, first; /* the row's index; the index of its first chunk: chunk i is number i - first of the row */
@@ -50,12 +50,12 @@ struct batch_arrays { /* as in frugal_records */
 struct gpu_step {
     uint64_t step;
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
-    const uint64_t *valid;    /* a bit for each unique row: its copy, also a declared stale one, is to be read */
-    const uint8_t *worth;     /* worth[n_unique]; NULL: all are worth 0. This and `outdated`: for counted caches */
-    const uint32_t *outdated; /* outdated[n_outdated]: rows whose copies are outdated */
-    const uint32_t *kept;     /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
-    float *kept_copies;       /* [][copy_stride]: these copies */
-    const row_chunk *chunks;  /* chunks[n_chunks], those of a row one after the other */
+    const uint64_t *valid;       /* a bit for each unique row: its copy, also a secondary, is to be read */
+    const uint8_t *worth;        /* worth[n_unique]; NULL: all are worth 0. This and `outdated`: for counted caches */
+    const uint32_t *outdated;    /* outdated[n_outdated]: rows whose copies are outdated */
+    const uint32_t *secondaries; /* secondaries[n_unique]: the number of a row's secondary, or NO_WAY; NULL: none */
+    float *secondary_copies;     /* [][copy_stride]: these copies */
+    const row_chunk *chunks;     /* chunks[n_chunks], those of a row one after the other */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */
     uint32_t n, n_unique, n_chunks, n_outdated, record_stride;
@@ -98,9 +98,9 @@ struct gpu_view {
     uint32_t keeps;  /* 1: updates are kept in copies (FRUGAL_ALONE_KEPT) */
     float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
     uint32_t copy_stride, state_at;
-    uint32_t *places; /* places[max_keys]: where the last lookup left the copy of a unique row, or NO_PLACE */
-    uint64_t *alone;  /* the bits of gpu_step.alone, fetched by the last lookup; NULL: no row is updated in place */
-    float *partials;  /* partials[max chunks][partial_stride], and enough for the self-test */
+    uint32_t *ways;  /* ways[max_keys]: where the last lookup left the copy of a unique row, or NO_WAY */
+    uint64_t *alone; /* the bits of gpu_step.alone, fetched by the last lookup; NULL: no row is updated in place */
+    float *partials; /* partials[max chunks][partial_stride], and enough for the self-test */
     uint32_t partial_stride;
     uint32_t *arrived; /* arrived[max chunks]: finished chunks of a row, at its first one [C5]; zero between updates */
     float *unique;     /* unique[max_keys][unique_stride]: rows looked up for pooling; NULL until the first bags */

@@ -25,7 +25,7 @@ __device__ static inline void complete_write_back(const gpu_view &g) {
         .store(++g.counters->cleanings, cuda::memory_order_release); /* [C6] pairs with [C8] */
 }
 
-/* Writes back rows[n], where they have dirty copies; if `rows` is NULL, the copies at the n places. A row that is named
+/* Writes back rows[n], where they have dirty copies; if `rows` is NULL, the copies at the n ways. A row that is named
  * twice may be written twice, with the same bits, and is counted once. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)

@@ -6,7 +6,7 @@
  *
  * Contents: >>traffic >>cache >>pieces >>lookup >>update >>operations >>attach
  *
- * The cache. A row can be in one set of WAYS places, chosen by a hash of its number. Beside each place are the row's
+ * The cache. A row can be in one set of WAYS ways, chosen by a hash of its number. Beside each way are the row's
  * number and its use: the time of the last touch (LRU), what the row is worth and the step of the last touch (counted),
  * or nothing (static). Lookup visits the unique rows of the batch in rising order:
  *
@@ -20,12 +20,12 @@
  *
  * With FRUGAL_ALONE_KEPT a copy may be *dirty*: it has an update that the host row lacks (keep.c). Its device is the
  * holder, so it is current at every lookup, until the row is recalled; then it is written back before the lookup. What
- * is dirty is written back before its place is given away. A row of the batch that lost its place to one that was
+ * is dirty is written back before its way is given away. A row of the batch that lost its way to one that was
  * visited before it is read from the host row, which is written by then; one that loses it later is read from the
  * copy, which is overwritten when all rows are read.
  *
- * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the
- * i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.
+ * Secondaries, copies that may lack updates (clocks.c), are beside the cache, as if they were its ways: sets * WAYS + i
+ * is that of the i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.
  *
  * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
  * row whose update is not kept, one row per copy written back.
@@ -72,9 +72,9 @@ typedef struct cpu_device {
     uint64_t n_dirty, written; /* copies that are; and how many were written back in the operation under way */
     uint64_t *found;           /* [max_keys]: of a lookup (found_of); NULL: without copies */
     size_t rows_bytes, copies_bytes, dirty_bytes, found_bytes;
-    float *secondaries;     /* [n_kept][stride], and `kept` behind them */
-    uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
-    uint32_t *bag_of;       /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
+    float *secondaries;                      /* [n_secondaries][stride], and `secondary_rows` behind them */
+    uint32_t *secondary_rows, n_secondaries; /* [n_secondaries]: their rows */
+    uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
     uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next three are the trainer's. */
     frugal_traffic last_step, total;
     uint64_t seen_back;           /* of `back`: those that `total` has */
@@ -103,7 +103,7 @@ static uint64_t set_of(const cpu_device *c, uint32_t row) {
     return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * c->sets >> 32; /* multiplicative hashing, no division */
 }
 
-/* The place of a row's copy, or -1. */
+/* The way of a row's copy, or -1. */
 static int64_t find_copy(const cpu_device *c, uint32_t row) {
     if (c->sets == 0) return -1;
     uint64_t base = set_of(c, row) * WAYS;
@@ -112,20 +112,20 @@ static int64_t find_copy(const cpu_device *c, uint32_t row) {
     return -1;
 }
 
-static float *copy_at(const cpu_device *c, int64_t place) {
-    uint64_t at = (uint64_t)place, places = c->sets * WAYS;
-    return at < places ? c->copies + at * c->stride : c->secondaries + (at - places) * c->stride;
+static float *copy_at(const cpu_device *c, int64_t way) {
+    uint64_t at = (uint64_t)way, ways = c->sets * WAYS;
+    return at < ways ? c->copies + at * c->stride : c->secondaries + (at - ways) * c->stride;
 }
 
 /* Writes a copy to its host row, if that lacks an update. */
-static void clean_copy(cpu_device *c, uint64_t place) {
+static void clean_copy(cpu_device *c, uint64_t way) {
     const frugal_store *s = c->store;
-    uint64_t row = c->rows[place];
-    if (!c->dirty || !c->dirty[place]) return;
-    const float *copy = copy_at(c, (int64_t)place);
+    uint64_t row = c->rows[way];
+    if (!c->dirty || !c->dirty[way]) return;
+    const float *copy = copy_at(c, (int64_t)way);
     memcpy(s->weights + row * s->weights_stride, copy, s->dim * sizeof(float));
     if (s->state_floats) memcpy(s->state + row * s->state_stride, copy + s->dim, s->state_floats * sizeof(float));
-    c->dirty[place] = 0;
+    c->dirty[way] = 0;
     c->n_dirty--, c->written++;
 }
 
@@ -154,40 +154,40 @@ static touch touch_of(const frugal_step *step, uint32_t u) {
     return (touch){step->records.rows[u], step->worth ? step->worth[u] : 0, (uint32_t)step->step & STEP_BITS};
 }
 
-static void touch_copy(cpu_device *c, int64_t place, const touch *now) {
+static void touch_copy(cpu_device *c, int64_t way, const touch *now) {
     if (c->policy == FRUGAL_CACHE_LRU)
-        c->uses[place] = ++c->clock;
+        c->uses[way] = ++c->clock;
     else if (c->policy == FRUGAL_CACHE_COUNTED)
-        c->uses[place] = now->worth << WORTH_AT | now->step;
+        c->uses[way] = now->worth << WORTH_AT | now->step;
 }
 
-/* How much a place should stay as it is: the place of a set with the least is the victim. Ages are differences, because
+/* How much a way should stay as it is: the way of a set with the least is the victim. Ages are differences, because
  * clock and step wrap around. */
-static uint32_t stay_of(const cpu_device *c, uint64_t place, const touch *now) {
-    uint32_t use = c->uses[place];
+static uint32_t stay_of(const cpu_device *c, uint64_t way, const touch *now) {
+    uint32_t use = c->uses[way];
     if (c->policy == FRUGAL_CACHE_LRU) return UINT32_MAX - (c->clock - use);
     return (use | STEP_BITS) - ((now->step - use) & STEP_BITS);
 }
 
-/* Was the place touched since the clock was `before`, or in the step? */
-static int was_touched(const cpu_device *c, int64_t place, const touch *now, uint32_t before) {
-    if (c->policy == FRUGAL_CACHE_LRU) return (int32_t)(c->uses[place] - before) > 0;
-    return (c->uses[place] & STEP_BITS) == now->step;
+/* Was the way touched since the clock was `before`, or in the step? */
+static int was_touched(const cpu_device *c, int64_t way, const touch *now, uint32_t before) {
+    if (c->policy == FRUGAL_CACHE_LRU) return (int32_t)(c->uses[way] - before) > 0;
+    return (c->uses[way] & STEP_BITS) == now->step;
 }
 
-/* Finds a place for a row that has none: a free one, else that of the row in its set that is worth least, or was
+/* Finds a way for a row that has none: a free one, else that of the row in its set that is worth least, or was
  * touched longest ago. Returns -1 if the policy is static and the row is not preloaded, if preloading finds no free
- * place, or if counts do not say that the row is worth more than the victim, by the margin. *late: the victim was
+ * way, or if counts do not say that the row is worth more than the victim, by the margin. *late: the victim was
  * touched in this lookup, which began when the clock was `before`. */
 static int64_t insert_copy(cpu_device *c, const touch *now, int preloading, uint32_t before, int *late) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
     uint64_t base = set_of(c, now->row) * WAYS, victim = base;
     uint32_t least = UINT32_MAX;
     int is_free = 0;
-    for (uint64_t place = base; place < base + WAYS && !is_free; place++) {
-        is_free = c->rows[place] == NO_ROW;
-        uint32_t stay = is_free ? 0 : stay_of(c, place, now);
-        if (is_free || stay < least) victim = place, least = stay;
+    for (uint64_t way = base; way < base + WAYS && !is_free; way++) {
+        is_free = c->rows[way] == NO_ROW;
+        uint32_t stay = is_free ? 0 : stay_of(c, way, now);
+        if (is_free || stay < least) victim = way, least = stay;
     }
     if (!is_free && preloading) return -1;
     if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
@@ -219,12 +219,12 @@ static const frugal_secondary *take_secondary(secondary_cursor *cursor, uint32_t
     return cursor->at++;
 }
 
-static int64_t secondary_place(const cpu_device *c, const frugal_secondary *secondary) {
-    return (int64_t)(c->sets * WAYS + secondary->place);
+static int64_t secondary_way(const cpu_device *c, const frugal_secondary *secondary) {
+    return (int64_t)(c->sets * WAYS + secondary->copy);
 }
 
 static int has_copies(const cpu_device *c) {
-    return c->sets > 0 || c->n_kept > 0;
+    return c->sets > 0 || c->n_secondaries > 0;
 }
 
 static const float *host_state(const cpu_device *c, uint32_t row) {
@@ -235,8 +235,8 @@ static const float *host_row(const cpu_device *c, uint32_t row) {
     return c->store->weights + (uint64_t)row * c->store->weights_stride;
 }
 
-static void refresh_copy(const cpu_device *c, int64_t place, uint32_t row) {
-    float *copy = copy_at(c, place);
+static void refresh_copy(const cpu_device *c, int64_t way, uint32_t row) {
+    float *copy = copy_at(c, way);
     memcpy(copy, host_row(c, row), c->store->dim * sizeof(float));
     if (c->store->state_floats)
         memcpy(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float));
@@ -352,23 +352,23 @@ static frugal_status gather_rows(cpu_job *job) {
     return FRUGAL_OK;
 }
 
-/* Frees the places of copies that other devices have outdated. */
+/* Frees the ways of copies that other devices have outdated. */
 static void drop_lost(cpu_device *c, const frugal_step *step) {
     if (c->sets == 0 || c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
     for (uint32_t i = 0; i < step->n_outdated; i++) {
         if (i + GATHER_AHEAD < step->n_outdated)
             __builtin_prefetch(&c->rows[set_of(c, step->outdated[i + GATHER_AHEAD]) * WAYS], 1, 3);
-        int64_t place = find_copy(c, step->outdated[i]);
-        if (place < 0) continue;
-        clean_copy(c, (uint64_t)place);
-        c->rows[place] = NO_ROW;
+        int64_t way = find_copy(c, step->outdated[i]);
+        if (way < 0) continue;
+        clean_copy(c, (uint64_t)way);
+        c->rows[way] = NO_ROW;
     }
 }
 
 /* Where the copy of a unique row is, as the directory was when a lookup came to it; -1: there is none. valid: it is
- * read; else it is refreshed. late: another row of the batch had the place before, and is read first. */
-static uint64_t found_of(int64_t place, int valid, int late) {
-    return (uint64_t)(place + 1) << 2 | (uint64_t)late << 1 | (uint64_t)valid;
+ * read; else it is refreshed. late: another row of the batch had the way before, and is read first. */
+static uint64_t found_of(int64_t way, int valid, int late) {
+    return (uint64_t)(way + 1) << 2 | (uint64_t)late << 1 | (uint64_t)valid;
 }
 
 static int64_t found_place(uint64_t found) {
@@ -384,7 +384,7 @@ static int found_late(uint64_t found) {
 }
 
 /* Finds or makes room for the copies of the batch's rows, in rising order. Returns the number that are to be refreshed.
- * Nothing is copied but what is dirty and loses its place. */
+ * Nothing is copied but what is dirty and loses its way. */
 static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hits) {
     const frugal_records *r = &step->records;
     secondary_cursor cursor = first_secondary(step, 0);
@@ -397,23 +397,23 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
         if (c->sets && u + GATHER_AHEAD < r->n_unique)
             __builtin_prefetch(&c->rows[set_of(c, r->rows[u + GATHER_AHEAD]) * WAYS], 1, 3);
         touch now = touch_of(step, u);
-        const frugal_secondary *kept = take_secondary(&cursor, u);
-        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, row);
-        int valid = kept ? kept->valid != 0 : place >= 0 && frugal_copy_is_current(step->valid, u), late = 0;
-        if (place < 0)
-            place = insert_copy(c, &now, 0, before, &late);
-        else if (!kept)
-            touch_copy(c, place, &now);
-        c->found[u] = found_of(place, valid, late);
-        refreshed += place >= 0 && !valid;
+        const frugal_secondary *secondary = take_secondary(&cursor, u);
+        int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, row);
+        int valid = secondary ? secondary->valid != 0 : way >= 0 && frugal_copy_is_current(step->valid, u), late = 0;
+        if (way < 0)
+            way = insert_copy(c, &now, 0, before, &late);
+        else if (!secondary)
+            touch_copy(c, way, &now);
+        c->found[u] = found_of(way, valid, late);
+        refreshed += way >= 0 && !valid;
         *hits += (uint64_t)valid;
     }
     count_table(c, step, &at, r->n_unique, *hits);
     return refreshed;
 }
 
-/* Reads the rows of a piece. In the second phase copies are refreshed whose places other rows of the batch had. The
- * last of them has the place. */
+/* Reads the rows of a piece. In the second phase copies are refreshed whose ways other rows of the batch had. The
+ * last of them has the way. */
 static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     const cpu_job *job = argument;
     const cpu_device *c = job->c;
@@ -422,15 +422,15 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     uint32_t end = piece_start(r, piece + 1, job->pieces);
     for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
         uint32_t row = r->rows[u];
-        int64_t place = found_place(c->found[u]);
+        int64_t way = found_place(c->found[u]);
         int valid = found_valid(c->found[u]), late = found_late(c->found[u]);
         if (phase == 1) {
-            if (late && c->rows[place] == row) refresh_copy(c, place, row);
+            if (late && c->rows[way] == row) refresh_copy(c, way, row);
             continue;
         }
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
-        if (place >= 0 && !valid && !late) refresh_copy(c, place, row);
-        const float *from = valid ? copy_at(c, place) : host_row(c, row);
+        if (way >= 0 && !valid && !late) refresh_copy(c, way, row);
+        const float *from = valid ? copy_at(c, way) : host_row(c, row);
         if (!job->out) memcpy(r->block + u * r->stride, from, bytes);
         for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
             memcpy(job->out + r->order[k] * job->step->stride, from, bytes);
@@ -505,10 +505,10 @@ static frugal_status cpu_lookup(void *device, const frugal_step *step, float *ou
 
 /* The device's own copy takes the optimizer's step that the host row will take if only this device touched the row. If
  * others touched it, too, the holder rule keeps the copy from being read; a secondary then lacks their contributions.
- * `place` -1: there is no copy. */
-static void update_copy(cpu_device *c, const frugal_step *step, int64_t place, uint32_t row, const float *gradient) {
-    if (place < 0) return;
-    float *copy = copy_at(c, place);
+ * `way` -1: there is no copy. */
+static void update_copy(cpu_device *c, const frugal_step *step, int64_t way, uint32_t row, const float *gradient) {
+    if (way < 0) return;
+    float *copy = copy_at(c, way);
     frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
@@ -527,12 +527,12 @@ static void update_in_place(cpu_job *job, uint32_t from, uint32_t end) {
         to = !has_copies(c) || end - at < PLACED ? end : at + PLACED;
         frugal_update_rows(c->store, step, c->bag_of, job->grads, at, to);
         for (uint32_t u = at; has_copies(c) && u < to; u++) {
-            const frugal_secondary *kept = take_secondary(&cursor, u);
-            int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
-            if (kept || !frugal_is_alone(step->alone, u))
-                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, c->bag_of, job->grads, u));
-            else if (place >= 0)
-                refresh_copy(c, place, r->rows[u]);
+            const frugal_secondary *secondary = take_secondary(&cursor, u);
+            int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, r->rows[u]);
+            if (secondary || !frugal_is_alone(step->alone, u))
+                update_copy(c, step, way, r->rows[u], frugal_gradient_of(step, c->bag_of, job->grads, u));
+            else if (way >= 0)
+                refresh_copy(c, way, r->rows[u]);
         }
     }
 }
@@ -547,11 +547,11 @@ static void sort_out(cpu_job *job, uint32_t from, uint32_t end) {
     for (uint32_t u = from; u < end; u++) {
         uint32_t row = job->step->records.rows[u];
         const frugal_secondary *secondary = take_secondary(&cursor, u);
-        int64_t place = secondary ? secondary_place(c, secondary) : find_copy(c, row);
+        int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, row);
         uint64_t is_placed = (uint64_t)frugal_is_alone(job->step->alone, u);
-        if (!secondary && place >= 0)
+        if (!secondary && way >= 0)
             is_placed &= (uint64_t)s->groups[frugal_group_of(s->groups, s->n_groups, row)].optimizer.frozen;
-        c->found[u] = found_of(place, 0, 0);
+        c->found[u] = found_of(way, 0, 0);
         c->placed[u / 64] = (u % 64 ? c->placed[u / 64] : 0) | is_placed << u % 64;
     }
 }
@@ -570,11 +570,11 @@ static void update_kept(cpu_job *job, uint32_t from, uint32_t end) {
         frugal_update_rows(c->store, &placed, c->bag_of, job->grads, at, to);
         for (uint32_t u = at; u < to; u++) {
             int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
-            int64_t place = found_place(c->found[u]);
+            int64_t way = found_place(c->found[u]);
             in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
-            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, c->bag_of, job->grads, u));
-            if (!is_kept || c->dirty[place]) continue;
-            c->dirty[place] = 1;
+            update_copy(c, step, way, r->rows[u], frugal_gradient_of(&placed, c->bag_of, job->grads, u));
+            if (!is_kept || c->dirty[way]) continue;
+            c->dirty[way] = 1;
             dirtied++;
         }
     }
@@ -594,9 +594,9 @@ static void update_staged(cpu_job *job, uint32_t from, uint32_t end) {
         frugal_sum_gradients(&part, job->grads, step->stride, c->store->dim);
     secondary_cursor cursor = first_secondary(step, from);
     for (uint32_t u = from; has_copies(c) && u < end; u++) {
-        const frugal_secondary *kept = take_secondary(&cursor, u);
-        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
-        update_copy(c, step, place, r->rows[u], r->block + u * r->stride);
+        const frugal_secondary *secondary = take_secondary(&cursor, u);
+        int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, r->rows[u]);
+        update_copy(c, step, way, r->rows[u], r->block + u * r->stride);
     }
 }
 
@@ -640,21 +640,21 @@ static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n)
     int late;
     for (uint32_t i = 0; i < n; i++) {
         touch now = {rows[i], frugal_worth(c->f, rows[i]), 0};
-        int64_t place = find_copy(c, rows[i]);
-        if (place < 0) place = insert_copy(c, &now, 1, c->clock, &late);
-        if (place >= 0) refresh_copy(c, place, rows[i]); /* if the set is full, the row is read from the host */
+        int64_t way = find_copy(c, rows[i]);
+        if (way < 0) way = insert_copy(c, &now, 1, c->clock, &late);
+        if (way >= 0) refresh_copy(c, way, rows[i]); /* if the set is full, the row is read from the host */
     }
     return FRUGAL_OK;
 }
 
 static int cpu_verify(void *device) {
     const cpu_device *c = device;
-    uint64_t places = c->sets * WAYS;
-    for (uint64_t place = 0; place < places + c->n_kept; place++) {
-        uint32_t row = place < places ? c->rows[place] : c->kept[place - places];
+    uint64_t ways = c->sets * WAYS;
+    for (uint64_t way = 0; way < ways + c->n_secondaries; way++) {
+        uint32_t row = way < ways ? c->rows[way] : c->secondary_rows[way - ways];
         if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
         frugal_verified(c->f, row);
-        const float *copy = copy_at(c, (int64_t)place);
+        const float *copy = copy_at(c, (int64_t)way);
         if (!frugal_are_same(copy, host_row(c, row), c->store->dim)) return 0;
         if (c->store->state_floats &&
             !frugal_are_same(copy + c->store->dim, host_state(c, row), c->store->state_floats))
@@ -674,14 +674,14 @@ static void cpu_empty(void *device) {
 static frugal_status cpu_refresh(void *device, const uint32_t *rows, uint32_t n) {
     const cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t place = find_copy(c, rows[i]);
-        if (place >= 0) refresh_copy(c, place, rows[i]);
+        int64_t way = find_copy(c, rows[i]);
+        if (way >= 0) refresh_copy(c, way, rows[i]);
     }
     return FRUGAL_OK;
 }
 
 static size_t secondaries_bytes(const cpu_device *c, uint32_t n) {
-    return (size_t)n * (c->stride * sizeof(float) + sizeof *c->kept);
+    return (size_t)n * (c->stride * sizeof(float) + sizeof *c->secondary_rows);
 }
 
 /* Allocates what lookups of a device with copies need. */
@@ -693,7 +693,7 @@ static frugal_status allocate_found(cpu_device *c) {
                        c->found_bytes);
 }
 
-static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
+static frugal_status cpu_list_secondaries(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
     size_t bytes = secondaries_bytes(c, n);
     frugal_status status = n ? allocate_found(c) : FRUGAL_OK;
@@ -702,30 +702,30 @@ static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
     if (n && !memory)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes for copies of %u rows are not available", c->d,
                            bytes, n);
-    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
+    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_secondaries));
     c->secondaries = memory;
-    c->kept = n ? (uint32_t *)(void *)(memory + (uint64_t)n * c->stride) : NULL;
-    c->n_kept = n;
-    if (n) memcpy(c->kept, rows, n * sizeof *rows);
+    c->secondary_rows = n ? (uint32_t *)(void *)(memory + (uint64_t)n * c->stride) : NULL;
+    c->n_secondaries = n;
+    if (n) memcpy(c->secondary_rows, rows, n * sizeof *rows);
     cpu_empty(c);
     return FRUGAL_OK;
 }
 
 static frugal_status cpu_recount(void *device) {
     cpu_device *c = device;
-    for (uint64_t place = 0; c->policy == FRUGAL_CACHE_COUNTED && place < c->sets * WAYS; place++)
-        if (c->rows[place] != NO_ROW)
-            c->uses[place] = (c->uses[place] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[place]) << WORTH_AT;
+    for (uint64_t way = 0; c->policy == FRUGAL_CACHE_COUNTED && way < c->sets * WAYS; way++)
+        if (c->rows[way] != NO_ROW)
+            c->uses[way] = (c->uses[way] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[way]) << WORTH_AT;
     return FRUGAL_OK;
 }
 
 static frugal_status cpu_write_back(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
     if (!c->dirty) return FRUGAL_OK;
-    for (uint64_t place = 0; !rows && place < c->sets * WAYS; place++) clean_copy(c, place);
+    for (uint64_t way = 0; !rows && way < c->sets * WAYS; way++) clean_copy(c, way);
     for (uint32_t i = 0; rows && i < n; i++) {
-        int64_t place = find_copy(c, rows[i]);
-        if (place >= 0) clean_copy(c, (uint64_t)place);
+        int64_t way = find_copy(c, rows[i]);
+        if (way >= 0) clean_copy(c, (uint64_t)way);
     }
     frugal_add_relaxed(&c->back, report_kept(c, 0)); /* relaxed: a statistic */
     return FRUGAL_OK;
@@ -742,7 +742,7 @@ static void cpu_close(void *device) {
     frugal_free(c->f, c->copies, c->copies_bytes);
     frugal_free(c->f, c->placed, c->dirty_bytes);
     frugal_free(c->f, c->found, c->found_bytes);
-    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
+    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_secondaries));
     frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
 }
@@ -755,7 +755,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .refresh = cpu_refresh,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
-                                                 .keep = cpu_keep,
+                                                 .list_secondaries = cpu_list_secondaries,
                                                  .write_back = cpu_write_back,
                                                  .recount = cpu_recount,
                                                  .squares = cpu_squares};
@@ -766,24 +766,24 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
 
 /* Allocates the cache. Whatever this returns, cpu_close accepts the device. */
 static frugal_status cpu_open(cpu_device *c) {
-    uint64_t places = c->sets * WAYS;
-    c->rows_bytes = (size_t)(places * 2 * sizeof(uint32_t));
-    c->copies_bytes = (size_t)(places * c->stride * sizeof(float));
+    uint64_t ways = c->sets * WAYS;
+    c->rows_bytes = (size_t)(ways * 2 * sizeof(uint32_t));
+    c->copies_bytes = (size_t)(ways * c->stride * sizeof(float));
     if (c->sets == 0) return FRUGAL_OK;
     c->rows = frugal_allocate(c->f, c->rows_bytes, 64);
     c->copies = c->rows ? frugal_allocate(c->f, c->copies_bytes, 64) : NULL;
     if (!c->copies)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not available", c->d,
-                           (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
+                           (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)ways);
     if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) {
         size_t words = (frugal_settings(c->f)->max_keys + 63) / 64;
-        c->dirty_bytes = words * sizeof *c->placed + places;
+        c->dirty_bytes = words * sizeof *c->placed + ways;
         if (!(c->placed = frugal_allocate(c->f, c->dirty_bytes, 64)))
             return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes to mark cached rows are not available", c->d,
                                c->dirty_bytes);
         c->dirty = (uint8_t *)(c->placed + words);
     }
-    c->uses = c->rows + places;
+    c->uses = c->rows + ways;
     cpu_empty(c);
     return allocate_found(c);
 }

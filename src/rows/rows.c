@@ -1,7 +1,7 @@
 /* rows.c - the row functions, compiled once for each instruction set.
  *
  * On x86-64 these are AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library call; elsewhere the baseline
- * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, place.c) under other target attributes,
+ * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, alone.c) under other target attributes,
  * and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
  *
  * frugal_flush.c includes this file with all sets. Optimizing them takes most of the time in which it is compiled.
@@ -15,7 +15,7 @@
 #if defined(FRUGAL_ROWS_APART) && !defined(FRUGAL_FLUSH_C) && !defined(FRUGAL_PARTS)
 #define FRUGAL_PARTS /* the only part that is compiled apart for its own sake */
 #endif
-#include "place.c"
+#include "alone.c"
 
 /* The set `suffix`: the functions, and a struct that lists them. */
 #define ROW_FUNCTIONS(suffix, attribute)                                                                               \

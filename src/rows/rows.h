@@ -99,7 +99,7 @@ typedef struct bag_gradients { /* gradients by bag, from which those by position
 /* The number of rows that are prefetched ahead. Measured at dims 8 to 512: 20 to 40 rows give the same speed. */
 #define AHEAD_GATHER 24u
 
-/* place.c */
+/* alone.c */
 
 typedef void sum_function(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
                           uint32_t left);

@@ -13,7 +13,7 @@ frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *o
 
 #ifdef FRUGAL_NO_SECONDARIES
 frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound) {
-    return FAIL_LEFT_OUT("secondaries", "declared stale copies are", "FRUGAL_NO_SECONDARIES");
+    return FAIL_LEFT_OUT("secondaries", "secondaries are", "FRUGAL_NO_SECONDARIES");
 }
 #endif
 

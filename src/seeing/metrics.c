@@ -159,7 +159,7 @@ PRINT_BY_DEVICE(print_keys, metrics_count, keys)
 PRINT_BY_DEVICE(print_rows, metrics_count, unique_rows)
 PRINT_BY_DEVICE(print_hits, metrics_count, counts->hits)
 PRINT_BY_DEVICE(print_misses, metrics_count, counts->misses)
-PRINT_BY_DEVICE(print_stale, metrics_count, stale_hits)
+PRINT_BY_DEVICE(print_stale, metrics_count, secondary_hits)
 PRINT_BY_DEVICE(print_keeping, metrics_count, keeping.kept)
 PRINT_BY_DEVICE(print_written_back, metrics_count, keeping.written_back)
 PRINT_BY_DEVICE(print_barrier, metrics_seconds, barrier_ns)
@@ -287,7 +287,7 @@ static const struct {
     {"frugal_unique_rows", "counter", "", "Distinct rows of the batches looked up.", print_rows},
     {"frugal_hits", "counter", "", "Distinct rows read from a device's own copy.", print_hits},
     {"frugal_misses", "counter", "", "Distinct rows read from host memory.", print_misses},
-    {"frugal_stale_hits", "counter", "", "Hits of declared stale copies that lacked contributions.", print_stale},
+    {"frugal_secondary_hits", "counter", "", "Hits of secondaries that lacked contributions.", print_stale},
     {"frugal_table_hits", "counter", "", "Hits by table; only of devices that count by table.", print_table_hits},
     {"frugal_table_misses", "counter", "", "Misses by table; only of devices that count by table.", print_table_misses},
     {"frugal_table_worst_hits_ratio", "gauge", "ratio",

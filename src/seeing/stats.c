@@ -36,7 +36,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->kept += frugal_load_relaxed(&device->keeping.kept);
         out->written_back += frugal_load_relaxed(&device->keeping.written_back);
         out->kept_now += frugal_load_relaxed(&device->keeping.now);
-        out->stale_hits += frugal_load_relaxed(&device->stale_hits);
+        out->secondary_hits += frugal_load_relaxed(&device->secondary_hits);
         out->gate_waits += frugal_load_relaxed(&device->gate_waits);
         out->barrier_seconds += (double)frugal_load_relaxed(&device->barrier_ns) * 1e-9;
         out->stall_seconds += (double)frugal_load_relaxed(&device->stall_ns) * 1e-9;

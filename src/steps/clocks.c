@@ -1,4 +1,4 @@
-/* clocks.c - the clocks of declared stale copies: which copy may be read at a step, although it lacks updates.
+/* clocks.c - the clocks of secondaries: which copy may be read at a step, although it lacks updates.
  *
  * frugal_secondaries (secondaries.c) lists rows for a device, with a bound. The device keeps a copy of each, a
  * *secondary*, in memory of its own beside its cache, so nothing evicts it. Such a copy may lack the newest `bound`
@@ -83,22 +83,22 @@ static uint32_t rows_below(const device_clocks *own, uint32_t from, uint32_t row
     return low;
 }
 
-/* The place of a row that the device lists, or its number of rows. */
-static uint32_t clock_place(const device_clocks *own, uint32_t row) {
+/* The copy of a row that the device lists, or its number of rows. */
+static uint32_t own_copy(const device_clocks *own, uint32_t row) {
     uint32_t at = rows_below(own, 0, row);
     return at < own->n && own->rows[at] == row ? at : own->n;
 }
 
 /* Decides whether the copy may be read, and moves its clock to what it is after the step. Returns the number of
  * contributions that it lacks, or NO_CLOCK if it must be fetched. */
-static uint64_t pass_clock(const clocks *c, device_clocks *own, uint32_t place, int contributes) {
-    uint64_t now = c->of_row[own->indices[place]], lacks = now - own->of_copy[place];
-    uint64_t bound = own->bounds[place] == UINT32_MAX ? UINT64_MAX : own->bounds[place];
-    if (own->of_copy[place] == NO_CLOCK || lacks > bound) {
-        own->of_copy[place] = now;
+static uint64_t pass_clock(const clocks *c, device_clocks *own, uint32_t copy, int contributes) {
+    uint64_t now = c->of_row[own->indices[copy]], lacks = now - own->of_copy[copy];
+    uint64_t bound = own->bounds[copy] == UINT32_MAX ? UINT64_MAX : own->bounds[copy];
+    if (own->of_copy[copy] == NO_CLOCK || lacks > bound) {
+        own->of_copy[copy] = now;
         lacks = NO_CLOCK;
     }
-    own->of_copy[place] += (uint64_t)contributes;
+    own->of_copy[copy] += (uint64_t)contributes;
     return lacks;
 }
 
@@ -171,7 +171,7 @@ static void cancel_read(frugal *f, uint32_t d, uint64_t step) {
     uint64_t entry = step % (f->desc.lookahead + 1);
     const host_batch *b = batch_at(f, d, step);
     for (uint32_t i = 0; i < own->n_touched[entry]; i++)
-        own->of_copy[own->touched[entry * own->most + i].place] = own->before[entry * own->most + i];
+        own->of_copy[own->touched[entry * own->most + i].copy] = own->before[entry * own->most + i];
     for (uint32_t u = 0; !b->read_only && u < b->n_unique; u++) {
         uint32_t index = clock_index(c, b->rows[u]);
         if (index != NO_ROW_INDEX) c->of_row[index]--;
@@ -192,8 +192,8 @@ FRUGAL_INTERNAL void cancel_clocks(frugal *f, uint64_t step, uint64_t sealed) {
 FRUGAL_INTERNAL void drop_secondaries_of(frugal *f, uint32_t row) {
     for (uint32_t d = 0; f->clocks && d < f->desc.devices; d++) {
         device_clocks *own = &f->clocks->devices[d];
-        uint32_t place = clock_place(own, row);
-        if (place < own->n) own->of_copy[place] = NO_CLOCK;
+        uint32_t copy = own_copy(own, row);
+        if (copy < own->n) own->of_copy[copy] = NO_CLOCK;
     }
 }
 FRUGAL_INTERNAL void drop_secondaries(frugal *f) {
@@ -206,10 +206,10 @@ FRUGAL_INTERNAL void drop_secondaries(frugal *f) {
 FRUGAL_INTERNAL int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
     if (!f->clocks) return 0;
     const device_clocks *own = &f->clocks->devices[d];
-    uint32_t place = clock_place(own, row);
-    if (place == own->n || !lacks) return place < own->n;
-    uint64_t clock = own->of_copy[place];
-    *lacks = clock == NO_CLOCK ? NO_CLOCK : f->clocks->of_row[own->indices[place]] - clock;
+    uint32_t copy = own_copy(own, row);
+    if (copy == own->n || !lacks) return copy < own->n;
+    uint64_t clock = own->of_copy[copy];
+    *lacks = clock == NO_CLOCK ? NO_CLOCK : f->clocks->of_row[own->indices[copy]] - clock;
     return 1;
 }
 

@@ -44,7 +44,7 @@ FRUGAL_INTERNAL void ask_for_batch(frugal *f, uint32_t d, uint64_t step);
 
 typedef struct device_clocks {
     uint32_t n, most;          /* rows listed; of these, in a batch at most */
-    uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's place on the device */
+    uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's on the device */
     uint32_t *bounds;          /* bounds[n]; UINT32_MAX: none */
     uint32_t *indices;         /* indices[n]: of the row in clocks.of_row */
     uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. As all below: (a) in clocks.c */

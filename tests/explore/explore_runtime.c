@@ -209,7 +209,7 @@ static void drive_in_place(void) {
     finish();
 }
 
-/* >>secondaries: the same, with declared stale copies */
+/* >>secondaries: the same, with secondaries */
 
 /* What devices read, if these rows are listed with this bound. Gradients do not depend on it, so the table does not. */
 static void expect_secondaries(int64_t bounds[DEVICES][ROWS]) {
@@ -852,8 +852,8 @@ int main(int argc, char **argv) {
          play_in_place, NULL},
         {"kept-loaders", "the same, loaders of their own", 5, set_up_kept_loaders, play_in_place, NULL},
         {"kept-anew", "the same, batches cancelled and announced anew", 3, set_up_kept, drive_or_help, NULL},
-        {"secondaries", "[F21]: declared stale copies: who announces first does not matter", 5, set_up_secondaries,
-         play_in_place, NULL},
+        {"secondaries", "[F21]: secondaries: who announces first does not matter", 5, set_up_secondaries, play_in_place,
+         NULL},
         {"secondaries-anew", "the same, batches cancelled and announced anew", 3, set_up_secondaries_anew,
          drive_or_help, NULL},
         {"finish", "the data of one device ends, and the other trains on", 5, set_up_finished, play_in_place, NULL},

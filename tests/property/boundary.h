@@ -47,7 +47,7 @@ static inline void write_rows(run *r, uint32_t b, frugal_status wanted) {
 /* Adds what is counted since open. */
 static inline void add_stats(frugal_stats *sum, const frugal_stats *s) {
     sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
-    sum->hits += s->hits, sum->misses += s->misses, sum->stale_hits += s->stale_hits;
+    sum->hits += s->hits, sum->misses += s->misses, sum->secondary_hits += s->secondary_hits;
     sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
     sum->alone += s->alone, sum->shared += s->shared, sum->in_place += s->in_place;
     for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
@@ -67,7 +67,7 @@ static inline void check_stats(run *r) {
     if (s.unique_rows < r->e->unique_rows || (!repeated && s.unique_rows != r->e->unique_rows)) wrong = "unique_rows";
     if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
     if (cached == 0 && !t->stale && s.hits) wrong = "hits without a cache";
-    if (s.stale_hits != r->e->stale.stale_reads) wrong = "stale_hits";
+    if (s.secondary_hits != r->e->stale.stale_reads) wrong = "secondary_hits";
     if (s.flushed + s.in_place != r->e->flushed) wrong = "flushed + in_place";
     if (s.alone != r->e->alone) wrong = "alone";
     if (s.shared != r->e->shared) wrong = "shared";

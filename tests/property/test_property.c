@@ -37,7 +37,7 @@ static void describe(const trial *t) {
            t->lookahead, t->staging, t->shares ? "shared " : "", t->workers, t->steps,
            (unsigned long long)t->first_step, t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind,
            t->has_own[0], t->has_own[1], t->has_own[2], t->storage, t->trainers, t->loaders, t->n_boundaries,
-           t->stale ? ", stale copies" : "");
+           t->stale ? ", secondaries" : "");
     fflush(stdout);
 }
 
@@ -207,7 +207,7 @@ int main(int argc, char **argv) {
         FOCUS("steps of several pieces", TRIAL_WIDE),
         FOCUS("caches and locality", TRIAL_CACHES),
         FOCUS("two instances that share workers", TRIAL_SHARING),
-        FOCUS("declared stale copies", TRIAL_STALE),
+        FOCUS("secondaries", TRIAL_STALE),
     };
     return stress_run_group(1, argv, "test_property", tests);
 }

@@ -37,7 +37,7 @@ enum {
     TRIAL_WIDE,
     TRIAL_CACHES,
     TRIAL_SHARING, /* its workers, with another trial */
-    TRIAL_STALE,   /* declared stale copies */
+    TRIAL_STALE,   /* secondaries */
     TRIAL_FOCI
 };
 

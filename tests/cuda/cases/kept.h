@@ -122,7 +122,7 @@ static void test_kept_recounted(void **state) {
     }
 }
 
-/* A stream stands at a gate that is forced open: nothing is written, and no row loses its place in the cache. */
+/* A stream stands at a gate that is forced open: nothing is written, and no row loses its way in the cache. */
 static void test_kept_forced(void **state) {
     (void)state;
 #ifdef UNDER_TSAN

@@ -167,7 +167,7 @@ static void test_none_and_refused(void **state) {
     devices_with(f, 0, 0);
     assert_int_equal(frugal_announce(f, 0, 2, &(frugal_batch){0}), FRUGAL_OK);
     assert_int_equal(secondaries_list(&s, f, &error), -1);
-    assert_non_null(strstr(error.text, "cannot list stale copies: "));
+    assert_non_null(strstr(error.text, "cannot list secondaries: "));
     assert_int_equal(frugal_close(f), FRUGAL_OK);
     secondaries_close(&s);
 }

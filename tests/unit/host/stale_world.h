@@ -1,4 +1,4 @@
-/* stale_world.h - a trainer on one thread whose devices have declared stale copies, beside the reference that counts
+/* stale_world.h - a trainer on one thread whose devices have secondaries, beside the reference that counts
  * what each copy lacks. What is looked up and the drained table must be the reference's. Include after cmocka.h. */
 #ifndef STALE_WORLD_H
 #define STALE_WORLD_H
@@ -200,10 +200,10 @@ static inline void stale_compare(stale_world *w) {
         fail_msg("seed %llu: the table is not the reference's", (unsigned long long)w->s.seed);
 }
 
-static inline uint64_t stale_hits(stale_world *w) {
+static inline uint64_t secondary_hits(stale_world *w) {
     frugal_stats stats;
     frugal_get_stats(w->f, &stats);
-    return stats.stale_hits;
+    return stats.secondary_hits;
 }
 
 static inline void stale_close(stale_world *w) {

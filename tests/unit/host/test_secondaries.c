@@ -1,4 +1,4 @@
-/* test_secondaries.c - declared stale copies: which are read, that bits depend on nothing else, and what is refused.
+/* test_secondaries.c - secondaries: which are read, that bits depend on nothing else, and what is refused.
  *
  * More configurations, with threads, bags and files, are in tests/property. */
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void test_by_hand(void **state) {
     }
     frugal_stats stats;
     frugal_get_stats(f, &stats);
-    assert_int_equal(5, (int)stats.stale_hits); /* steps 1, 3, 4, 6, 7 */
+    assert_int_equal(5, (int)stats.secondary_hits); /* steps 1, 3, 4, 6, 7 */
     assert_int_equal(5, (int)stats.hits);
     frugal_close(f);
 }
@@ -87,11 +87,11 @@ static void test_random_trials(void **state) {
         stale_open(&w, &s);
         stale_train(&w, w.step + STEPS);
         stale_compare(&w);
-        assert_int_equal(w.stale.stale_reads, stale_hits(&w));
-        stale += stale_hits(&w);
+        assert_int_equal(w.stale.stale_reads, secondary_hits(&w));
+        stale += secondary_hits(&w);
         stale_close(&w);
     }
-    if ((bound > 0) != (stale > 0)) fail_msg("bound %u: %llu stale copies read", bound, (unsigned long long)stale);
+    if ((bound > 0) != (stale > 0)) fail_msg("bound %u: %llu secondaries read", bound, (unsigned long long)stale);
 }
 
 /* >>what bits depend on */
@@ -108,7 +108,7 @@ static trained train(const stale_desc *s) {
     stale_train(&w, STEPS);
     stale_compare(&w);
     memcpy(t.weights, w.ref.weights, sizeof t.weights);
-    t.hits = stale_hits(&w);
+    t.hits = secondary_hits(&w);
     stale_close(&w);
     return t;
 }
@@ -239,9 +239,9 @@ static void test_lists_of_two_tables(void **state) {
         reference_stale_drop_all(&w.stale);
         stale_train(&w, w.step + 15);
         stale_compare(&w);
-        assert_int_equal(w.stale.stale_reads, stale_hits(&w));
+        assert_int_equal(w.stale.stale_reads, secondary_hits(&w));
     }
-    assert_true(stale_hits(&w) > 0);
+    assert_true(secondary_hits(&w) > 0);
     stale_close(&w);
 }
 
@@ -290,7 +290,7 @@ static void test_traffic(void **state) {
     frugal_stats stats;
     frugal_get_stats(w.f, &stats);
     assert_int_equal(stats.unique_rows, stats.hits + stats.misses);
-    assert_true(stats.stale_hits > 0 && stats.stale_hits < stats.hits);
+    assert_true(stats.secondary_hits > 0 && stats.secondary_hits < stats.hits);
     uint64_t rows = 0, bytes = 0;
     for (uint32_t d = 0; d < 2; d++) {
         frugal_traffic total;
@@ -405,7 +405,7 @@ static void test_refused_by_the_device(void **state) {
     assert_fails(FRUGAL_ERR_DEVICE, frugal_secondaries(f, 0, &k, 1), "device 0", "not attached");
     assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, NULL));
     assert_fails(FRUGAL_ERR_DEVICE, frugal_secondaries(f, 0, &k, 1), "device 0", "frugal_cpu_attach");
-    ops.keep = no_room;
+    ops.list_secondaries = no_room;
     assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops, NULL));
     assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &k, 1), "no room", "1");
     assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &(frugal_keys){.table = 0, .keys = NULL, .n = 0}, 1),

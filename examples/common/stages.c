@@ -1,5 +1,5 @@
 /* From the command line to the exit status. */
-#include "examples/common/course.h"
+#include "examples/common/stages.h"
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
 #include "examples/common/training.h"
@@ -15,8 +15,8 @@
 
 /* ---- Reports ------------------------------------------------------------------------------------------- */
 
-void course_report(void *user, const training_report *report) {
-    course *c = user;
+void stages_report(void *user, const training_report *report) {
+    stages *c = user;
     char text[192];
     training_report_line(report, c->parts->samples, c->settings->steps, text, sizeof text);
     pthread_mutex_lock(&c->stderr_lock);
@@ -26,16 +26,16 @@ void course_report(void *user, const training_report *report) {
     training_json_end(c->json);
 }
 
-void course_begin_words(course *c) {
+void stages_begin_words(stages *c) {
     pthread_mutex_lock(&c->stderr_lock);
     progress_end(&c->line);
 }
 
-void course_end_words(course *c) {
+void stages_end_words(stages *c) {
     pthread_mutex_unlock(&c->stderr_lock);
 }
 
-progress_setup course_setup(const course *c) {
+progress_setup stages_setup(const stages *c) {
     const training_settings *settings = c->settings;
     return (progress_setup){.mode = settings->mode,
                             .devices = settings->devices,
@@ -47,39 +47,39 @@ progress_setup course_setup(const course *c) {
 /* ---- The best evaluation ------------------------------------------------------------------------------- */
 
 /* The files of a checkpoint that the trainer is made of; also what is kept of the best evaluation. */
-#define COURSE_TABLES "tables"
-#define COURSE_STATE  "state"
-enum { COURSE_FILES = 2 };
+#define STAGES_TABLES "tables"
+#define STAGES_STATE  "state"
+enum { STAGES_FILES = 2 };
 
-static void course_files(course *c, checkpoint_part files[COURSE_FILES]) {
-    files[0] = (checkpoint_part){.name = COURSE_TABLES, .self_checked = 1, .write = c->parts->write_tables, .user = c};
-    files[1] = (checkpoint_part){.name = COURSE_STATE, .write = c->parts->write_state, .user = c};
+static void stages_files(stages *c, checkpoint_part files[STAGES_FILES]) {
+    files[0] = (checkpoint_part){.name = STAGES_TABLES, .self_checked = 1, .write = c->parts->write_tables, .user = c};
+    files[1] = (checkpoint_part){.name = STAGES_STATE, .write = c->parts->write_state, .user = c};
 }
 
 /* Have so many evaluations in a row found nothing better? The curve says so, which a checkpoint holds, so a run that
  * resumes ends at the same step. */
-static int course_is_out_of_patience(const course *c) {
+static int stages_is_out_of_patience(const stages *c) {
     uint64_t since;
     (void)best_of(&c->curve, &since);
     return c->outputs.patience && since >= c->outputs.patience;
 }
 
 /* After an evaluation. */
-static int course_note_best(course *c, program_error *error) {
-    checkpoint_part files[COURSE_FILES];
+static int stages_note_best(stages *c, program_error *error) {
+    checkpoint_part files[STAGES_FILES];
     uint64_t since;
     const progress_moment *best = c->outputs.patience ? best_of(&c->curve, &since) : NULL;
     if (!best || since) return 0;
-    course_files(c, files);
+    stages_files(c, files);
     return best_keep(&c->best, files, error);
 }
 
-static int course_is_done(const course *c) {
-    return c->parts->is_done(c) || course_is_out_of_patience(c);
+static int stages_is_done(const stages *c) {
+    return c->parts->is_done(c) || stages_is_out_of_patience(c);
 }
 
 /* After the last checkpoint, from which the training would go on behind its last step. */
-static int course_go_back(course *c, program_error *error) {
+static int stages_go_back(stages *c, program_error *error) {
     uint64_t since, saved;
     const progress_moment *best = c->best.any ? best_of(&c->curve, &since) : NULL;
     if (!best) return 0;
@@ -94,15 +94,15 @@ static int course_go_back(course *c, program_error *error) {
     return 0;
 }
 
-uint64_t course_step(const course *c) {
+uint64_t stages_step(const stages *c) {
     return c->back ? c->back : c->parts->total(c).step;
 }
 
-void course_show_best(const course *c) {
+void stages_show_best(const stages *c) {
     if (c->back) printf("; back to step %" PRIu64, c->back);
 }
 
-void course_json_best(const course *c) {
+void stages_json_best(const stages *c) {
     uint64_t since;
     if (!c->back) return;
     fprintf(c->json, ", \"best_step\": %" PRIu64 ", \"best_value\": %.6f", c->back, best_of(&c->curve, &since)->value);
@@ -111,9 +111,9 @@ void course_json_best(const course *c) {
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
 /* No result may be written to a file that is read or that holds a table. */
-static int course_check_kept(const course *c, const char *option, const char *path, program_error *error) {
+static int stages_check_kept(const stages *c, const char *option, const char *path, program_error *error) {
     const char *taken = NULL;
-    for (int i = 0; i < COURSE_KEPT; i++)
+    for (int i = 0; i < STAGES_KEPT; i++)
         if (file_is_same(path, c->kept[i])) taken = c->kept[i];
     for (const char *const *file = c->files; file && *file; file++)
         if (file_is_same(path, *file)) taken = *file;
@@ -122,9 +122,9 @@ static int course_check_kept(const course *c, const char *option, const char *pa
                         strcmp(option, "json") ? "folder" : "file");
 }
 
-static int course_check_outputs(const course *c, program_error *error) {
+static int stages_check_outputs(const stages *c, program_error *error) {
     const char *json = c->outputs.json, *save = c->outputs.save;
-    if (json && course_check_kept(c, "json", json, error)) return -1;
+    if (json && stages_check_kept(c, "json", json, error)) return -1;
     if (c->settings->trace && json && file_is_same(c->settings->trace, json))
         return program_fail(error, "--trace and --json would both write %.200s; give another file", json);
     for (int i = 0; save && i <= c->n_saved; i++) {
@@ -132,7 +132,7 @@ static int course_check_outputs(const course *c, program_error *error) {
         char path[MANIFEST_LONGEST_PATH];
         if ((size_t)snprintf(path, sizeof path, "%s/%s", save, name) >= sizeof path)
             return program_fail(error, "--save is a path of more than %d bytes", MANIFEST_LONGEST_PATH);
-        if (course_check_kept(c, "save", path, error)) return -1;
+        if (stages_check_kept(c, "save", path, error)) return -1;
         if (file_is_same(path, json))
             return program_fail(error, "--save and --json would both write %.200s; give another file", json);
     }
@@ -141,10 +141,10 @@ static int course_check_outputs(const course *c, program_error *error) {
 
 /* An existing file must hold reports: a file of another kind is not overwritten. This is asked again once the
  * training's files exist, because a link may lead to where one of them will be. */
-static int course_check_json(const course *c, program_error *error) {
+static int stages_check_json(const stages *c, program_error *error) {
     const char *path = c->outputs.json;
     struct stat is;
-    if (course_check_kept(c, "json", path, error)) return -1;
+    if (stages_check_kept(c, "json", path, error)) return -1;
     if (checkpointing_lies_in(path, c->outputs.checkpoint) || checkpointing_lies_in(path, c->outputs.resume))
         return program_fail(error, "--json %.200s would lie among checkpoints; give another file", path);
     if (fstat(fileno(c->json), &is) || !S_ISREG(is.st_mode) || !is.st_size) return 0;
@@ -156,8 +156,8 @@ static int course_check_json(const course *c, program_error *error) {
                                                path);
 }
 
-/* Opens the file as it is: its contents stay until course_start_json, when nothing can be refused any more. */
-static int course_open_json(course *c, program_error *error) {
+/* Opens the file as it is: its contents stay until stages_start_json, when nothing can be refused any more. */
+static int stages_open_json(stages *c, program_error *error) {
     const char *path = c->outputs.json;
     struct stat is;
     if (!path) return 0;
@@ -165,12 +165,12 @@ static int course_open_json(course *c, program_error *error) {
     c->json = fopen(path, there && !S_ISREG(is.st_mode) ? "we" : "a+e");
     if (!c->json) return program_fail(error, "cannot write '%.200s': %s%s", path, strerror(errno), file_remedy(errno));
     c->json_made = there ? NULL : realpath(path, NULL);
-    return course_check_json(c, error);
+    return stages_check_json(c, error);
 }
 
 /* A run that resumes appends its reports, starting on a new line, because the process may have been killed in the
  * middle of one. Any other run begins the file anew. */
-static int course_start_json(course *c, program_error *error) {
+static int stages_start_json(stages *c, program_error *error) {
     struct stat is;
     free(c->json_made);
     c->json_made = NULL;
@@ -188,7 +188,7 @@ static int course_start_json(course *c, program_error *error) {
 
 /* ---- From a checkpoint, or from the beginning ---------------------------------------------------------- */
 
-static int course_describe(course *c, program_error *error) {
+static int stages_describe(stages *c, program_error *error) {
     size_t n = 0;
     FILE *lines = c->checkpoints.path ? open_memstream(&c->identity, &n) : NULL;
     if (!c->checkpoints.path) return 0;
@@ -200,7 +200,7 @@ static int course_describe(course *c, program_error *error) {
     return status;
 }
 
-static int course_check_steps(const course *c, program_error *error) {
+static int stages_check_steps(const stages *c, program_error *error) {
     uint64_t steps = c->settings->steps, step = c->checkpoints.found.made.step;
     if (!steps || steps >= step) return 0;
     return program_fail(error, "--steps is %" PRIu64 ", and %.300s is further; give more --steps, or none", steps,
@@ -208,27 +208,27 @@ static int course_check_steps(const course *c, program_error *error) {
 }
 
 /* The trainer, from the checkpoint that was found: its state, and the tables of the save that the state names. */
-static int course_open_found(course *c, program_error *error) {
+static int stages_open_found(stages *c, program_error *error) {
     uint64_t since;
     char state[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
     const char *from = c->checkpoints.found.path;
     uint64_t saved;
-    snprintf(state, sizeof state, "%s/" COURSE_STATE, from);
-    snprintf(tables, sizeof tables, "%s/" COURSE_TABLES, from);
+    snprintf(state, sizeof state, "%s/" STAGES_STATE, from);
+    snprintf(tables, sizeof tables, "%s/" STAGES_TABLES, from);
     if (c->parts->read_state(c, state, &saved, error) || training_check_saved(tables, saved, error)) return -1;
     if (c->outputs.patience && best_of(&c->curve, &since) && best_take(&c->best, from, error)) return -1;
     return c->parts->open(c, tables, error);
 }
 
 /* The manifest has no checksums of files that check themselves, so a damaged table is found only when it is read. */
-static int course_begin(course *c, program_error *error) {
+static int stages_begin(stages *c, program_error *error) {
     checkpointing *k = &c->checkpoints;
     if (!k->resumes) return c->parts->open(c, NULL, error);
     for (;;) {
         progress_free(&c->curve);
         int status = checkpointing_read(k, c->identity, &c->curve, error);
-        if (!status) status = course_check_steps(c, error);
-        if (!status) status = course_open_found(c, error);
+        if (!status) status = stages_check_steps(c, error);
+        if (!status) status = stages_open_found(c, error);
         if (!status) {
             c->seconds_before = c->parts->total(c).seconds;
             fprintf(stderr, "resumed from %s\n", k->found.path);
@@ -237,35 +237,35 @@ static int course_begin(course *c, program_error *error) {
     }
 }
 
-/* What can be refused is refused before course_begin, which writes to a table's file. */
-static int course_prepare(course *c, program_error *error) {
+/* What can be refused is refused before stages_begin, which writes to a table's file. */
+static int stages_prepare(stages *c, program_error *error) {
     const char *save = c->outputs.save;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
-    if (course_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
+    if (stages_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
         best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) ||
         program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
-    if (course_open_json(c, error) || (c->parts->choose && c->parts->choose(c, error))) return -1;
-    if (course_describe(c, error) || course_begin(c, error)) return -1;
+    if (stages_open_json(c, error) || (c->parts->choose && c->parts->choose(c, error))) return -1;
+    if (stages_describe(c, error) || stages_begin(c, error)) return -1;
     checkpointing_end_reading(&c->checkpoints);
-    return course_start_json(c, error);
+    return stages_start_json(c, error);
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
 
-static int course_evaluate_on_the_way(course *c, program_error *error) {
+static int stages_evaluate_on_the_way(stages *c, program_error *error) {
     double value = 0;
     int interrupted = 0;
     if (c->parts->check(c, error) || c->parts->evaluate_on_the_way(c, &value, &interrupted, error)) return -1;
     if (interrupted) return 0;
     training_report total = c->parts->total(c);
     if (progress_add(&c->curve, total.step, total.seconds, value, error)) return -1;
-    return course_note_best(c, error);
+    return stages_note_best(c, error);
 }
 
 /* Evaluates at multiples of --eval-every and at the end; once per step, even if a run was interrupted there. */
-static int course_evaluation_is_due(const course *c, uint64_t step) {
+static int stages_evaluation_is_due(const stages *c, uint64_t step) {
     uint64_t every = c->outputs.eval_every;
     int moved = !c->curve.n || step > c->curve.moments[c->curve.n - 1].step;
     if (!every || !moved || program_signalled) return 0;
@@ -273,25 +273,25 @@ static int course_evaluation_is_due(const course *c, uint64_t step) {
 }
 
 /* Of this step. */
-static int course_write_checkpoint(course *c, program_error *error) {
-    const course_parts *parts = c->parts;
+static int stages_write_checkpoint(stages *c, program_error *error) {
+    const stages_parts *parts = c->parts;
     training_report total = parts->total(c);
-    checkpoint_part files[COURSE_FILES + BEST_FILES];
-    course_files(c, files);
+    checkpoint_part files[STAGES_FILES + BEST_FILES];
+    stages_files(c, files);
     checkpointing_content content = {.identity = c->identity,
                                      .curve = &c->curve,
                                      .parts = files,
-                                     .n = COURSE_FILES + best_parts(&c->best, files + COURSE_FILES)};
+                                     .n = STAGES_FILES + best_parts(&c->best, files + STAGES_FILES)};
     save_origin origin = {parts->model(c), total.step};
     int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
-    course_begin_words(c);
+    stages_begin_words(c);
     if (status < 0)
         fprintf(stderr, "step %" PRIu64 "  no checkpoint: %s\n", total.step, error->text);
     else
         fprintf(stderr, "step %" PRIu64 "  checkpoint in %s (%.1f s)\n", total.step, c->checkpoints.path,
                 c->checkpoints.spent);
     if (status > 0) fprintf(stderr, "%s\n", error->text);
-    course_end_words(c);
+    stages_end_words(c);
     if (status < 0) return -1;
     training_report_json(&total, parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"checkpoint_seconds\": %.3f", c->checkpoints.spent);
@@ -300,46 +300,46 @@ static int course_write_checkpoint(course *c, program_error *error) {
 }
 
 /* A checkpoint that fails is reported, and the training goes on, because the next one may succeed. */
-static int course_checkpoint_on_the_way(course *c, uint64_t step, program_error *error) {
+static int stages_checkpoint_on_the_way(stages *c, uint64_t step, program_error *error) {
     program_error failed;
     int first = c->begins && step == 0 && c->checkpoints.path && !c->checkpoints.any;
     if (!first && !checkpointing_is_due(&c->checkpoints, step)) return 0;
     if (!first && c->parts->check(c, error)) return -1;
-    (void)course_write_checkpoint(c, &failed);
+    (void)stages_write_checkpoint(c, &failed);
     return 0;
 }
 
 /* An evaluation at the end, which a longer training would not have, is no part of the last checkpoint: patience would
  * count it when a run goes on from there. */
-static int course_ends_early_for(const course *c, uint64_t step) {
+static int stages_ends_early_for(const stages *c, uint64_t step) {
     return c->outputs.patience && c->checkpoints.path && step % c->outputs.eval_every != 0;
 }
 
 /* If it fails, it is tried again at the end. */
-static int course_checkpoint_before_end(course *c, program_error *error) {
+static int stages_checkpoint_before_end(stages *c, program_error *error) {
     program_error failed;
     if (c->checkpoints.any && c->checkpoints.step == c->parts->total(c).step) return 0;
     if (c->parts->check(c, error)) return -1;
-    (void)course_write_checkpoint(c, &failed);
+    (void)stages_write_checkpoint(c, &failed);
     return 0;
 }
 
-static int course_train(course *c, program_error *error) {
+static int stages_train(stages *c, program_error *error) {
     uint64_t every = c->outputs.eval_every;
     for (;;) {
         uint64_t step = c->parts->total(c).step, evaluation = every ? (step / every + 1) * every : UINT64_MAX;
-        int due = course_evaluation_is_due(c, step);
-        if (due && course_ends_early_for(c, step) && course_checkpoint_before_end(c, error)) return -1;
-        if (due && course_evaluate_on_the_way(c, error)) return -1;
-        if (course_is_done(c) || program_signalled) break;
-        if (course_checkpoint_on_the_way(c, step, error)) return -1;
+        int due = stages_evaluation_is_due(c, step);
+        if (due && stages_ends_early_for(c, step) && stages_checkpoint_before_end(c, error)) return -1;
+        if (due && stages_evaluate_on_the_way(c, error)) return -1;
+        if (stages_is_done(c) || program_signalled) break;
+        if (stages_checkpoint_on_the_way(c, step, error)) return -1;
         uint64_t checkpoint = checkpointing_until(&c->checkpoints, step);
         uint64_t until = checkpoint < evaluation ? checkpoint : evaluation;
         if (c->parts->train(c, until, c->checkpoints.due, error)) return -1;
     }
     c->parts->report_rest(c);
     progress_end(&c->line);
-    if (course_is_out_of_patience(c))
+    if (stages_is_out_of_patience(c))
         fprintf(stderr,
                 "%" PRIu32 " evaluations in a row found no better %s: the training ends after step %" PRIu64 "\n",
                 c->outputs.patience, c->parts->value, c->parts->total(c).step);
@@ -347,27 +347,27 @@ static int course_train(course *c, program_error *error) {
 }
 
 /* Trains until the end or a signal. A failure goes to *failed, for the exit status, because results come first. */
-static void course_finish_checkpoints(course *c, int *failed) {
+static void stages_finish_checkpoints(stages *c, int *failed) {
     checkpointing *k = &c->checkpoints;
     program_error error;
     *failed = 0;
     if (!k->path) return;
-    if (!k->any || k->step != c->parts->total(c).step) *failed = course_write_checkpoint(c, &error);
+    if (!k->any || k->step != c->parts->total(c).step) *failed = stages_write_checkpoint(c, &error);
     if (program_signalled && k->any) fprintf(stderr, "go on with --resume %s\n", k->path);
 }
 
-static int course_go(course *c, program_error *error) {
+static int stages_go(stages *c, program_error *error) {
     int interrupted = 0, failed;
-    if (course_prepare(c, error)) return -1;
+    if (stages_prepare(c, error)) return -1;
     program_catch_signals(); /* not earlier, because until here there is nothing to save */
     checkpointing_start(&c->checkpoints);
-    if (course_train(c, error)) return -1;
+    if (stages_train(c, error)) return -1;
     if (program_signalled)
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), c->parts->total(c).step,
                 c->evaluates ? "the evaluation is left out" : "nothing else is left out");
     if (c->parts->check(c, error)) return -1;
-    course_finish_checkpoints(c, &failed);
-    if (course_go_back(c, error)) return -1;
+    stages_finish_checkpoints(c, &failed);
+    if (stages_go_back(c, error)) return -1;
     if (c->set && c->parts->save(c, error)) return -1;
     if (c->set) save_tell(c->set);
     int evaluates = c->evaluates && !program_signalled;
@@ -381,7 +381,7 @@ static int course_go(course *c, program_error *error) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static int course_close(course *c, program_error *error) {
+static int stages_close(stages *c, program_error *error) {
     int status = c->parts->close(c, error);
     save_end(c->set);
     best_close(&c->best);
@@ -395,34 +395,34 @@ static int course_close(course *c, program_error *error) {
     return status;
 }
 
-static int course_exit(const course *c, const program_error *error, int status) {
+static int stages_exit(const stages *c, const program_error *error, int status) {
     fprintf(stderr, "%s: %s\n", c->parts->name, error->text);
     return status;
 }
 
-static int course_run_all(course *c, int argc, char **argv) {
-    const course_parts *parts = c->parts;
+static int stages_run_all(stages *c, int argc, char **argv) {
+    const stages_parts *parts = c->parts;
     program_error error, closing;
-    if (parts->parse(c, argc, argv, &error)) return course_exit(c, &error, 2);
+    if (parts->parse(c, argc, argv, &error)) return stages_exit(c, &error, 2);
     if (c->outputs.help) {
         parts->help();
-        return program_flush(stdout, "the help", &error) ? course_exit(c, &error, 1) : 0;
+        return program_flush(stdout, "the help", &error) ? stages_exit(c, &error, 1) : 0;
     }
     c->line = progress_begin(c->outputs.report_seconds);
     if (c->outputs.report_seconds < 0) c->outputs.report_seconds = 1; /* the line shows fewer of them in files */
-    int status = course_go(c, &error);
+    int status = stages_go(c, &error);
     progress_end(&c->line);
-    if (status) status = course_exit(c, &error, 1);
-    if (course_close(c, &closing) && !status) status = course_exit(c, &closing, 1);
+    if (status) status = stages_exit(c, &error, 1);
+    if (stages_close(c, &closing) && !status) status = stages_exit(c, &closing, 1);
     return status;
 }
 
-int course_run(course *c, const course_parts *parts, int argc, char **argv) {
+int stages_run(stages *c, const stages_parts *parts, int argc, char **argv) {
     program_open_streams();
     c->parts = parts;
     c->started = program_now();
     pthread_mutex_init(&c->stderr_lock, NULL);
     openblas_set_num_threads(1); /* one thread per product: results do not depend on the number of threads */
-    int status = course_run_all(c, argc, argv);
+    int status = stages_run_all(c, argc, argv);
     return program_end(status, (size_t)openblas_get_num_procs());
 }

@@ -1,4 +1,4 @@
-/* place.c - a device's update of its batch: rows that it alone touches are updated in the host table, in place; of the
+/* alone.c - a device's update of its batch: rows that it alone touches are updated in the host table, in place; of the
  * others the gradients are summed into records.
  *
  * A row that is alone has one contributor, so its update is what apply.c would do with its record: the same sum, the
@@ -8,12 +8,12 @@
  * Sum and step are one pass over the rows, in rising order. To find all gradients first, a few rows at a time, is
  * slower, because then rows are asked for in bursts that memory cannot answer at once.
  */
-#ifndef FRUGAL_PLACE_C
-#define FRUGAL_PLACE_C
+#ifndef FRUGAL_ALONE_C
+#define FRUGAL_ALONE_C
 #include "optimizer.c"
 #include "gather.c"
 
-typedef struct place_batch { /* what is the same for all rows of an update */
+typedef struct alone_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
     const frugal_records *r;
     const uint64_t *alone;
@@ -22,10 +22,10 @@ typedef struct place_batch { /* what is the same for all rows of an update */
     sum_function *sum;         /* of one row: called, not inlined, because it would be inlined for each rule */
     const bag_gradients *bags; /* NULL: not by bag */
     sum_bags_function *sum_bags;
-} place_batch;
+} alone_batch;
 
 /* Prefetches the row of record u, if it is alone, and the record if it is written already. */
-INLINED void prefetch_place(const place_batch *b, uint32_t u) {
+INLINED void prefetch_alone(const alone_batch *b, uint32_t u) {
     const frugal_store *s = b->store;
     const frugal_records *r = b->r;
     if (!b->grads.at && !b->bags) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
@@ -35,7 +35,7 @@ INLINED void prefetch_place(const place_batch *b, uint32_t u) {
 }
 
 /* The gradient of record u: that of its one position if the row is alone, else its record, which is written now. */
-INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone) {
+INLINED const float *alone_gradient(const alone_batch *b, uint32_t u, int alone) {
     const frugal_records *r = b->r;
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
     if (b->grads.at && n == 1 && alone) {
@@ -55,14 +55,14 @@ INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone)
 }
 
 /* Records from `from` to `end`, all of one group. */
-INLINED void place_each(const place_batch *b, uint32_t group, uint32_t from, uint32_t end, frugal_optimizer_kind kind,
+INLINED void alone_each(const alone_batch *b, uint32_t group, uint32_t from, uint32_t end, frugal_optimizer_kind kind,
                         float decay) {
     const frugal_store *s = b->store;
     const frugal_optimizer *optimizer = &s->groups[group].optimizer;
     for (uint32_t u = from; u < end; u++) {
-        if (u + AHEAD_UPDATES < b->r->n_unique) prefetch_place(b, u + AHEAD_UPDATES);
+        if (u + AHEAD_UPDATES < b->r->n_unique) prefetch_alone(b, u + AHEAD_UPDATES);
         int alone = frugal_is_alone(b->alone, u);
-        const float *gradient = place_gradient(b, u, alone);
+        const float *gradient = alone_gradient(b, u, alone);
         if (!alone) continue;
         uint64_t row = b->r->rows[u];
         row_update update = {s->weights + row * s->weights_stride, s->state ? s->state + row * s->state_stride : NULL,
@@ -72,27 +72,27 @@ INLINED void place_each(const place_batch *b, uint32_t group, uint32_t from, uin
 }
 
 /* Records of a frozen group: rows stay, and records are written as ever. */
-INLINED void place_frozen(const place_batch *b, uint32_t from, uint32_t end) {
-    for (uint32_t u = from; u < end; u++) place_gradient(b, u, 0);
+INLINED void alone_frozen(const alone_batch *b, uint32_t from, uint32_t end) {
+    for (uint32_t u = from; u < end; u++) alone_gradient(b, u, 0);
 }
 
-INLINED void place_group(const place_batch *b, uint32_t group, uint32_t from, uint32_t end) {
+INLINED void alone_group(const alone_batch *b, uint32_t group, uint32_t from, uint32_t end) {
     const frugal_optimizer *optimizer = &b->store->groups[group].optimizer;
     if (optimizer->frozen) {
-        place_frozen(b, from, end);
+        alone_frozen(b, from, end);
         return;
     }
-    WITH_RULE(optimizer, place_each, b, group, from, end);
+    WITH_RULE(optimizer, alone_each, b, group, from, end);
 }
 
 /* Cuts the records into those of each group; rows rise. */
-INLINED void place_groups(const place_batch *b, uint32_t from, uint32_t end) {
+INLINED void alone_groups(const alone_batch *b, uint32_t from, uint32_t end) {
     const frugal_store *s = b->store;
     for (uint32_t at = from, next = end; at < end; at = next, next = end) {
         uint32_t group = frugal_group_of(s->groups, s->n_groups, b->r->rows[at]);
         if (group + 1 < s->n_groups)
             for (next = at + 1; next < end && b->r->rows[next] < s->groups[group + 1].first_row;) next++;
-        place_group(b, group, at, next);
+        alone_group(b, group, at, next);
     }
 }
 
@@ -100,10 +100,10 @@ INLINED void update_rows(const frugal_store *store, const frugal_step *step, con
                          uint32_t from, uint32_t end, sum_function *sum, sum_bags_function *sum_bags) {
     const strided_rows all = {grads, step->stride}, none = {NULL, 0};
     const bag_gradients by_bag = {all, step->bags, bag_of};
-    place_batch b = {.store = store, .r = &step->records, .alone = step->alone, .hyper = step->hyper};
+    alone_batch b = {.store = store, .r = &step->records, .alone = step->alone, .hyper = step->hyper};
     b.grads = step->bags ? none : all, b.sum = sum;
     b.bags = grads && step->bags ? &by_bag : NULL, b.sum_bags = sum_bags;
-    place_groups(&b, from, end);
+    alone_groups(&b, from, end);
 }
 
 #endif
