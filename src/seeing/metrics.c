@@ -217,18 +217,18 @@ static void print_worst_step(metrics_text *out) {
     }
 }
 
-static const char *const ways[3] = {"read", "written", "written_back"};
+static const char *const crossings[3] = {"read", "written", "written_back"};
 
 static void print_link_rows(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
         for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts->counts_link); i++)
-            metrics_count(out, "_total", label_of(d, "way", ways[i]).text,
+            metrics_count(out, "_total", label_of(d, "way", crossings[i]).text,
                           frugal_load_relaxed(&out->f->devices[d].counts->link_rows[i]));
 }
 static void print_link_bytes(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
         for (uint32_t i = 0; i < 3 && frugal_load_relaxed(&out->f->devices[d].counts->counts_link); i++)
-            metrics_count(out, "_total", label_of(d, "way", ways[i]).text,
+            metrics_count(out, "_total", label_of(d, "way", crossings[i]).text,
                           frugal_load_relaxed(&out->f->devices[d].counts->link_bytes[i]));
 }
 
