@@ -65,7 +65,7 @@
  *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
  *   workers.c       threads, and the instances that they serve
  *   gate.c          the gate of a step, and the threads that wait at it
- *   calls/          a room: a step, on devices of this process and of others; stop, drain, cancel
+ *   calls/          a room: a step: announce, lookup, update; stop, drain, cancel
  *   step.c          announce, lookup, update
  *   drain.c         stop, drain, cancel
  *   instance/       a room: what opening, joining and serving make alike; devices are attached
@@ -82,7 +82,7 @@
  *   open.c          an instance is opened: its settings checked, defaults, memory, threads
  *   close.c         an instance is closed
  *   access/         a room: what callers do with rows between steps: read, write, count, list, save
- *   holder.c        the holder rule: which cached copies are current
+ *   holder.c        between steps: which cached copies are current, by the holder rule of frugal_p2f.h
  *   access.c        reading and writing rows, a view, preloading, verifying
  *   counts.c        the counts of touches: read, set, aged and ranked by callers
  *   secondaries.c   a device's list of rows of which its copies may be stale

@@ -1,4 +1,4 @@
-/* holder.c - which cached copies are current: the holder rule, as the host store and its devices use it.
+/* holder.c - between steps: which cached copies are current, by the holder rule.
  *
  * The rule is in section 7 of frugal_p2f.h. That header applies it, once, when a step is planned
  * (frugal_priv_plan_row, frugal_priv_copy_is_current). The answer is a bit for each unique row, frugal_step.valid;

@@ -1,4 +1,4 @@
-/* calls.h - a step, on devices of this process and of others; stop, drain, cancel.
+/* calls.h - a step: announce, lookup, update; stop, drain, cancel.
  *
  * What its parts give to other parts, by part; comments on functions stand at their definitions. */
 #ifndef FRUGAL_CALLS_H

@@ -14,9 +14,9 @@
  *     in the cache and not valid  -> the host row, and the copy is refreshed (a miss)
  *     not in the cache            -> the host row, and it may be inserted    (a miss)
  *
- * So a copy that is not current is refreshed at the next lookup of its row; the holder rule relies on this (holder.c).
- * "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and update, update finds no copy of
- * the row, and changes none.
+ * So a copy that is not current is refreshed at the next lookup of its row; the holder rule relies on this
+ * (frugal_p2f.h, section 7). "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and
+ * update, update finds no copy of the row, and changes none.
  *
  * With FRUGAL_ALONE_KEPT a copy may be *dirty*: it has an update that the host row lacks (keep.c). Its device is the
  * holder, so it is current at every lookup, until the row is recalled; then it is written back before the lookup. What

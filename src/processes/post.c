@@ -2,9 +2,9 @@
  *
  * The process that opened the instance has the state machine, and decides as for its own devices. Here a call does only
  * the device's own work: it sorts keys, reads rows, sums gradients, updates rows in place, with the code that all
- * devices use. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Workers of
- * the process that opened serve the posts (remote.c). So a process that is killed, at whatever point, leaves nothing
- * half done except rows and records of a step that is not committed.
+ * devices use. What concerns others is posted: a batch, the wish to look up a step, a step that is updated. Threads
+ * that help in the process that opened serve the posts (remote.c). So a process that is killed, at whatever point,
+ * leaves nothing half done except rows and records of a step that is not committed.
  *
  * One word, mailbox.state, tells a device that it must not write any more: a device begins to write by a
  * compare-and-swap from a number without that bit, which the end of training sets. So either the device finds the bit,

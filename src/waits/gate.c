@@ -1,4 +1,5 @@
-/* gate.c - the gate of a step: a lookup waits here until no update of a row that it reads is pending.
+/* gate.c - the gate of a step: a lookup waits here until no update of a row that it reads is pending; in a
+ * process that has joined, in post.c.
  *
  * The state machine decides when the gate opens (frugal_p2f_gate); section 5 of frugal_p2f.h says why that is enough.
  * Here a thread waits for the gate, helps meanwhile (wait.c), and says what is missing if nothing moves. If the stream

@@ -1,6 +1,6 @@
-/* wait.c - every wait of a call for what other threads do in a step: the waiting thread helps, sleeps, and says what is
- * missing if nothing moves: first by a notice, then by its status. Opening and closing have waits of their own, for
- * workers (workers.c). */
+/* wait.c - every wait of a call for what other threads do in a step: the waiting thread helps, sleeps (`rest` in
+ * poll.c), and says what is missing if nothing moves: first by a notice, then by its status. Opening and closing have
+ * waits of their own, for workers (workers.c), and so has a process that has joined (post.c). */
 #include "waits.h"
 
 /* Is there a reason to check again instead of sleeping? Relaxed, both: the next check acquires. */
