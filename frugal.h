@@ -86,10 +86,10 @@
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
  *      FRUGAL_NO_SAVES, FRUGAL_NO_SERVING, FRUGAL_NO_SEEING, FRUGAL_NO_SECONDARIES, FRUGAL_NO_PROCESSES
- *                       frugal_flush.c: leaves out saves and serving; serving (also of frugal_cuda_serve.cu); traces
- *                       and metrics; secondaries; several processes. Their calls are refused, and so are
- *                       `saved`, `increments` and `name` of frugal_desc: the status is ARGUMENT, or PROCESS for the
- *                       last macro, and frugal_message names the macro.
+ *                       frugal_flush.c: leaves out saves and serving; serving; traces and metrics; secondaries; several
+ *                       processes. Their calls are refused, and so are `saved`, `increments` and `name` of
+ *                       frugal_desc: the status is ARGUMENT, or PROCESS for the last macro, and frugal_message names
+ *                       the macro. Without serving, frugal_cuda_serve.cu is empty: the linker refuses its calls.
  *      NDEBUG           frugal_flush.c: the line above, CMake (except in its configuration Debug) and the Python
  *                       package define it. Leave it out to have the library check itself: a mistake of its own then
  *                       ends the process (assert). Every lookup also checks invariant (2) of the paper, row by row,

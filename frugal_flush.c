@@ -111,8 +111,8 @@
  *  | [F7] | `stopped` read by a poll    | acquire | [F4]       | what was read through a gate that a stop |
  *  |      |                             |         |            | forced open is committed                 |
  *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
- *  | [F9] | `lost` set                  | release | [F10]      | its message, or lost rows, are missed    |
- *  |[F10] | `lost` read                 | acquire | [F9]       | as [F9]                                  |
+ *  | [F9] | loss.device set             | release | [F10]      | its message, or lost rows, are missed    |
+ *  |[F10] | loss.device read            | acquire | [F9]       | as [F9]                                  |
  *  |[F11] | `told` raised: the device   | release | [F12]      | the device's copy of a batch is missed   |
  *  |[F12] | `told` read by lookup       | acquire | [F11]      | as [F11]                                 |
  *  |[F13] | a seat opened               | release | [F14]      | a worker finds the instance half made    |

@@ -25,11 +25,11 @@
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
  *      - A device with `write_back` may keep such an update instead, if the instance is FRUGAL_ALONE_KEPT and it has
- *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's way away, it
+ *        a current copy of the row: it does the step on the copy alone. Before the copy's way goes to another row, it
  *        writes the copy to the host row, weights and state; and when write_back asks for the row. It never drops such
  *        a copy otherwise.
  *      - A device with `list_secondaries` may have secondaries, which it never evicts. Of a unique row in
- *        `secondaries` it reads the copy at that place if `valid` there says so; else the host row, from which it
+ *        `secondaries` it reads the copy listed there if `valid` there says so; else the host row, from which it
  *        refreshes the copy. It does not look for the row in its cache. In update the copy takes the optimizer's step
  *        with the device's own gradient, also if the host row takes the same step in place: it may be another row by
  *        then (clocks.c).

@@ -331,7 +331,7 @@ typedef struct instance_ops {
     uint64_t (*next)(const frugal *f, uint32_t d);
     frugal_status (*announce)(frugal *f, const announcement *a);
     void (*finish)(frugal *f, uint32_t d);
-    /* By its trainer. Some are NULL: there is nothing to do. */
+    /* By its trainer. As everywhere here, NULL: there is nothing to do. */
     frugal_status (*pass_gate)(frugal *f, uint32_t d, uint64_t step, int wait);
     frugal_status (*begin_writing)(frugal *f, uint32_t d, const char *call);
     void (*end_writing)(frugal *f, uint32_t d, uint64_t writers);

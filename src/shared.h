@@ -12,7 +12,7 @@
 #define FRUGAL_SHARED_H
 
 #define REGION_MAGIC  UINT64_C(0x4e4f494745524646)
-#define REGION_LAYOUT 3u /* raised with every change of a struct in this file */
+#define REGION_LAYOUT 4u /* raised with every change of a struct in this file, and of messages (processes.h) */
 
 typedef struct memory_part { /* of the region's file; bytes 0: there is none */
     uint64_t at, bytes;
@@ -60,7 +60,7 @@ typedef struct mailbox {
     FRUGAL_ATOMIC(uint32_t) finished;  /* 1: its data ends with what was announced */
     int32_t brings;                    /* 1: the last update had gradients */
     float lr, scale;                   /* of the last update */
-    FRUGAL_ATOMIC(uint64_t) kept, written_back, kept_now; /* as in host_device */
+    FRUGAL_ATOMIC(uint64_t) kept, written_back, kept_now; /* as in device_keeping */
     FRUGAL_ATOMIC(uint64_t) replies;                      /* calls answered */
     int32_t reply;                                        /* of the last one */
     FRUGAL_ATOMIC(uint32_t) broken;                       /* 1: the device was lost in its own process */

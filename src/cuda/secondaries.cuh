@@ -22,13 +22,13 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 
-/* The ways of the copies of each announced batch; allocated for the first list, and kept. */
+/* The numbers of the secondaries of each announced batch; allocated for the first list, and kept. */
 static frugal_status open_kept(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
     void *memory = NULL, *sent = NULL;
     if (c->secondaries_memory) return FRUGAL_OK;
-    frugal_status status = allocate_on_gpu(c, n * keys * sizeof(uint32_t), "ways of secondaries", &memory);
+    frugal_status status = allocate_on_gpu(c, n * keys * sizeof(uint32_t), "numbers of secondaries", &memory);
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaHostAlloc(&sent, (size_t)(n * keys * sizeof(uint32_t)), cudaHostAllocPortable);
     if (error != cudaSuccess) {

@@ -28,8 +28,10 @@ static frugal_status write_back_here(frugal *f, uint32_t d, const uint32_t *rows
  * has the rows. The caller holds its lock. */
 static frugal_status recall_here(frugal *f, const message *m) {
     host_device *device = &f->devices[m->d];
-    /* [F33] pairs with [F32]: this process sees for itself that the step before is done, not by way of another */
-    int done = frugal_load_acquire(&device->mail->done) >= m->step;
+    /* [F33] pairs with [F32]: this process sees for itself that the step before is done, not by way of another; or all
+     * of the device's steps, if its data has ended. relaxed: the process that opened was told after that was set */
+    uint64_t last = LEAST(m->step, frugal_load_relaxed(&device->end));
+    int done = frugal_load_acquire(&device->mail->done) >= last;
     frugal_status status = write_recalled(f, m->d, &(recall){m->step, done});
     if (status != FRUGAL_OK) return status;
     lock_polling(f);

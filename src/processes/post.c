@@ -21,7 +21,7 @@
 
 #if HAS_PROCESSES
 
-/* Ends training here. `lost`: as in struct frugal; 0: training was stopped. Of several ends the first counts. */
+/* Ends training here. `lost`: as loss.device; 0: training was stopped. Of several ends the first counts. */
 FRUGAL_INTERNAL void end_joined(frugal *f, uint32_t lost, const char *text) {
     lock_polling(f);
     if (!frugal_load_relaxed(&f->loss.device) && !frugal_load_relaxed(&f->stopped)) { /* relaxed: under the lock */

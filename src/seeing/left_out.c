@@ -60,6 +60,7 @@ frugal_status frugal_serve_get_info(frugal_server *server, frugal_serve_info *ou
     return fail_serving();
 }
 uint64_t frugal_serve_rows(frugal_server *server, uint32_t table) {
+    fail_serving();
     return 0;
 }
 frugal_status frugal_serve_hold(frugal_server *server, frugal_served_memory *out) {

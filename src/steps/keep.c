@@ -115,7 +115,7 @@ static int recall_from(frugal *f, uint32_t d) {
     recall r;
     uint64_t before = frugal_load_relaxed(&device->keeping.written_back); /* relaxed: under the lock */
     int news, any = find_recall(f, d, &r);
-    /* [F22] pairs with [F23]: if kept_now is 0 because the device is lost, the loss is known here */
+    /* [F22] pairs with [F23]: if keeping.now is 0 because the device is lost, the loss is known here */
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->keeping.now) > 0);
     if (is_lost(f)) any = keeps = 0;
     device->keeping.is_recalled = 1;

@@ -185,7 +185,7 @@ FRUGAL_INTERNAL void lose_device(frugal *f, uint32_t d) {
     char text[sizeof last_message];
     memcpy(text, last_message, sizeof text);
     commit_done(f); /* before kept rows are counted, because a step that is committed now may have kept some */
-    /* relaxed, both: published by `lost`, or by `done`, which is read if another device was lost first */
+    /* relaxed, both: published by loss.device, or by `done`, which is read if another device was lost first */
     frugal_add_relaxed(&f->loss.kept, frugal_load_relaxed(&device->keeping.now));
     end_training(f, d, text);
     frugal_store_release(&device->keeping.now, 0);   /* [F23] pairs with [F22]: that it is lost */

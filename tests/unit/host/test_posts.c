@@ -51,7 +51,7 @@ static frugal_desc world_desc(frugal_alone alone, uint32_t lookahead, const char
                          .workers = 1,
                          .lookahead = lookahead,
                          .name = name,
-                         .stuck_seconds = 60,
+                         .stuck_seconds = 20,
                          .file = file,
                          .alone = alone};
 }
@@ -185,6 +185,16 @@ static frugal_status actor_poll(void *device, uint64_t *steps) {
     return frugal_load_relaxed(&actor.breaks) ? frugal_fail(FRUGAL_ERR_CUDA, "the test took it away") : FRUGAL_OK;
 }
 
+/* As a GPU, which does not know of a step after its last one. */
+static frugal_status actor_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    (void)step;
+    return done ? actor_write_back(device, rows, n) : FRUGAL_AGAIN;
+}
+static int actor_recalled(void *device, uint64_t step) {
+    (void)device, (void)step;
+    return 1;
+}
+
 static const frugal_device_ops actor_operations = {.lookup = actor_lookup,
                                                    .update = actor_update,
                                                    .preload = actor_preload,
@@ -194,11 +204,12 @@ static const frugal_device_ops actor_operations = {.lookup = actor_lookup,
                                                    .updates_in_place = actor_in_place,
                                                    .write_back = actor_write_back};
 
-/* Joins with device 1 as the actor. */
+/* Joins with device 1 as the actor. `is_polled` 2: it keeps rows, too. */
 static frugal *join_as_actor(conduct how, int is_polled) {
     frugal *f;
     frugal_device_ops ops = actor_operations;
-    if (is_polled) ops.poll = actor_poll, ops.write_back = NULL;
+    if (is_polled) ops.poll = actor_poll, ops.recall = actor_recall, ops.recalled = actor_recalled;
+    if (is_polled == 1) ops.write_back = NULL;
     actor.how = how;
     frugal_status status = frugal_join(name, 30, &f);
     actor.f = f;
@@ -756,6 +767,31 @@ static void test_cancel_without_it(void **state) {
     close_world(f);
 }
 
+static int finish_and_keep(void) {
+    frugal *f = join_as_actor(DOES_NOTHING, 2);
+    EXPECT(take_step(f, 1, 0) == FRUGAL_OK);
+    frugal_store_release(&actor.done, 1);
+    EXPECT(frugal_finish(f, 1) == FRUGAL_OK);
+    await(there);
+    EXPECT(frugal_load_acquire(&actor.written) > 0);
+    EXPECT(frugal_close(f) == FRUGAL_OK);
+    return 0;
+}
+
+/* A device whose data has ended keeps a row that another device wants later. It has done all its steps. */
+static void test_recall_after_the_end(void **state) {
+    (void)state;
+    frugal *f = open_world(finish_and_keep, FRUGAL_ALONE_KEPT, 1, NULL);
+    for (uint64_t t = 0; t < 3; t++) assert_int_equal(FRUGAL_OK, take_step(f, 0, t));
+    assert_int_equal(FRUGAL_OK, announce(f, 0, 3, 1));
+    assert_int_equal(FRUGAL_OK, look_up(f, 0, 3));
+    assert_int_equal(FRUGAL_OK, update(f, 0, 3));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    tell(there);
+    end_other();
+    close_world(f);
+}
+
 /* frugal_stop in a process that has joined stops only the calls of that process. */
 static int stop_itself(void) {
     frugal *f = join();
@@ -810,6 +846,7 @@ int main(void) {
         cmocka_unit_test(test_ends_when_asked),
         cmocka_unit_test(test_leaves_after_a_stop),
         cmocka_unit_test(test_cancel_without_it),
+        cmocka_unit_test(test_recall_after_the_end),
         cmocka_unit_test(test_stops_itself),
         cmocka_unit_test(test_stop_of_none),
     };
