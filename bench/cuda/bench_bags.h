@@ -35,8 +35,8 @@ static frugal_bags bags_of(const bagging *b, uint32_t how, int on_gpu) {
 
 static void look_up_bags(bagging *b, uint32_t how) {
     frugal_bags bags = bags_of(b, how, 1);
-    check(how == PLAIN ? frugal_lookup(b->f, 0, b->step, b->rows)
-                       : frugal_lookup_bags(b->f, 0, b->step, &bags, b->rows));
+    table_expect(how == PLAIN ? frugal_lookup(b->f, 0, b->step, b->rows)
+                              : frugal_lookup_bags(b->f, 0, b->step, &bags, b->rows));
 }
 
 static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
@@ -46,10 +46,10 @@ static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
 static bagging open_bagging(const table *t, const setup *s, double skew, uint64_t batches) {
     uint64_t n = s->keys, size = bag, n_bags = (n + size - 1) / size, seed = 5;
     bagging b = {};
-    b.t = t, b.f = open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
+    b.t = t, b.f = table_open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
     b.offsets.resize(n_bags + 1), b.weights.resize(n);
-    attach(b.f, 0, t->machine->stream, (uint64_t)(cache * (double)t->rows), FRUGAL_CACHE_LRU, 0);
-    b.drawn = draw_batches(n, b.batches, t->rows, skew, 42);
+    table_attach(b.f, 0, t->machine->stream, (uint64_t)(cache * (double)t->rows), FRUGAL_CACHE_LRU, 0);
+    b.drawn = table_draw_batches(n, b.batches, t->rows, skew, 42);
     for (uint64_t i = 0; i <= n_bags; i++) b.offsets[i] = (uint32_t)std::min(n, i * size);
     for (float &weight : b.weights) weight = ladder_value(&seed);
     b.offsets_on_gpu = ladder_copy_of(b.offsets), b.weights_on_gpu = ladder_copy_of(b.weights);
@@ -67,11 +67,11 @@ static void close_bagging(bagging *b) {
 /* Compares some of the pooled rows with what the host computes from the table. */
 static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, checked *c) {
     const table *t = b->t;
-    std::vector<float> some = take_samples(t->machine, b->rows, t->dim, b->n_bags), expected(t->dim), rows_of_bag;
+    std::vector<float> some = check_take_samples(t->machine, b->rows, t->dim, b->n_bags), expected(t->dim), rows_of_bag;
     frugal_bags all = bags_of(b, how, 0);
-    uint32_t samples = samples_of(b->n_bags, CHECKED_ROWS);
+    uint32_t samples = check_samples_of(b->n_bags, CHECKED_ROWS);
     for (uint64_t i = 0; i < samples; i++) {
-        uint64_t which = sampled(i, b->n_bags, samples);
+        uint64_t which = check_sampled(i, b->n_bags, samples);
         uint32_t begin = all.offsets[which], n = all.offsets[which + 1] - begin, around[2] = {0, n};
         std::vector<uint32_t> each(n);
         rows_of_bag.resize((uint64_t)n * t->dim);
@@ -97,29 +97,30 @@ static void check_bagging(bagging *b, uint32_t how, checked *c) {
     const table *t = b->t;
     uint64_t n = rows_of_bagging(b, how), size = bag;
     frugal_records records;
-    announce(t, b->f, 0, b->step, batch_of_bagging(b), b->n);
-    make_quiet(b->f);
+    table_announce(t, b->f, 0, b->step, batch_of_bagging(b), b->n);
+    table_make_quiet(b->f);
     look_up_bags(b, how);
-    compute(t->machine, t->machine->stream, b->grads, b->rows, n * t->dim);
+    table_compute(t->machine, t->machine->stream, b->grads, b->rows, n * t->dim);
     LADDER_CHECK(cudaDeviceSynchronize());
-    check(frugal_get_records(b->f, 0, b->step, &records));
+    table_expect(frugal_get_records(b->f, 0, b->step, &records));
     if (how == PLAIN)
         check_rows(
             t, b->rows, n, [&](uint64_t position) { return records.rows[records.record_of[position]]; }, c);
     else
         check_bags(b, how, &records, c);
     std::vector<float> grads = ladder_get(b->grads, n * t->dim);
-    std::vector<foretold> all = foretell(t, b->f, b->step, &records, 1, [&](uint32_t, uint32_t position, float *out) {
-        uint64_t which = how == PLAIN ? position : position / size;
-        for (uint32_t e = 0; e < t->dim; e++) {
-            float g = grads[which * t->dim + e];
-            out[e] = how == BAG_WEIGHTED ? frugal_mul(g, b->weights[position])
-                     : how == BAG_MEAN   ? frugal_div(g, (float)(b->offsets[which + 1] - b->offsets[which]))
-                                         : g;
-        }
-    });
-    update(b->f, 0, b->step++, b->grads, how != PLAIN);
-    make_quiet(b->f);
+    std::vector<foretold> all =
+        check_foretell(t, b->f, b->step, &records, 1, [&](uint32_t, uint32_t position, float *out) {
+            uint64_t which = how == PLAIN ? position : position / size;
+            for (uint32_t e = 0; e < t->dim; e++) {
+                float g = grads[which * t->dim + e];
+                out[e] = how == BAG_WEIGHTED ? frugal_mul(g, b->weights[position])
+                         : how == BAG_MEAN   ? frugal_div(g, (float)(b->offsets[which + 1] - b->offsets[which]))
+                                             : g;
+            }
+        });
+    table_update(b->f, 0, b->step++, b->grads, how != PLAIN);
+    table_make_quiet(b->f);
     check_foretold(t, b->f, all, c);
 }
 
@@ -136,13 +137,13 @@ typedef struct bags_result {
 static void bag_once(bagging *b, uint32_t how, int cold, bags_result *r) {
     uint64_t n = rows_of_bagging(b, how) * b->t->dim;
     double lookup_s = 0, update_s = 0;
-    announce(b->t, b->f, 0, b->step, batch_of_bagging(b), b->n);
-    make_quiet(b->f);
-    count_waits(b->f, &r->waited, [&] {
+    table_announce(b->t, b->f, 0, b->step, batch_of_bagging(b), b->n);
+    table_make_quiet(b->f);
+    table_count_waits(b->f, &r->waited, [&] {
         lookup_s = held_seconds(b->t->hold, cold, [&] { look_up_bags(b, how); });
-        compute(b->t->machine, b->t->machine->stream, b->grads, b->rows, n);
+        table_compute(b->t->machine, b->t->machine->stream, b->grads, b->rows, n);
         LADDER_CHECK(cudaStreamSynchronize(b->t->machine->stream));
-        update_s = held_seconds(b->t->hold, cold, [&] { update(b->f, 0, b->step, b->grads, how != PLAIN); });
+        update_s = held_seconds(b->t->hold, cold, [&] { table_update(b->f, 0, b->step, b->grads, how != PLAIN); });
     });
     b->step++;
     if (lookup_s >= 0) bench_add(&r->lookup, lookup_s);
@@ -154,17 +155,18 @@ static void print_bags(const bagging *b, uint32_t how, uint64_t l2_state, const 
     for (int is_update = 0; is_update < 2; is_update++) {
         const bench_samples *s = is_update ? &r->update : &r->lookup;
         record out;
-        add_text(&out, "experiment", "bags"), add_text(&out, "what", is_update ? "update" : "lookup"),
-            add_text(&out, "alone", "staged");
-        add_text(&out, "pooling", poolings[how]), add_count(&out, "rows", b->t->rows),
-            add_count(&out, "dim", b->t->dim);
-        add_count(&out, "keys", b->n), add_count(&out, "batches", b->batches),
-            add_count(&out, "bag", how == PLAIN ? 1 : bag);
-        add_plain(&out, "zipf", b->zipf);
-        add_real(&out, "hits", (double)(r->after.hits - r->before.hits) / (double)(unique ? unique : 1), 4);
-        add_real(&out, "unique", (double)unique / (double)(r->after.keys - r->before.keys), 4), add_times(&out, s);
-        add_real(&out, "keys_per_s", (double)b->n / bench_median(s), 0);
-        add_proof(&out, &r->waited, r->dropped, l2_state), add_checked(&out, &r->right);
+        record_add_text(&out, "experiment", "bags"), record_add_text(&out, "what", is_update ? "update" : "lookup"),
+            record_add_text(&out, "alone", "staged");
+        record_add_text(&out, "pooling", poolings[how]), record_add_count(&out, "rows", b->t->rows),
+            record_add_count(&out, "dim", b->t->dim);
+        record_add_count(&out, "keys", b->n), record_add_count(&out, "batches", b->batches),
+            record_add_count(&out, "bag", how == PLAIN ? 1 : bag);
+        record_add_plain(&out, "zipf", b->zipf);
+        record_add_real(&out, "hits", (double)(r->after.hits - r->before.hits) / (double)(unique ? unique : 1), 4);
+        record_add_real(&out, "unique", (double)unique / (double)(r->after.keys - r->before.keys), 4),
+            record_add_times(&out, s);
+        record_add_real(&out, "keys_per_s", (double)b->n / bench_median(s), 0);
+        table_add_proof(&out, &r->waited, r->dropped, l2_state), add_checked(&out, &r->right);
         print_record(&out);
     }
 }
@@ -173,11 +175,11 @@ static void bags_one(bagging *b, uint32_t how, uint64_t l2_state) {
     bags_result r = {};
     if (!has_time("bags, %s, %llu keys", poolings[how], (unsigned long long)b->n)) return;
     check_bagging(b, how, &r.right);
-    make_quiet(b->f);
+    table_make_quiet(b->f);
     frugal_get_stats(b->f, &r.before);
     double since = bench_now();
-    for (uint32_t turn = 0; goes_on(turn, since); turn++) bag_once(b, how, l2_state == L2_COLD, &r);
-    make_quiet(b->f);
+    for (uint32_t turn = 0; table_goes_on(turn, since); turn++) bag_once(b, how, l2_state == L2_COLD, &r);
+    table_make_quiet(b->f);
     frugal_get_stats(b->f, &r.after);
     r.dropped = ladder_dropped(b->t->machine);
     if (r.lookup.n && r.update.n)
@@ -188,15 +190,21 @@ static void bags_one(bagging *b, uint32_t how, uint64_t l2_state) {
 }
 
 static void bags_by(const table *t, uint64_t n, double skew) {
-    setup s = {
-        1, (uint32_t)n, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(BAGS), FRUGAL_ALONE_STAGED};
+    setup s = {1,
+               (uint32_t)n,
+               0,
+               1,
+               options_workers_of(workers.values[0]),
+               FRUGAL_P2F,
+               options_optimizer_of(BAGS),
+               FRUGAL_ALONE_STAGED};
     char what[128];
     snprintf(what, sizeof what, "bags, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);
     uint64_t cached = (uint64_t)(cache * (double)t->rows), filling = 2 * cached / n + 1; /* steps */
-    uint64_t batches = batches_of(n, filling + (repeats + 1) * pooling.n * l2.n);
-    if (!has_time("%s", what) ||
-        !fits(instance_bytes(t, &s) + batches * n * 8 + 4 * n * t->dim, device_bytes(t, &s, cached, 1) + 8 * n, what))
+    uint64_t batches = table_batches_of(n, filling + (repeats + 1) * pooling.n * l2.n);
+    if (!has_time("%s", what) || !limits_fits(table_instance_bytes(t, &s) + batches * n * 8 + 4 * n * t->dim,
+                                              table_device_bytes(t, &s, cached, 1) + 8 * n, what))
         return;
     bagging b = open_bagging(t, &s, skew, batches);
     bags_result unmeasured = {};
@@ -209,7 +217,7 @@ static void bags_by(const table *t, uint64_t n, double skew) {
 }
 
 static void run_bags(const table *t) {
-    const options_list *wanted = given_or(&keys, &defaults[BAGS].keys);
+    const options_list *wanted = options_given_or(&keys, &defaults[BAGS].keys);
     for (uint32_t k = 0; k < wanted->n; k++)
         for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
             bags_by(t, (uint64_t)wanted->values[k], zipf.values[z]);

@@ -15,27 +15,27 @@ typedef struct checked {
 } checked;
 
 static void add_checked(record *r, const checked *c) {
-    add_count(r, "checked_rows", c->rows), add_count(r, "checked_updates", c->updates);
+    record_add_count(r, "checked_rows", c->rows), record_add_count(r, "checked_updates", c->updates);
 }
 
-static __global__ void sample_kernel(float *to, const float *from, uint32_t width, uint64_t n, uint32_t samples) {
+static __global__ void check_sample_kernel(float *to, const float *from, uint32_t width, uint64_t n, uint32_t samples) {
     uint64_t all = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < (uint64_t)samples * width; i += all)
         to[i] = from[i / width * n / samples * width + i % width];
 }
 
 /* The position of the i-th of `samples` samples, computed as the kernel does. */
-static uint64_t sampled(uint64_t i, uint64_t n, uint64_t samples) {
+static uint64_t check_sampled(uint64_t i, uint64_t n, uint64_t samples) {
     return i * n / samples;
 }
 
-static uint32_t samples_of(uint64_t n, uint32_t most) {
+static uint32_t check_samples_of(uint64_t n, uint32_t most) {
     return (uint32_t)std::min<uint64_t>(n, most);
 }
 
 /* Some rows of from[n][width], which lies in the memory of some GPU. */
-static std::vector<float> take_samples(ladder_machine *m, const float *from, uint32_t width, uint64_t n) {
-    uint32_t samples = samples_of(n, CHECKED_ROWS);
+static std::vector<float> check_take_samples(ladder_machine *m, const float *from, uint32_t width, uint64_t n) {
+    uint32_t samples = check_samples_of(n, CHECKED_ROWS);
     cudaPointerAttributes where;
     cudaStream_t stream;
     LADDER_CHECK(cudaPointerGetAttributes(&where, from));
@@ -43,8 +43,8 @@ static std::vector<float> take_samples(ladder_machine *m, const float *from, uin
     LADDER_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     float *some = ladder_device<float>((uint64_t)samples * width);
     LADDER_CHECK(cudaDeviceSynchronize());
-    FRUGAL_LAUNCH(sample_kernel, ladder_grid<sample_kernel>(m, (uint64_t)samples * width, 1), LADDER_BLOCK, stream,
-                  some, from, width, n, samples);
+    FRUGAL_LAUNCH(check_sample_kernel, ladder_grid<check_sample_kernel>(m, (uint64_t)samples * width, 1), LADDER_BLOCK,
+                  stream, some, from, width, n, samples);
     LADDER_CHECK(cudaGetLastError());
     LADDER_CHECK(cudaStreamSynchronize(stream));
     LADDER_CHECK(cudaStreamDestroy(stream));
@@ -55,10 +55,10 @@ static std::vector<float> take_samples(ladder_machine *m, const float *from, uin
 
 /* Compares gathered rows with the table's. row_of(position) is the row that belongs there. Counts what was compared. */
 template <typename F> static void check_rows(const table *t, const float *gathered, uint64_t n, F row_of, checked *c) {
-    std::vector<float> some = take_samples(t->machine, gathered, t->dim, n);
-    uint32_t samples = samples_of(n, CHECKED_ROWS);
+    std::vector<float> some = check_take_samples(t->machine, gathered, t->dim, n);
+    uint32_t samples = check_samples_of(n, CHECKED_ROWS);
     for (uint64_t i = 0; i < samples; i++) {
-        uint64_t position = sampled(i, n, samples), row = row_of(position);
+        uint64_t position = check_sampled(i, n, samples), row = row_of(position);
         if (memcmp(&some[i * t->dim], t->weights + row * t->stride, t->dim * sizeof(float)) != 0)
             bench_fail(
                 "position %llu of %llu must be row %llu of the host's table, bit by bit, and is not: the kernel is "
@@ -76,12 +76,12 @@ typedef struct foretold { /* a row, and what a step's update makes of it */
 } foretold;
 
 /* A row's optimizer state, or NULL. */
-static const float *state_of(const frugal_store *store, uint32_t row) {
+static const float *check_state_of(const frugal_store *store, uint32_t row) {
     return store->state_floats ? store->state + row * store->state_stride : NULL;
 }
 
 /* The step's numbers, as frugal_update fixes them. */
-static frugal_hyper hyper_of(const frugal *f, uint64_t step) {
+static frugal_hyper check_hyper_of(const frugal *f, uint64_t step) {
     const frugal_optimizer *o = &frugal_settings(f)->optimizer;
     double beta1 = 1, beta2 = 1;
     for (uint64_t s = 0; s <= step; s++) beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
@@ -91,8 +91,8 @@ static frugal_hyper hyper_of(const frugal *f, uint64_t step) {
 
 /* Adds the gradients of a row's positions in one device's batch to the sum, which is empty before the first device. */
 template <typename F>
-static void add_device(const frugal_records *r, uint32_t row, uint32_t device, F gradient, std::vector<float> *sum,
-                       uint32_t width) {
+static void check_add_device(const frugal_records *r, uint32_t row, uint32_t device, F gradient,
+                             std::vector<float> *sum, uint32_t width) {
     const uint32_t *found = std::lower_bound(r->rows, r->rows + r->n_unique, row);
     if (found == r->rows + r->n_unique || *found != row) return;
     uint32_t begin = r->start[found - r->rows], n = r->start[found - r->rows + 1] - begin;
@@ -107,19 +107,19 @@ static void add_device(const frugal_records *r, uint32_t row, uint32_t device, F
 /* Computes what the update of `step` will make of some rows. gradient(device, position, out) gives the gradient that
  * the update will bring. */
 template <typename F>
-static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t step, const frugal_records *records,
-                                      uint32_t n_devices, F gradient) {
+static std::vector<foretold> check_foretell(const table *t, const frugal *f, uint64_t step,
+                                            const frugal_records *records, uint32_t n_devices, F gradient) {
     const frugal_store *store = frugal_get_store(f);
     std::vector<foretold> all;
-    frugal_hyper hyper = hyper_of(f, step);
-    uint32_t samples = samples_of(records[0].n, CHECKED_UPDATES);
+    frugal_hyper hyper = check_hyper_of(f, step);
+    uint32_t samples = check_samples_of(records[0].n, CHECKED_UPDATES);
     for (uint64_t i = 0; i < samples; i++) {
-        uint32_t row = records[0].rows[records[0].record_of[sampled(i, records[0].n, samples)]];
-        const float *weights = t->weights + row * t->stride, *state = state_of(store, row);
+        uint32_t row = records[0].rows[records[0].record_of[check_sampled(i, records[0].n, samples)]];
+        const float *weights = t->weights + row * t->stride, *state = check_state_of(store, row);
         foretold one = {row, std::vector<float>(weights, weights + t->dim), {}};
         if (state) one.state.assign(state, state + store->state_floats);
         std::vector<float> sum;
-        for (uint32_t d = 0; d < n_devices; d++) add_device(&records[d], row, d, gradient, &sum, t->dim);
+        for (uint32_t d = 0; d < n_devices; d++) check_add_device(&records[d], row, d, gradient, &sum, t->dim);
         frugal_apply(store, &hyper, row, one.weights.data(), one.state.data(), sum.data());
         all.push_back(one);
     }
@@ -130,7 +130,7 @@ static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t 
 static void check_foretold(const table *t, const frugal *f, const std::vector<foretold> &all, checked *c) {
     const frugal_store *store = frugal_get_store(f);
     for (const foretold &one : all) {
-        const float *state = state_of(store, one.row);
+        const float *state = check_state_of(store, one.row);
         if (memcmp(one.weights.data(), t->weights + one.row * t->stride, t->dim * sizeof(float)) != 0 ||
             (state && memcmp(one.state.data(), state, store->state_floats * sizeof(float)) != 0))
             bench_fail("row %u after an update must be what the host computes, bit by bit, and is not: the kernel is "
@@ -157,7 +157,7 @@ template <typename L, typename U> static void check_step(const whole_step *step,
     ladder_synchronize();
     for (uint32_t d = 0; d < n; d++) {
         const frugal_records *r = &records[d];
-        check(frugal_get_records(step->f, d, step->number, &records[d]));
+        table_expect(frugal_get_records(step->f, d, step->number, &records[d]));
         check_rows(
             t, step->gathered[d], r->n, [r](uint64_t position) { return r->rows[r->record_of[position]]; }, c);
     }
@@ -165,9 +165,9 @@ template <typename L, typename U> static void check_step(const whole_step *step,
         const float *row = t->weights + records[d].rows[records[d].record_of[position]] * t->stride;
         for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(row[e], step->factor);
     };
-    std::vector<foretold> all = foretell(t, step->f, step->number, records.data(), n, gradient);
+    std::vector<foretold> all = check_foretell(t, step->f, step->number, records.data(), n, gradient);
     for (uint32_t d = 0; d < n; d++) bring(d);
-    make_quiet(step->f);
+    table_make_quiet(step->f);
     check_foretold(t, step->f, all, c);
 }
 

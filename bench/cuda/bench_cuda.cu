@@ -37,8 +37,8 @@
 /* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
  * table run while it exists */
 
-static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,     run_steps, NULL,      run_bags,
-                                                           run_graph,  run_timeline, NULL,      run_serve, NULL};
+static void (*const run_of[EXPERIMENTS])(const table *) = {
+    run_gather, run_hits, run_steps, NULL, run_bags, steps_run_graph, run_timeline, NULL, run_serve, NULL};
 
 /* A table, as several experiments may want it. */
 typedef struct wish {
@@ -48,8 +48,8 @@ typedef struct wish {
 } wish;
 
 static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
-    const options_list *by_rows = given_or(&rows, &defaults[which].rows),
-                       *by_dim = given_or(&dim, &defaults[which].dim);
+    const options_list *by_rows = options_given_or(&rows, &defaults[which].rows),
+                       *by_dim = options_given_or(&dim, &defaults[which].dim);
     for (uint32_t i = 0; i < by_rows->n; i++)
         for (uint32_t d = 0; d < by_dim->n; d++) {
             uint64_t n = (uint64_t)by_rows->values[i];
@@ -127,13 +127,17 @@ static void print_machine(const ladder_machine *m, held *h, const ladder_speeds 
     size_t left = 0, all = 0;
     record r;
     LADDER_CHECK(cudaMemGetInfo(&left, &all));
-    add_text(&r, "experiment", "machine"), add_text(&r, "gpu", m->name), add_count(&r, "gpu_bytes", all);
-    add_count(&r, "gpu_bytes_free", left), add_count(&r, "l2_bytes", h->flush_n * sizeof(float4) / 2);
-    add_count(&r, "processors", bench_processors()), add_count(&r, "host_bytes_usable", host_bytes_free());
-    add_real(&r, "link_to_device_bytes_per_s", speeds->to_device, 0);
-    add_real(&r, "link_to_host_bytes_per_s", speeds->to_host, 0), add_real(&r, "memory_bytes_per_s", speeds->device, 0);
-    add_real(&r, "empty_kernel_us", held_empty_seconds(h) * 1e6, 2), add_count(&r, "dropped", ladder_dropped(h->m));
-    add_count(&r, "gives_up", (uint64_t)held_gives_up(h));
+    record_add_text(&r, "experiment", "machine"), record_add_text(&r, "gpu", m->name),
+        record_add_count(&r, "gpu_bytes", all);
+    record_add_count(&r, "gpu_bytes_free", left), record_add_count(&r, "l2_bytes", h->flush_n * sizeof(float4) / 2);
+    record_add_count(&r, "processors", bench_processors()),
+        record_add_count(&r, "host_bytes_usable", limits_host_bytes_free());
+    record_add_real(&r, "link_to_device_bytes_per_s", speeds->to_device, 0);
+    record_add_real(&r, "link_to_host_bytes_per_s", speeds->to_host, 0),
+        record_add_real(&r, "memory_bytes_per_s", speeds->device, 0);
+    record_add_real(&r, "empty_kernel_us", held_empty_seconds(h) * 1e6, 2),
+        record_add_count(&r, "dropped", ladder_dropped(h->m));
+    record_add_count(&r, "gives_up", (uint64_t)held_gives_up(h));
     print_record(&r);
 }
 
@@ -156,8 +160,8 @@ int main(int argc, char **argv) {
     held_close(&h);
     ladder_close(&machine);
     record r;
-    add_text(&r, "experiment", "end"), add_real(&r, "seconds", bench_now() - began, 1),
-        add_count(&r, "skipped", skipped);
+    record_add_text(&r, "experiment", "end"), record_add_real(&r, "seconds", bench_now() - began, 1),
+        record_add_count(&r, "skipped", skipped);
     print_record(&r);
     return bench_exit_status();
 }

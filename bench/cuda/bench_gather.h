@@ -26,7 +26,7 @@ typedef struct gathering { /* one batch size, being measured */
     checked right;
 } gathering;
 
-static const uint64_t *next_batch(gathering *g) {
+static const uint64_t *gather_next_batch(gathering *g) {
     return g->drawn.data() + g->used++ % g->batches * g->n;
 }
 
@@ -35,29 +35,31 @@ static void print_gather(const gathering *g, uint32_t dropped) {
     for (const way &w : g->ways) {
         double median = bench_median(&w.seconds), gpu = bench_median(&w.gpu_seconds);
         record r;
-        add_text(&r, "experiment", "gather"), add_text(&r, "how", w.threads ? "cpu" : "uva");
-        add_count(&r, "threads", w.threads), add_count(&r, "rows", g->t->rows), add_count(&r, "dim", g->t->dim);
-        add_count(&r, "batch", g->n), add_count(&r, "batches", g->batches), add_times(&r, &w.seconds);
+        record_add_text(&r, "experiment", "gather"), record_add_text(&r, "how", w.threads ? "cpu" : "uva");
+        record_add_count(&r, "threads", w.threads), record_add_count(&r, "rows", g->t->rows),
+            record_add_count(&r, "dim", g->t->dim);
+        record_add_count(&r, "batch", g->n), record_add_count(&r, "batches", g->batches),
+            record_add_times(&r, &w.seconds);
         if (w.threads)
-            add_none(&r, "gpu_us");
+            record_add_none(&r, "gpu_us");
         else
-            add_real(&r, "gpu_us", gpu * 1e6, 2);
-        add_real(&r, "bytes_per_s", bytes / median, 0);
-        add_real(&r, "link_share", bytes / (w.threads ? median : gpu) / g->t->speeds.to_device, 4);
-        add_real(&r, "ratio", median / uva, 3);
-        add_proof(&r, &g->waited, dropped, g->l2_state), add_checked(&r, &g->right);
+            record_add_real(&r, "gpu_us", gpu * 1e6, 2);
+        record_add_real(&r, "bytes_per_s", bytes / median, 0);
+        record_add_real(&r, "link_share", bytes / (w.threads ? median : gpu) / g->t->speeds.to_device, 4);
+        record_add_real(&r, "ratio", median / uva, 3);
+        table_add_proof(&r, &g->waited, dropped, g->l2_state), add_checked(&r, &g->right);
         print_record(&r);
     }
 }
 
 /* Goes to the next step, with its batch announced and no work left. */
 static void prepare_gather(gathering *g, const uint64_t *drawn) {
-    announce(g->t, g->f, 0, g->step, drawn, g->n);
-    make_quiet(g->f);
+    table_announce(g->t, g->f, 0, g->step, drawn, g->n);
+    table_make_quiet(g->f);
 }
 
 static void finish_gather(gathering *g) {
-    update(g->f, 0, g->step++, NULL);
+    table_update(g->f, 0, g->step++, NULL);
     LADDER_CHECK(cudaStreamSynchronize(g->t->machine->stream));
 }
 
@@ -66,9 +68,9 @@ static double gather_seen(gathering *g, const uint64_t *drawn) {
     double since = 0, seen = 0;
     prepare_gather(g, drawn);
     if (g->l2_state == L2_COLD) held_empty_l2(g->t->hold), LADDER_CHECK(cudaDeviceSynchronize());
-    count_waits(g->f, &g->waited, [&] {
+    table_count_waits(g->f, &g->waited, [&] {
         since = bench_now();
-        check(frugal_lookup(g->f, 0, g->step, g->out));
+        table_expect(frugal_lookup(g->f, 0, g->step, g->out));
         LADDER_CHECK(cudaStreamSynchronize(g->t->machine->stream));
         seen = bench_now() - since;
     });
@@ -80,8 +82,9 @@ static double gather_seen(gathering *g, const uint64_t *drawn) {
 static double gather_gpu(gathering *g, const uint64_t *drawn) {
     double gpu = 0;
     prepare_gather(g, drawn);
-    count_waits(g->f, &g->waited, [&] {
-        gpu = held_seconds(g->t->hold, g->l2_state == L2_COLD, [&] { check(frugal_lookup(g->f, 0, g->step, g->out)); });
+    table_count_waits(g->f, &g->waited, [&] {
+        gpu = held_seconds(g->t->hold, g->l2_state == L2_COLD,
+                           [&] { table_expect(frugal_lookup(g->f, 0, g->step, g->out)); });
     });
     finish_gather(g);
     return gpu;
@@ -89,7 +92,7 @@ static double gather_gpu(gathering *g, const uint64_t *drawn) {
 
 /* Tries each way once, not measured, and checks that it brings the table's rows. */
 static void check_gather(gathering *g) {
-    const uint64_t *drawn = next_batch(g);
+    const uint64_t *drawn = gather_next_batch(g);
     auto row_of = [drawn](uint64_t position) { return drawn[position]; };
     gather_seen(g, drawn);
     check_rows(g->t, g->out, g->n, row_of, &g->right);
@@ -98,27 +101,27 @@ static void check_gather(gathering *g) {
         host_gather_seconds(w.pool, drawn, g->n);
         check_rows(g->t, w.pool->device, g->n, row_of, &g->right);
     }
-    gather_gpu(g, next_batch(g));
+    gather_gpu(g, gather_next_batch(g));
     ladder_dropped(g->t->machine);
     g->waited = {};
 }
 
 /* All ways take turns, a batch each. */
 static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
-    uint32_t half = workers_of(0);
+    uint32_t half = options_workers_of(0);
     setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD, FRUGAL_ALONE_STAGED};
     uint64_t buffers = threads.n * 4 * n * t->dim;
-    uint64_t batches = batches_of(n, (repeats + 1) * (threads.n + 2));
+    uint64_t batches = table_batches_of(n, (repeats + 1) * (threads.n + 2));
     char what[128];
     snprintf(what, sizeof what, "gather, %llu of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);
-    if (!has_time("%s", what) ||
-        !fits(instance_bytes(t, &s) + buffers + batches * n * 8, device_bytes(t, &s, 0, 0) + buffers, what))
+    if (!has_time("%s", what) || !limits_fits(table_instance_bytes(t, &s) + buffers + batches * n * 8,
+                                              table_device_bytes(t, &s, 0, 0) + buffers, what))
         return;
     gathering g = {};
-    g.t = t, g.n = n, g.l2_state = l2_state, g.batches = batches, g.f = open_instance(t, &s);
-    g.out = ladder_device<float>(n * t->dim), g.drawn = draw_batches(n, batches, t->rows, 0, 17);
-    attach(g.f, 0, t->machine->stream, 0, FRUGAL_CACHE_LRU, 0);
+    g.t = t, g.n = n, g.l2_state = l2_state, g.batches = batches, g.f = table_open_instance(t, &s);
+    g.out = ladder_device<float>(n * t->dim), g.drawn = table_draw_batches(n, batches, t->rows, 0, 17);
+    table_attach(g.f, 0, t->machine->stream, 0, FRUGAL_CACHE_LRU, 0);
     g.ways.push_back({0, NULL, {}, {}});
     for (uint32_t i = 0; i < threads.n; i++) {
         uint32_t own = threads.values[i] > 0 ? (uint32_t)threads.values[i] : std::min(half, 8u);
@@ -126,12 +129,12 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     }
     check_gather(&g);
     double since = bench_now();
-    for (uint32_t turn = 0; goes_on(turn, since); turn++) {
-        bench_add(&g.ways[0].seconds, gather_seen(&g, next_batch(&g)));
-        double gpu = gather_gpu(&g, next_batch(&g));
+    for (uint32_t turn = 0; table_goes_on(turn, since); turn++) {
+        bench_add(&g.ways[0].seconds, gather_seen(&g, gather_next_batch(&g)));
+        double gpu = gather_gpu(&g, gather_next_batch(&g));
         if (gpu >= 0) bench_add(&g.ways[0].gpu_seconds, gpu);
         for (uint32_t i = 1; i < g.ways.size(); i++)
-            bench_add(&g.ways[i].seconds, host_gather_seconds(g.ways[i].pool, next_batch(&g), n));
+            bench_add(&g.ways[i].seconds, host_gather_seconds(g.ways[i].pool, gather_next_batch(&g), n));
     }
     for (way &w : g.ways)
         if (w.pool) host_gather_close(w.pool);

@@ -39,7 +39,7 @@ __attribute__((format(printf, 1, 2))) static inline void skip(const char *format
     skipped++;
 }
 
-static inline int time_is_over(double takes) {
+static inline int limits_time_is_over(double takes) {
     return seconds > 0 && bench_now() - began + takes > seconds;
 }
 
@@ -51,7 +51,7 @@ __attribute__((format(printf, 2, 3))) static inline int has_time_for(double take
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     if (bench_interrupted()) return 0;
-    if (time_is_over(takes)) {
+    if (limits_time_is_over(takes)) {
         skip("%s: the %g s of --seconds are over%s", what, seconds, takes > 0 ? ", or would be" : "");
         return 0;
     }
@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static inline int has_time_for(double take
 /* >>memory */
 
 /* The number after `name` in a file of lines; `otherwise` if there is none. */
-static inline uint64_t number_in(const char *path, const char *name, uint64_t otherwise) {
+static inline uint64_t limits_number_in(const char *path, const char *name, uint64_t otherwise) {
     char line[256];
     FILE *file = fopen(path, "r");
     uint64_t number = otherwise;
@@ -80,7 +80,7 @@ static inline uint64_t number_in(const char *path, const char *name, uint64_t ot
 
 /* The memory that the control groups of this process, from its own to the root, leave to it. Their page cache counts as
  * free. */
-static inline uint64_t memory_of_groups(void) {
+static inline uint64_t limits_memory_of_groups(void) {
     char line[4096];
     std::string path = "";
     FILE *file = fopen("/proc/self/cgroup", "r");
@@ -90,29 +90,30 @@ static inline uint64_t memory_of_groups(void) {
     uint64_t least = UINT64_MAX;
     for (;; path.erase(path.find_last_of('/'))) {
         std::string group = "/sys/fs/cgroup" + path;
-        uint64_t most = number_in((group + "/memory.max").c_str(), "", UINT64_MAX);
-        uint64_t used = number_in((group + "/memory.current").c_str(), "", 0);
-        uint64_t cached = number_in((group + "/memory.stat").c_str(), "inactive_file", 0);
+        uint64_t most = limits_number_in((group + "/memory.max").c_str(), "", UINT64_MAX);
+        uint64_t used = limits_number_in((group + "/memory.current").c_str(), "", 0);
+        uint64_t cached = limits_number_in((group + "/memory.stat").c_str(), "inactive_file", 0);
         used -= std::min(used, cached);
         if (most != UINT64_MAX) least = std::min(least, most > used ? most - used : 0);
         if (path.find('/') == std::string::npos) break;
     }
-    uint64_t old = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", UINT64_MAX); /* of the first version */
-    uint64_t used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 0);
+    uint64_t old =
+        limits_number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", UINT64_MAX); /* of the first version */
+    uint64_t used = limits_number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 0);
     return old == UINT64_MAX ? least : std::min(least, old > used ? old - used : 0);
 }
 
 /* Bytes of host memory that may be used now. A tenth of it is left alone. */
-static inline uint64_t host_bytes_free(void) {
-    uint64_t kib = number_in("/proc/meminfo", "MemAvailable:", 0);
-    uint64_t bytes = std::min(kib * 1024, memory_of_groups());
+static inline uint64_t limits_host_bytes_free(void) {
+    uint64_t kib = limits_number_in("/proc/meminfo", "MemAvailable:", 0);
+    uint64_t bytes = std::min(kib * 1024, limits_memory_of_groups());
     if (bytes == 0) bench_fail("MemAvailable of /proc/meminfo was wanted, to size tables; it is not there, or 0");
     bytes = bytes / 10 * 9;
     return host_memory ? std::min(bytes, host_memory) : bytes;
 }
 
 /* Bytes of a GPU's memory that may be used now, of that which has least. A twentieth is left alone. */
-static inline uint64_t gpu_bytes_free(void) {
+static inline uint64_t limits_gpu_bytes_free(void) {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < ladder_gpus.n; i++) {
         size_t left = 0, all = 0;
@@ -124,8 +125,8 @@ static inline uint64_t gpu_bytes_free(void) {
 }
 
 /* Is there this much memory? If not, says which measurement is left out. */
-static inline int fits(uint64_t host, uint64_t gpu, const char *what) {
-    uint64_t host_free = host_bytes_free(), gpu_free = gpu_bytes_free();
+static inline int limits_fits(uint64_t host, uint64_t gpu, const char *what) {
+    uint64_t host_free = limits_host_bytes_free(), gpu_free = limits_gpu_bytes_free();
     if (host > host_free)
         skip("%s: it needs %.3g GB of host memory, and %.3g GB may be used", what, (double)host * 1e-9,
              (double)host_free * 1e-9);

@@ -115,11 +115,11 @@ static std::vector<double> links_speeds(const std::vector<link_gpu *> &readers, 
 static void links_print(const link_gpu *reader, const std::string &from, const std::string &beside, double speed,
                         const link_setting *s, uint64_t bytes, int can) {
     record r;
-    add_text(&r, "experiment", "links"), add_count(&r, "gpu", (uint64_t)reader->ordinal);
-    add_text(&r, "from", from.c_str()), add_text(&r, "beside", beside.c_str());
-    add_real(&r, "gb", (double)bytes * 1e-9, 3);
-    add_count(&r, "row_bytes", s->packs * 16), add_real(&r, "gb_per_s", speed * 1e-9, 2);
-    add_text(&r, "data", !can ? "no access" : speed > 0 ? "right" : "wrong");
+    record_add_text(&r, "experiment", "links"), record_add_count(&r, "gpu", (uint64_t)reader->ordinal);
+    record_add_text(&r, "from", from.c_str()), record_add_text(&r, "beside", beside.c_str());
+    record_add_real(&r, "gb", (double)bytes * 1e-9, 3);
+    record_add_count(&r, "row_bytes", s->packs * 16), record_add_real(&r, "gb_per_s", speed * 1e-9, 2);
+    record_add_text(&r, "data", !can ? "no access" : speed > 0 ? "right" : "wrong");
     print_record(&r);
 }
 
@@ -207,14 +207,14 @@ static void links_host(std::vector<link_gpu> *gpus, const std::vector<std::vecto
     char what[64];
     void *seen;
     snprintf(what, sizeof what, "links, %.3g GB of host memory", (double)bytes * 1e-9);
-    if (!has_time("%s", what) || !fits(bytes, 0, what)) return;
+    if (!has_time("%s", what) || !limits_fits(bytes, 0, what)) return;
     float *memory = table_memory(bytes);
     if (!memory) {
         skip("%s: the system does not give it", what);
         return;
     }
     links_fill(memory, s->packs, rows);
-    if (!pin(memory, bytes, what)) {
+    if (!table_pin(memory, bytes, what)) {
         free(memory);
         return;
     }
@@ -248,7 +248,7 @@ static void run_links(uint32_t width, const char *file) {
     s.items = std::max<uint64_t>(LADDER_LARGE / (s.packs * 16), 1);
     uint64_t bytes = s.items * s.packs * 16;
     s.bytes = (double)bytes;
-    if (!fits(bytes, bytes, "links") || !has_time("links of GPUs")) return;
+    if (!limits_fits(bytes, bytes, "links") || !has_time("links of GPUs")) return;
     std::vector<float> pattern(s.items * s.packs * 4);
     links_fill(pattern.data(), s.packs, s.items);
     std::vector<link_gpu> gpus;
@@ -272,7 +272,7 @@ static void run_links(uint32_t width, const char *file) {
 }
 
 static void run_all_links(void) {
-    const options_list *widths = given_or(&dim, &defaults[LINKS].dim);
+    const options_list *widths = options_given_or(&dim, &defaults[LINKS].dim);
     for (uint32_t d = 0; d < widths->n; d++)
         run_links((uint32_t)widths->values[d], d + 1 < widths->n ? NULL : links); /* the file is of the last one */
 }

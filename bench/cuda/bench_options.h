@@ -180,17 +180,17 @@ static const options_entry options[] = {
 };
 
 /* What was given, or else the experiment's own. */
-static const options_list *given_or(const options_list *given, const options_list *own) {
+static const options_list *options_given_or(const options_list *given, const options_list *own) {
     return given->n ? given : own;
 }
 
 /* For an experiment that takes only one value. */
-static frugal_optimizer_kind optimizer_of(uint32_t which) {
-    return (frugal_optimizer_kind)given_or(&optimizer, &defaults[which].optimizer)->values[0];
+static frugal_optimizer_kind options_optimizer_of(uint32_t which) {
+    return (frugal_optimizer_kind)options_given_or(&optimizer, &defaults[which].optimizer)->values[0];
 }
 
 /* The number of workers that an option's value stands for. */
-static uint32_t workers_of(double value) {
+static uint32_t options_workers_of(double value) {
     uint32_t half = bench_processors() / 2;
     return value > 0 ? (uint32_t)value : half > 0 ? half : 1;
 }

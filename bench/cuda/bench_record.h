@@ -22,45 +22,45 @@ typedef struct record_field {
 
 typedef std::vector<record_field> record;
 
-static inline void add_text(record *r, const char *name, const char *text) {
+static inline void record_add_text(record *r, const char *name, const char *text) {
     r->push_back({name, text, 1, 0});
 }
 
-static inline void add_long_text(record *r, const char *name, const char *text) {
+static inline void record_add_long_text(record *r, const char *name, const char *text) {
     r->push_back({name, text, 1, 1});
 }
 
-static inline void add_count(record *r, const char *name, uint64_t value) {
+static inline void record_add_count(record *r, const char *name, uint64_t value) {
     r->push_back({name, std::to_string(value), 0, 0});
 }
 
-static inline void add_real(record *r, const char *name, double value, int digits) {
+static inline void record_add_real(record *r, const char *name, double value, int digits) {
     char text[64];
     snprintf(text, sizeof text, "%.*f", digits, value);
     r->push_back({name, std::isfinite(value) ? text : "null", 0, 0}); /* JSON has no word for what is not finite */
 }
 
 /* As it was given: 0.99, 0. */
-static inline void add_plain(record *r, const char *name, double value) {
+static inline void record_add_plain(record *r, const char *name, double value) {
     char text[64];
     snprintf(text, sizeof text, "%g", value);
     r->push_back({name, text, 0, 0});
 }
 
 /* What was not measured. */
-static inline void add_none(record *r, const char *name) {
+static inline void record_add_none(record *r, const char *name) {
     r->push_back({name, "null", 0, 0});
 }
 
 /* From times in seconds: median, least and greatest in microseconds (us, min_us, max_us), and their number. */
-static inline void add_times(record *r, const bench_samples *s) {
-    add_real(r, "us", bench_median(s) * 1e6, 2);
-    add_real(r, "min_us", bench_quantile(s, 0) * 1e6, 2);
-    add_real(r, "max_us", bench_quantile(s, 1) * 1e6, 2);
-    add_count(r, "repeats", s->n);
+static inline void record_add_times(record *r, const bench_samples *s) {
+    record_add_real(r, "us", bench_median(s) * 1e6, 2);
+    record_add_real(r, "min_us", bench_quantile(s, 0) * 1e6, 2);
+    record_add_real(r, "max_us", bench_quantile(s, 1) * 1e6, 2);
+    record_add_count(r, "repeats", s->n);
 }
 
-static inline void print_json(const record *r) {
+static inline void record_print_json(const record *r) {
     const char *before = "{";
     for (const record_field &field : *r) {
         printf("%s\"%s\": ", before, field.name.c_str());
@@ -70,7 +70,7 @@ static inline void print_json(const record *r) {
     puts("}");
 }
 
-static inline void print_row(const record *r) {
+static inline void record_print_row(const record *r) {
     static std::string header;
     std::string names = "";
     for (const record_field &field : *r) names += field.name + " ";
@@ -91,9 +91,9 @@ static inline void print_row(const record *r) {
 static inline void print_record(const record *r) {
     bench_progress("%s", "");
     if (json)
-        print_json(r);
+        record_print_json(r);
     else
-        print_row(r);
+        record_print_row(r);
     fflush(stdout);
 }
 

@@ -36,7 +36,7 @@ typedef struct timeline {
 
 /* A thread that only notes when gates open. There is a word to watch only if streams wait for gates; if the host waits,
  * it is in lookup until the gate opens. */
-static void watch_gates(timeline *l, uint64_t n) {
+static void timeline_watch_gates(timeline *l, uint64_t n) {
     const uint64_t *word = frugal_gates(l->run.f);
     int ends = 0;
     for (uint64_t seen = 0; seen < n && !ends;) {
@@ -47,7 +47,7 @@ static void watch_gates(timeline *l, uint64_t n) {
     }
 }
 
-static void take_stamp(timeline *l, uint64_t s, uint32_t i) {
+static void timeline_take_stamp(timeline *l, uint64_t s, uint32_t i) {
     l->host[s * STAMPS + i] = bench_now(), l->cpu[s * STAMPS + i] = bench_thread_seconds();
 }
 
@@ -57,31 +57,31 @@ static void run_timeline_steps(timeline *l, trainer *me, uint64_t n) {
     for (uint64_t s = 0; s < n && s < ahead; s++) announce_training(me, s);
     for (uint64_t s = 0; s < n && !bench_interrupted(); s++) {
         cudaEvent_t *event = &l->events[s * EVENTS];
-        take_stamp(l, s, 0);
+        timeline_take_stamp(l, s, 0);
         LADDER_CHECK(cudaEventRecord(event[0], me->stream));
-        check(frugal_lookup(r->f, 0, s, me->rows));
+        table_expect(frugal_lookup(r->f, 0, s, me->rows));
         LADDER_CHECK(cudaEventRecord(event[1], me->stream));
-        take_stamp(l, s, 1);
-        compute(r->t->machine, me->stream, me->grads, me->rows, r->keys * r->t->dim);
+        timeline_take_stamp(l, s, 1);
+        table_compute(r->t->machine, me->stream, me->grads, me->rows, r->keys * r->t->dim);
         LADDER_CHECK(cudaEventRecord(event[2], me->stream));
-        take_stamp(l, s, 2);
-        update(r->f, 0, s, me->grads);
+        timeline_take_stamp(l, s, 2);
+        table_update(r->f, 0, s, me->grads);
         LADDER_CHECK(cudaEventRecord(event[3], me->stream));
-        take_stamp(l, s, 3);
+        timeline_take_stamp(l, s, 3);
         if (s + ahead < n) announce_training(me, s + ahead);
-        take_stamp(l, s, 4);
+        timeline_take_stamp(l, s, 4);
     }
     LADDER_CHECK(cudaStreamSynchronize(me->stream));
 }
 
 /* Adds beginning and end of each span of a step, in seconds from the step's beginning. `origin`: an event; `origin_at`:
  * the host's time of it. */
-static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at, bench_samples begin[SPANS],
-                     bench_samples end[SPANS]) {
+static void timeline_add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at,
+                              bench_samples begin[SPANS], bench_samples end[SPANS]) {
     const double *stamp = &l->host[s * STAMPS];
     const cudaEvent_t *event = &l->events[s * EVENTS];
     double zero = stamp[0], at[EVENTS];
-    for (uint32_t i = 0; i < EVENTS; i++) at[i] = origin_at + elapsed_ms(origin, event[i]) * 1e-3 - zero;
+    for (uint32_t i = 0; i < EVENTS; i++) at[i] = origin_at + table_elapsed_ms(origin, event[i]) * 1e-3 - zero;
     for (uint32_t i = 0; i < 4; i++)
         bench_add(&begin[HOST_LOOKUP + i], stamp[i] - zero), bench_add(&end[HOST_LOOKUP + i], stamp[i + 1] - zero);
     for (uint32_t i = 0; i < 3; i++)
@@ -91,18 +91,20 @@ static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double o
 }
 
 /* Seconds in a step's calls of frugal: all except the launch. `from`: host or cpu. */
-static double in_calls(const std::vector<double> *from, uint64_t s) {
+static double timeline_in_calls(const std::vector<double> *from, uint64_t s) {
     const double *stamp = &(*from)[s * STAMPS];
     return stamp[1] - stamp[0] + stamp[4] - stamp[2];
 }
 
-static void print_span(const training *r, uint32_t which, double from, double to) {
+static void timeline_print_span(const training *r, uint32_t which, double from, double to) {
     record out;
-    add_text(&out, "experiment", "timeline"), add_text(&out, "lane", lanes[which]),
-        add_text(&out, "what", spans[which]);
-    add_text(&out, "gate", gates[r->gate]), add_count(&out, "dim", r->t->dim), add_count(&out, "keys", r->keys);
-    add_plain(&out, "zipf", r->zipf), add_real(&out, "begin_us", from * 1e6, 2), add_real(&out, "end_us", to * 1e6, 2);
-    add_real(&out, "length_us", (to - from) * 1e6, 2);
+    record_add_text(&out, "experiment", "timeline"), record_add_text(&out, "lane", lanes[which]),
+        record_add_text(&out, "what", spans[which]);
+    record_add_text(&out, "gate", gates[r->gate]), record_add_count(&out, "dim", r->t->dim),
+        record_add_count(&out, "keys", r->keys);
+    record_add_plain(&out, "zipf", r->zipf), record_add_real(&out, "begin_us", from * 1e6, 2),
+        record_add_real(&out, "end_us", to * 1e6, 2);
+    record_add_real(&out, "length_us", (to - from) * 1e6, 2);
     print_record(&out);
 }
 
@@ -113,16 +115,19 @@ static void print_timeline(const timeline *l, uint64_t first, const bench_sample
     bench_samples wall = {}, cpu = {};
     record out;
     for (uint32_t i = 0; i < n; i++)
-        bench_add(&wall, in_calls(&l->host, first + i)), bench_add(&cpu, in_calls(&l->cpu, first + i));
+        bench_add(&wall, timeline_in_calls(&l->host, first + i)),
+            bench_add(&cpu, timeline_in_calls(&l->cpu, first + i));
     double step = (l->host[(first + n) * STAMPS] - l->host[first * STAMPS]) / n;
-    add_text(&out, "experiment", "timeline"), add_text(&out, "lane", "all"), add_text(&out, "what", "step");
-    add_training(&out, r), add_real(&out, "step_us", step * 1e6, 2);
-    add_real(&out, "host_us", bench_median(&wall) * 1e6, 2), add_real(&out, "host_cpu_us", bench_median(&cpu) * 1e6, 2);
-    add_real(&out, "host_cpu_min_us", bench_quantile(&cpu, 0) * 1e6, 2);
-    add_real(&out, "host_cpu_max_us", bench_quantile(&cpu, 1) * 1e6, 2), add_checked(&out, &r->right);
+    record_add_text(&out, "experiment", "timeline"), record_add_text(&out, "lane", "all"),
+        record_add_text(&out, "what", "step");
+    steps_add_training(&out, r), record_add_real(&out, "step_us", step * 1e6, 2);
+    record_add_real(&out, "host_us", bench_median(&wall) * 1e6, 2),
+        record_add_real(&out, "host_cpu_us", bench_median(&cpu) * 1e6, 2);
+    record_add_real(&out, "host_cpu_min_us", bench_quantile(&cpu, 0) * 1e6, 2);
+    record_add_real(&out, "host_cpu_max_us", bench_quantile(&cpu, 1) * 1e6, 2), add_checked(&out, &r->right);
     print_record(&out);
     for (uint32_t i = 0; i < SPANS; i++)
-        if (begin[i].n) print_span(r, i, bench_median(&begin[i]), bench_median(&end[i]));
+        if (begin[i].n) timeline_print_span(r, i, bench_median(&begin[i]), bench_median(&end[i]));
 }
 
 static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t who_waits) {
@@ -130,28 +135,28 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
     uint64_t n = warm + repeat + lookahead + 1; /* the last steps announce nothing any more */
     char what[128];
     timeline l;
-    l.run = make_training(t, TIMELINE, 1, n_keys, skew), l.run.batches = batches_of(n_keys, n + 1),
+    l.run = steps_open(t, TIMELINE, 1, n_keys, skew), l.run.batches = table_batches_of(n_keys, n + 1),
     l.run.gate = who_waits, l.ends = 0;
     snprintf(what, sizeof what, "timeline, %llu keys, Zipf %g, gate on the %s", (unsigned long long)n_keys, skew,
              gates[who_waits]);
     if (!has_time("%s", what) ||
-        !fits(training_host_bytes(&l.run) + workload_bytes(&l.run), training_gpu_bytes(&l.run), what))
+        !limits_fits(training_host_bytes(&l.run) + training_workload_bytes(&l.run), training_gpu_bytes(&l.run), what))
         return;
     l.host.resize(n * STAMPS), l.cpu.resize(n * STAMPS), l.opened.resize(n), l.events.resize(n * EVENTS);
-    workload w = draw_workload(&l.run);
+    workload w = training_draw_workload(&l.run);
     std::vector<trainer> one = open_training(&l.run, &w);
     for (cudaEvent_t &event : l.events) LADDER_CHECK(cudaEventCreate(&event));
-    std::thread watcher(watch_gates, &l, n);
+    std::thread watcher(timeline_watch_gates, &l, n);
     LADDER_CHECK(cudaEventRecord(t->machine->begin, one[0].stream));
     LADDER_CHECK(cudaEventSynchronize(t->machine->begin));
     double origin = bench_now();
     run_timeline_steps(&l, &one[0], n);
-    check(frugal_drain(l.run.f));
+    table_expect(frugal_drain(l.run.f));
     l.ends.store(1, std::memory_order_relaxed);
     watcher.join();
     bench_samples begin[SPANS] = {}, end[SPANS] = {};
     for (uint64_t s = warm; s < warm + repeat && !bench_interrupted(); s++)
-        add_step(&l, s, t->machine->begin, origin, begin, end);
+        timeline_add_step(&l, s, t->machine->begin, origin, begin, end);
     l.run.next = l.run.announced = n;
     if (!bench_interrupted()) check_training(&l.run, &one, 1);
     if (begin[0].n) print_timeline(&l, warm, begin, end);
@@ -160,8 +165,8 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
 }
 
 static void run_timeline(const table *t) {
-    const options_list *by_keys = given_or(&keys, &defaults[TIMELINE].keys);
-    const options_list *by_gate = given_or(&gate, &defaults[TIMELINE].gate);
+    const options_list *by_keys = options_given_or(&keys, &defaults[TIMELINE].keys);
+    const options_list *by_gate = options_given_or(&gate, &defaults[TIMELINE].gate);
     for (uint32_t k = 0; k < by_keys->n; k++)
         for (uint32_t z = 0; z < zipf.n; z++)
             for (uint32_t g = 0; g < by_gate->n && !bench_interrupted(); g++)

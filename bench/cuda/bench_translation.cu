@@ -78,7 +78,7 @@ static uint64_t expected_sum(uint64_t rows, uint32_t packs, uint64_t seed) {
         uint64_t own = 0;
         for (uint64_t i = begin; i < end; i++)
             for (uint64_t first = row_of(i, seed, rows) * packs, p = 0; p < packs; p++)
-                own += 4 * (uint64_t)word_of(first + p);
+                own += 4 * (uint64_t)kinds_word_of(first + p);
         sum.fetch_add(own, std::memory_order_relaxed);
     });
     return known[key] = sum.load(std::memory_order_relaxed);
@@ -125,14 +125,15 @@ static void measure(bench *b, const memory *m, double gib, uint32_t width) {
     if (took.n == 0) return;
     double s = bench_median(&took), n = (double)reads, speed = n * width / s;
     record r;
-    add_text(&r, "experiment", "translation"), add_text(&r, "kind", kind_names[m->kind]);
-    add_count(&r, "row_bytes", width), add_plain(&r, "gib", gib), add_count(&r, "reads", reads);
-    add_real(&r, "gb_per_s", speed * 1e-9, 2), add_real(&r, "link_share", speed / b->speeds.to_device, 3);
-    add_real(&r, "ns_per_row", s * 1e9 / n, 3), add_real(&r, "min_ns", bench_quantile(&took, 0) * 1e9 / n, 3);
-    add_real(&r, "max_ns", bench_quantile(&took, 1) * 1e9 / n, 3), add_real(&r, "rows_per_s", n / s, 0);
-    add_count(&r, "repeats", took.n), add_plain(&r, "made_gib", (double)m->bytes * 0x1p-30);
-    add_real(&r, "make_s", m->make_s, 3), add_count(&r, "page_bytes", m->page_bytes);
-    add_real(&r, "huge_share", m->huge_share < 0 ? NAN : m->huge_share, 3);
+    record_add_text(&r, "experiment", "translation"), record_add_text(&r, "kind", kind_names[m->kind]);
+    record_add_count(&r, "row_bytes", width), record_add_plain(&r, "gib", gib), record_add_count(&r, "reads", reads);
+    record_add_real(&r, "gb_per_s", speed * 1e-9, 2), record_add_real(&r, "link_share", speed / b->speeds.to_device, 3);
+    record_add_real(&r, "ns_per_row", s * 1e9 / n, 3),
+        record_add_real(&r, "min_ns", bench_quantile(&took, 0) * 1e9 / n, 3);
+    record_add_real(&r, "max_ns", bench_quantile(&took, 1) * 1e9 / n, 3), record_add_real(&r, "rows_per_s", n / s, 0);
+    record_add_count(&r, "repeats", took.n), record_add_plain(&r, "made_gib", (double)m->bytes * 0x1p-30);
+    record_add_real(&r, "make_s", m->make_s, 3), record_add_count(&r, "page_bytes", m->page_bytes);
+    record_add_real(&r, "huge_share", m->huge_share < 0 ? NAN : m->huge_share, 3);
     print_record(&r);
 }
 
@@ -140,7 +141,7 @@ static void measure(bench *b, const memory *m, double gib, uint32_t width) {
 static const char *lacks(uint32_t kind) {
     int concurrent = 0;
     LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, ladder_gpu(0)));
-    if (kind == NUMA && driver_attribute(ATTRIBUTE_HOST_NUMA_MEMORY) <= 0)
+    if (kind == NUMA && kinds_driver_attribute(ATTRIBUTE_HOST_NUMA_MEMORY) <= 0)
         return "this driver or GPU makes no memory on a NUMA node of the host "
                "(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)";
     return kind == MANAGED && concurrent <= 0 ? "this GPU takes managed memory away from the host before a kernel "
@@ -151,10 +152,10 @@ static const char *lacks(uint32_t kind) {
 /* Has the host's node, from which the driver takes memory of this kind, so much free? Where nothing says so: yes. */
 static int fits_node(uint32_t kind, uint64_t bytes, const char *what) {
     if (kind != NUMA) return 1;
-    std::string node = std::to_string(std::max(driver_attribute(ATTRIBUTE_HOST_NUMA_ID), 0));
+    std::string node = std::to_string(std::max(kinds_driver_attribute(ATTRIBUTE_HOST_NUMA_ID), 0));
     std::string path = "/sys/devices/system/node/node" + node + "/meminfo", line = "Node " + node + " ";
-    uint64_t kib = number_in(path.c_str(), (line + "MemFree:").c_str(), UINT64_MAX / 2048);
-    kib += number_in(path.c_str(), (line + "Inactive(file):").c_str(), 0);
+    uint64_t kib = limits_number_in(path.c_str(), (line + "MemFree:").c_str(), UINT64_MAX / 2048);
+    kib += limits_number_in(path.c_str(), (line + "Inactive(file):").c_str(), 0);
     if (bytes / 1024 <= kib) return 1;
     skip("%s: it needs %.3g GB of NUMA node %s, and %.3g GB are free there", what, (double)bytes * 1e-9, node.c_str(),
          (double)kib * 1024e-9);
@@ -170,10 +171,11 @@ static uint32_t make_largest(bench *b, memory *m, const double *by_size, uint32_
         double expected = host && b->made_bytes ? b->made_s * (double)bytes / (double)b->made_bytes : 0;
         snprintf(what, sizeof what, "translation, %s, %g GiB", kind_names[m->kind], by_size[n - 1]);
         if (!has_time_for(expected, "%s", what) ||
-            !fits(host, m->kind == GPU || m->kind == MANAGED ? bytes : 0, what) || !fits_node(m->kind, bytes, what))
+            !limits_fits(host, m->kind == GPU || m->kind == MANAGED ? bytes : 0, what) ||
+            !fits_node(m->kind, bytes, what))
             continue;
         m->bytes = bytes;
-        const char *why = make_memory(m, &b->machine);
+        const char *why = kinds_make_memory(m, &b->machine);
         if (!why) return n;
         skip("%s: it could not be made: %s", what, why);
     }
@@ -193,7 +195,7 @@ static void run_kind(bench *b, uint32_t kind, const double *by_size, uint32_t n)
         measure(b, &m, by_size[i / row_bytes.n], (uint32_t)row_bytes.values[i % row_bytes.n]);
     if (!fit) return;
     double since = bench_now();
-    free_memory(&m);
+    kinds_free_memory(&m);
     if (kind != GPU) b->made_bytes += m.bytes, b->made_s += m.make_s + bench_now() - since;
 }
 
@@ -208,13 +210,14 @@ static void print_machine(const bench *b) {
     huge[strcspn(huge, "\n")] = 0;
     LADDER_CHECK(cudaMemGetInfo(&left, &all));
     LADDER_CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, ladder_gpu(0)));
-    add_text(&r, "experiment", "machine"), add_text(&r, "gpu", b->machine.name), add_count(&r, "gpu_bytes", all);
-    add_count(&r, "gpu_bytes_free", left), add_count(&r, "host_bytes_usable", host_bytes_free());
-    add_count(&r, "processors", bench_processors()), add_text(&r, "transparent_hugepage", huge);
-    add_plain(&r, "host_numa_id", driver_attribute(ATTRIBUTE_HOST_NUMA_ID));
-    add_plain(&r, "host_numa_memory", driver_attribute(ATTRIBUTE_HOST_NUMA_MEMORY));
-    add_count(&r, "concurrent_managed", (uint64_t)concurrent);
-    add_real(&r, "link_to_device_bytes_per_s", b->speeds.to_device, 0);
+    record_add_text(&r, "experiment", "machine"), record_add_text(&r, "gpu", b->machine.name),
+        record_add_count(&r, "gpu_bytes", all);
+    record_add_count(&r, "gpu_bytes_free", left), record_add_count(&r, "host_bytes_usable", limits_host_bytes_free());
+    record_add_count(&r, "processors", bench_processors()), record_add_text(&r, "transparent_hugepage", huge);
+    record_add_plain(&r, "host_numa_id", kinds_driver_attribute(ATTRIBUTE_HOST_NUMA_ID));
+    record_add_plain(&r, "host_numa_memory", kinds_driver_attribute(ATTRIBUTE_HOST_NUMA_MEMORY));
+    record_add_count(&r, "concurrent_managed", (uint64_t)concurrent);
+    record_add_real(&r, "link_to_device_bytes_per_s", b->speeds.to_device, 0);
     print_record(&r);
 }
 
@@ -224,7 +227,7 @@ static void learn_speed(bench *b, double gib) {
     m.kind = REGISTERED;
     if (seconds <= 0 || !make_largest(b, &m, &gib, 1)) return;
     double since = bench_now();
-    free_memory(&m);
+    kinds_free_memory(&m);
     b->made_bytes += m.bytes, b->made_s += m.make_s + bench_now() - since;
 }
 
@@ -250,8 +253,8 @@ int main(int argc, char **argv) {
     ladder_free(b.sum);
     ladder_close(&b.machine);
     record r;
-    add_text(&r, "experiment", "end"), add_real(&r, "seconds", bench_now() - began, 1),
-        add_count(&r, "skipped", skipped);
+    record_add_text(&r, "experiment", "end"), record_add_real(&r, "seconds", bench_now() - began, 1),
+        record_add_count(&r, "skipped", skipped);
     print_record(&r);
     return bench_exit_status();
 }

@@ -77,7 +77,7 @@ typedef struct quarter {
     float4 x[LADDER_PASSES];
 } quarter;
 
-static __device__ quarter load(const float *from, uint32_t left) { /* left: floats of the row from here on */
+static __device__ quarter training_load(const float *from, uint32_t left) { /* left: floats of the row from here on */
     quarter q;
     LADDER_UNROLLED
     for (uint32_t p = 0; p < LADDER_PASSES; p++) {
@@ -100,7 +100,7 @@ static __device__ void store(float *to, const quarter *q, uint32_t left) {
 static __device__ void spread(const lookup *a, const float *from, uint32_t begin, uint32_t end, float *copy) {
     for (uint32_t at = 0; at < a->dim; at += LADDER_PASSES * LADDER_PASS) {
         uint32_t left = a->dim - at;
-        quarter q = load(from + at, left);
+        quarter q = training_load(from + at, left);
         if (copy) store(copy + at, &q, left);
         for (uint32_t k = begin; k < end; k++) store(a->out + (uint64_t)a->batch.order[k] * a->dim + at, &q, left);
     }

@@ -31,16 +31,16 @@ static_assert(ATTRIBUTE_HOST_NUMA_MEMORY == (int)CU_DEVICE_ATTRIBUTE_HOST_NUMA_V
 static_assert(LOCATION_HOST_NUMA == (int)CU_MEM_LOCATION_TYPE_HOST_NUMA, "cuda.h");
 #endif
 
-static inline __host__ __device__ uint32_t word_of(uint64_t pack) { /* of all four words of a pack */
+static inline __host__ __device__ uint32_t kinds_word_of(uint64_t pack) { /* of all four words of a pack */
     uint32_t x = (uint32_t)pack * 0x9E3779B9u + (uint32_t)(pack >> 32);
     x = (x ^ x >> 15) * 0x85EBCA6Bu;
     return x ^ x >> 13;
 }
 
-static __global__ void write_kernel(uint4 *to, uint64_t packs) {
+static __global__ void kinds_write_kernel(uint4 *to, uint64_t packs) {
     uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < packs; i += threads) {
-        uint32_t x = word_of(i);
+        uint32_t x = kinds_word_of(i);
         to[i] = make_uint4(x, x, x, x);
     }
 }
@@ -56,18 +56,18 @@ typedef struct memory {
     double huge_share, make_s;  /* of `bytes`, on huge pages of the processor; below 0: not known */
 } memory;
 
-static void write_by_host(const memory *m) {
+static void kinds_write_by_host(const memory *m) {
     uint4 *to = (uint4 *)m->host;
     by_all_processors(m->bytes / PACK, [to](uint64_t begin, uint64_t end) {
         for (uint64_t i = begin; i < end; i++) {
-            uint32_t x = word_of(i);
+            uint32_t x = kinds_word_of(i);
             to[i] = make_uint4(x, x, x, x);
         }
     });
 }
 
 /* The share of memory that lies on huge pages, whatever was asked for. */
-static double huge_share_of(const memory *m) {
+static double kinds_huge_share_of(const memory *m) {
     unsigned long long begin = 0, end = 0, kib, bytes = 0, first = (uintptr_t)m->host, last = first + m->bytes;
     char line[512];
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -81,13 +81,13 @@ static double huge_share_of(const memory *m) {
     return std::min(1., (double)bytes / (double)m->bytes);
 }
 
-static const char *make_registered(memory *m) {
+static const char *kinds_make_registered(memory *m) {
     void *seen;
     m->mapped = mmap(NULL, m->bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m->mapped == MAP_FAILED) return strerror(errno);
     m->host = (void *)(((uintptr_t)m->mapped + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     madvise(m->host, m->bytes, MADV_HUGEPAGE);
-    write_by_host(m); /* before one thread pins it page by page */
+    kinds_write_by_host(m); /* before one thread pins it page by page */
     cudaError_t error = cudaHostRegister(m->host, m->bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (error != cudaSuccess) {
         cudaGetLastError();
@@ -95,32 +95,32 @@ static const char *make_registered(memory *m) {
         return cudaGetErrorString(error);
     }
     LADDER_CHECK(cudaHostGetDevicePointer(&seen, m->host, 0));
-    m->seen = (uint4 *)seen, m->huge_share = huge_share_of(m);
+    m->seen = (uint4 *)seen, m->huge_share = kinds_huge_share_of(m);
     return NULL;
 }
 
-#define DRIVER(name) ((decltype(&name))driver_call(#name))
-static void *driver_call(const char *name) {
+#define DRIVER(name) ((decltype(&name))kinds_driver_call(#name))
+static void *kinds_driver_call(const char *name) {
     void *call = frugal_cuda::find_driver_call(name);
     if (!call) bench_fail("the driver lacks %s, which Toolkit 12 has: update the driver", name);
     return call;
 }
 
-static int driver_attribute(int attribute) { /* -1: this driver does not know it */
+static int kinds_driver_attribute(int attribute) { /* -1: this driver does not know it */
     int value;
     return DRIVER(cuDeviceGetAttribute)(&value, (CUdevice_attribute)attribute, ladder_gpu(0)) == CUDA_SUCCESS ? value
                                                                                                               : -1;
 }
 
-static CUmemAllocationProp on_host_node(void) {
+static CUmemAllocationProp kinds_on_host_node(void) {
     CUmemAllocationProp how = {};
     how.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    how.location = {(CUmemLocationType)LOCATION_HOST_NUMA, std::max(driver_attribute(ATTRIBUTE_HOST_NUMA_ID), 0)};
+    how.location = {(CUmemLocationType)LOCATION_HOST_NUMA, std::max(kinds_driver_attribute(ATTRIBUTE_HOST_NUMA_ID), 0)};
     return how;
 }
 
-static const char *make_numa(memory *m) {
-    CUmemAllocationProp how = on_host_node();
+static const char *kinds_make_numa(memory *m) {
+    CUmemAllocationProp how = kinds_on_host_node();
     const CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, ladder_gpu(0)}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
@@ -146,7 +146,7 @@ static const char *make_numa(memory *m) {
     return cudaGetErrorString((cudaError_t)error);
 }
 
-static cudaError_t advise(const memory *m, cudaMemoryAdvise advice, int gpu) {
+static cudaError_t kinds_advise(const memory *m, cudaMemoryAdvise advice, int gpu) {
 #if CUDART_VERSION >= 13000
     return cudaMemAdvise(m->host, m->bytes, advice, {gpu ? cudaMemLocationTypeDevice : cudaMemLocationTypeHost, 0});
 #else
@@ -154,7 +154,7 @@ static cudaError_t advise(const memory *m, cudaMemoryAdvise advice, int gpu) {
 #endif
 }
 
-static const char *make_by_runtime(memory *m) {
+static const char *kinds_make_by_runtime(memory *m) {
     void *seen = NULL;
     cudaError_t error = m->kind == PINNED ? cudaHostAlloc(&m->host, m->bytes, cudaHostAllocMapped)
                         : m->kind == GPU  ? cudaMalloc(&seen, m->bytes)
@@ -162,8 +162,8 @@ static const char *make_by_runtime(memory *m) {
     if (error == cudaSuccess && m->kind == PINNED) error = cudaHostGetDevicePointer(&seen, m->host, 0);
     if (error == cudaSuccess && m->kind == MANAGED) {
         seen = m->host;
-        error = advise(m, cudaMemAdviseSetPreferredLocation, 0);
-        if (error == cudaSuccess) error = advise(m, cudaMemAdviseSetAccessedBy, 1);
+        error = kinds_advise(m, cudaMemAdviseSetPreferredLocation, 0);
+        if (error == cudaSuccess) error = kinds_advise(m, cudaMemAdviseSetAccessedBy, 1);
         if (error != cudaSuccess) cudaFree(m->host);
     }
     m->seen = (uint4 *)seen;
@@ -171,23 +171,25 @@ static const char *make_by_runtime(memory *m) {
     return error == cudaSuccess ? NULL : cudaGetErrorString(error);
 }
 
-static const char *make_memory(memory *m, const ladder_machine *machine) {
+static const char *kinds_make_memory(memory *m, const ladder_machine *machine) {
     double since = bench_now();
     m->huge_share = -1;
-    const char *why = m->kind == REGISTERED ? make_registered(m) : m->kind == NUMA ? make_numa(m) : make_by_runtime(m);
+    const char *why = m->kind == REGISTERED ? kinds_make_registered(m)
+                      : m->kind == NUMA     ? kinds_make_numa(m)
+                                            : kinds_make_by_runtime(m);
     if (why) return why;
     if (m->kind == GPU) {
-        FRUGAL_LAUNCH(write_kernel, ladder_grid<write_kernel>(machine, m->bytes / PACK, 1), LADDER_BLOCK,
+        FRUGAL_LAUNCH(kinds_write_kernel, ladder_grid<kinds_write_kernel>(machine, m->bytes / PACK, 1), LADDER_BLOCK,
                       machine->stream, m->seen, m->bytes / PACK);
         LADDER_CHECK(cudaGetLastError());
         LADDER_CHECK(cudaStreamSynchronize(machine->stream));
     } else if (m->kind != REGISTERED)
-        write_by_host(m);
+        kinds_write_by_host(m);
     m->make_s = bench_now() - since;
     return NULL;
 }
 
-static void free_memory(const memory *m) {
+static void kinds_free_memory(const memory *m) {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)m->host;
     if (m->kind == REGISTERED) {
         LADDER_CHECK(cudaHostUnregister(m->host));
