@@ -94,6 +94,9 @@
  *  | [C9] | a batch is sorted               | system, release | [C10]          | rows that are not there yet        |
  *  | [C10]| is it sorted?                   | acquire         | [C9]           | as [C9]                            |
  *  | [C11]| blocks of that kernel counted   | device, acq_rel | itself         | as [C9], of other blocks           |
+ *  | [C12]| the driver says: it is lost     | release         | [C13]          | after the loss, rows are read while|
+ *  |      |                                 |                 |                | it was still writing them          |
+ *  | [C13]| has it said so?                 | acquire         | [C12]          | as [C12]                           |
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *

@@ -189,7 +189,8 @@ static CUresult ask_driver(gpu_device *c) {
 /* A call has failed, so the GPU may be lost. The thread whose call it was asks, and the next poll says what the answer
  * was. */
 static void note_failure(gpu_device *c) {
-    if (c->ahead_stream) __atomic_store_n(&c->watch.answer, (int)ask_driver(c), __ATOMIC_RELAXED);
+    if (c->ahead_stream) /* [C12] pairs with [C13] */
+        __atomic_store_n(&c->watch.answer, (int)ask_driver(c), __ATOMIC_RELEASE);
 }
 
 static frugal_status fail_cuda(const gpu_device *c, cudaError_t error, const char *what) {

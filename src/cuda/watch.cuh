@@ -54,9 +54,8 @@ static void *watch_main(void *argument) {
         while (sem_wait(&c->watch.asked)) {
         } /* interrupted */
         if (__atomic_load_n(&c->watch.ends, __ATOMIC_RELAXED)) return NULL;
-        /* relaxed, both: a number that means itself */
-        __atomic_store_n(&c->watch.answer, (int)ask_gpu(c), __ATOMIC_RELAXED);
-        __atomic_store_n(&c->watch.busy, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&c->watch.answer, (int)ask_gpu(c), __ATOMIC_RELEASE); /* [C12] pairs with [C13] */
+        __atomic_store_n(&c->watch.busy, 0, __ATOMIC_RELAXED);                 /* relaxed: a number that means itself */
     }
 }
 
@@ -76,7 +75,7 @@ static void await_watch(gpu_device *c) {
 
 /* The last answer: an error, or CUDA_SUCCESS. */
 static CUresult last_answer(const gpu_device *c) {
-    return (CUresult)__atomic_load_n(&c->watch.answer, __ATOMIC_RELAXED);
+    return (CUresult)__atomic_load_n(&c->watch.answer, __ATOMIC_ACQUIRE); /* [C13] pairs with [C12] */
 }
 
 /* What the copy of a word needs. */

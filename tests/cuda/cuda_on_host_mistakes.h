@@ -117,6 +117,7 @@ int *ints() {
 int *ints_of_other() { /* of GPU 1; the calling thread is on GPU 0 */
     cudaSetDevice(1);
     int *p = ints();
+    cudaDeviceSynchronize(); /* with its zeros: no stream of GPU 0 waits for them */
     cudaSetDevice(0);
     return p;
 }
