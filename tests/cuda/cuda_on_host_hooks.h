@@ -47,6 +47,9 @@ int cuda_on_host_has_failed(void);
  * call of this: FRUGAL_CUDA_LOSE_AT_LAUNCH=n. */
 void cuda_on_host_lose_device(int device);
 void cuda_on_host_lose_at_launch(int device, uint64_t n);
+/* What devices have done by now comes before what the caller does next, although it waits for none: it frees memory
+ * that a device which hangs has written. */
+void cuda_on_host_see_done(void);
 /* From now on the device does nothing, and its calls do not say so, as of one that has left its bus: work stays queued,
  * and who waits for it waits, until the device is lost or everything is reset. */
 void cuda_on_host_silence_device(int device);

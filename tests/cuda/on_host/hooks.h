@@ -179,6 +179,12 @@ void cuda_on_host_hold_launches(int holds) {
     world().holds_back = holds != 0;
 }
 
+void cuda_on_host_see_done(void) {
+    guard hold(world().lock);
+    for (auto &d : world().devices)
+        for (cudaStream_t s : d->streams) s->done.reached(0); /* acquires */
+}
+
 void cuda_on_host_lose_at_launch(int number, uint64_t n) {
     world().devices.at(static_cast<size_t>(number))->launches_left = static_cast<int64_t>(n);
 }
