@@ -348,11 +348,3 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     }
     return status;
 }
-
-#if !HAS_PROCESSES
-frugal_status frugal_join(const char *name, double seconds, frugal **out) {
-    (void)name, (void)seconds;
-    if (out) *out = NULL;
-    return fail_unsupported("join");
-}
-#endif

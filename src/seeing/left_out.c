@@ -68,3 +68,11 @@ frugal_status frugal_serve_hold(frugal_server *server, frugal_served_memory *out
 }
 void frugal_serve_release(frugal_server *server, const frugal_served_memory *memory) {}
 #endif
+
+#if !HAS_PROCESSES
+frugal_status frugal_join(const char *name, double seconds, frugal **out) {
+    (void)name, (void)seconds;
+    if (out) *out = NULL;
+    return fail_unsupported("join");
+}
+#endif

@@ -172,10 +172,7 @@ static cudaError_t refuse_any_capture(const device *d) {
 cudaError_t cudaDeviceSynchronize() {
     static counter calls(__func__, true);
     device *d = this_device();
-    if (cudaError_t e = begin_uncaptured(calls, d)) {
-        if (e == cudaErrorLaunchFailure && d) synchronize(d); /* what ran when the device was lost is over then */
-        return end(e);
-    }
+    if (cudaError_t e = begin_uncaptured(calls, d)) return end(settled(d, e));
     if (cudaError_t e = refuse_any_capture(d)) return end(e);
     return end(synchronize_alone(d));
 }

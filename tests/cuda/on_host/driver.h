@@ -79,15 +79,12 @@ static CUresult pop_context(CUcontext *context) {
 /* As cudaStreamQuery, and the thread's last error stays what it was. */
 static CUresult query_stream(CUstream stream) {
     static counter calls("cuStreamQuery");
-    if (cudaError_t e = begin_on(calls, stream)) {
-        if (e == cudaErrorLaunchFailure && stream)
-            synchronize(stream->on); /* a device is known to be lost when what ran there is over */
-        return static_cast<CUresult>(e);
-    }
+    if (cudaError_t e = begin_on(calls, stream))
+        return static_cast<CUresult>(settled(stream ? stream->on : nullptr, e));
     if (cudaError_t e = refuse_capturing(stream)) return static_cast<CUresult>(e);
     send(stream);
     if (!stream->done.reached(stream->pushed.load(std::memory_order_relaxed))) return CUDA_ERROR_NOT_READY;
-    return static_cast<CUresult>(lost(stream->on) ? synchronize(stream->on) : cudaSuccess);
+    return static_cast<CUresult>(settled(stream->on, lost(stream->on)));
 }
 
 /* As cudaEventQuery, and the same. */

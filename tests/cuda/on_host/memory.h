@@ -138,10 +138,7 @@ cudaError_t cudaFree(void *p) {
     device *d = found != world().allocations.end() ? world().devices[static_cast<size_t>(found->second.on)].get()
                                                    : this_device();
     hold.unlock();
-    if (cudaError_t e = begin_uncaptured(calls, d)) {
-        if (e == cudaErrorLaunchFailure && d) synchronize(d); /* what ran when the device was lost is over then */
-        return end(e);
-    }
+    if (cudaError_t e = begin_uncaptured(calls, d)) return end(settled(d, e));
     if (!p) return end(cudaSuccess);
     if (found == world().allocations.end()) return end(cudaErrorInvalidValue);
     if (cudaError_t e = synchronize_alone(d)) return end(e);

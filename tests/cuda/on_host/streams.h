@@ -149,7 +149,13 @@ cudaError_t synchronize(device *d) {
     }
 }
 
-/* The same, and no other call gets through meanwhile. */
+/* The error of a call that waits, or asks the driver: what ran on a device when it was lost is over then. */
+cudaError_t settled(device *d, cudaError_t e) {
+    if (e == cudaErrorLaunchFailure && d) synchronize(d);
+    return e;
+}
+
+/* Synchronizes, and no other call gets through meanwhile. */
 cudaError_t synchronize_alone(device *d) {
     d->held.fetch_add(1, std::memory_order_relaxed);
     cudaError_t e = synchronize(d);
@@ -237,11 +243,7 @@ static cudaError_t refuse_capturing(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     static counter calls(__func__, true);
-    if (cudaError_t e = begin_on(calls, stream)) {
-        if (e == cudaErrorLaunchFailure && stream)
-            synchronize(stream); /* what ran when the device was lost is over then */
-        return end(e);
-    }
+    if (cudaError_t e = begin_on(calls, stream)) return end(settled(stream ? stream->on : nullptr, e));
     if (cudaError_t e = refuse_capturing(stream)) return end(e);
     return end(synchronize(stream));
 }
