@@ -202,8 +202,12 @@ extern "C" {
 /* >>open - an instance: settings, tables, memory. "0: x" says what a field that is left zero stands for. */
 
 typedef struct frugal frugal;
-typedef struct frugal_workers frugal_workers;           /* threads that several instances share */
-typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
+typedef struct frugal_workers frugal_workers;                       /* threads that several instances share */
+typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce;             /* over devices; mean divides by their number */
+typedef enum { FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16 } frugal_type; /* IEEE's; bf16: the upper half of fp32 */
+/* How updates round weights of 16 bits (src/arithmetic.h). Rounded to the nearest, a row that learns by small steps
+ * stops before it has arrived, because each step is less than half of what a weight of 16 bits can change by. */
+typedef enum { FRUGAL_STOCHASTIC, FRUGAL_NEAREST } frugal_rounding;
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
 /* Who updates a row that one device alone touches in a step, and where (section 2): a worker, from the staging block;
  * the device, in host memory; the device, in its cached copy if there is one, else in host memory. */
@@ -246,8 +250,12 @@ typedef void (*frugal_notice)(const char *text, void *user); /* prints `text`, w
 typedef struct frugal_desc {
     const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim */
     uint32_t n_tables;
-    uint32_t dim;           /* floats a row, 1 .. 65536 */
-    uint32_t devices;       /* 0: 1; at most 254 */
+    uint32_t dim; /* weights a row, 1 .. 65536 */
+    /* What weights are stored as: in the table, in files and saves, in copies of caches. Optimizer state, records and
+     * sums are floats. Initializers and frugal_write_rows round to the nearest weight of 16 bits. */
+    frugal_type rows_as;
+    frugal_rounding rounding; /* of updates, if weights have 16 bits; by random bits of `seed`, row and step */
+    uint32_t devices;         /* 0: 1; at most 254 */
     uint32_t max_keys;      /* of one device in one step, duplicates counted: each is a row of frugal_lookup's array */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
     uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
@@ -260,12 +268,13 @@ typedef struct frugal_desc {
     frugal_reduce reduce;           /* of the devices' gradients for a row */
     frugal_optimizer optimizer;     /* of tables that name none of their own */
     uint64_t first_step;            /* number of the first step, where a run is resumed; at most 2^62 - 1 */
-    uint64_t seed;                  /* of the initializers */
+    uint64_t seed;                  /* of the initializers, and of stochastic rounding */
     uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
     double stuck_seconds; /* a wait that finds nothing to do for this long: ERR_STUCK; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
-    float *weights; /* the caller's matrix [rows][weights_stride], rows of all tables in turn; initializers write it */
-    uint64_t weights_stride; /* floats from row to row; 0: dim */
+    void *weights; /* the caller's matrix [rows][weights_stride] of `rows_as`, rows of all tables in turn; initializers
+                      write it */
+    uint64_t weights_stride; /* weights from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
     const char *file;        /* a file mapped into memory: weights and state; made if it is missing (section 5) */
@@ -347,13 +356,15 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
     const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
     const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
     frugal_pooling pooling;  /* of an empty bag: zeros */
-    uint64_t stride;         /* floats from pooled row to pooled row, at least dim; 0: dim */
+    uint64_t stride;         /* elements from pooled row to pooled row, at least dim; 0: dim */
 } frugal_bags;
 typedef struct frugal_row_array { /* where a lookup writes */
-    float *rows;                  /* rows[n][dim], by position of the batch. NULL: the step's staging block */
-    uint64_t stride;              /* floats from row to row, at least dim; 0: dim; 0 without `rows`, and with bags */
-    const frugal_bags *bags;      /* rows[n_bags][dim] instead, pooled, bags->stride floats apart */
+    void *rows;                   /* rows[n][dim], by position of the batch. NULL: the step's staging block */
+    uint64_t stride;              /* elements from row to row, at least dim; 0: dim; 0 without `rows`, and with bags */
+    const frugal_bags *bags;      /* rows[n_bags][dim] instead, pooled, bags->stride elements apart */
     int no_wait;                  /* 1: what would wait returns AGAIN */
+    frugal_type as; /* of the elements. 16 bits: those of the rows, if they are of this type; else rounded to the
+                       nearest, pooled rows once they are summed. FRUGAL_FP32 without `rows` */
 } frugal_row_array;
 /* Gathers the announced batch: a key that occurs k times is copied k times, and floats between rows stay. Waits,
  * helping, for the announcement, if the loader is late, and at the gate of `step`. May be repeated before update. One
@@ -370,32 +381,33 @@ typedef struct frugal_row_array { /* where a lookup writes */
 FRUGAL_API frugal_status frugal_lookup_into(frugal *f, uint32_t device, uint64_t step, const frugal_row_array *to);
 /* Its usual forms, inline; lookup_strided without a stride, and lookup_bags without bags, return ARGUMENT. */
 static inline frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    const frugal_row_array to = {rows, 0, NULL, 0};
+    const frugal_row_array to = {rows, 0, NULL, 0, FRUGAL_FP32};
     return frugal_lookup_into(f, d, step, &to);
 }
 static inline frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    const frugal_row_array to = {rows, 0, NULL, 1};
+    const frugal_row_array to = {rows, 0, NULL, 1, FRUGAL_FP32};
     return frugal_lookup_into(f, d, step, &to);
 }
 /* Into part of a larger array: the row of position p at rows + p * stride. */
 static inline frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
-    const frugal_row_array to = {rows, stride, NULL, 0};
+    const frugal_row_array to = {rows, stride, NULL, 0, FRUGAL_FP32};
     return frugal_lookup_into(f, d, step, stride ? &to : NULL);
 }
 static inline frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags,
                                                float *rows) {
-    const frugal_row_array to = {rows, 0, bags, 0};
+    const frugal_row_array to = {rows, 0, bags, 0, FRUGAL_FP32};
     return frugal_lookup_into(f, d, step, bags ? &to : NULL);
 }
 
 typedef struct frugal_gradients {
-    const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
-    int records;        /* the records were written instead, where frugal_get_records says */
-    float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must still be valid */
-    uint64_t stride;    /* floats from gradient to gradient, at least dim; 0: dim */
-    uint64_t n;         /* gradients in the array; another number than the batch has is refused. 0: not said */
-    float scale;        /* multiplies each row's gradient of the step; as lr, the same of all devices. 0: 1 */
+    const void *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
+    int records;       /* the records were written instead, where frugal_get_records says */
+    float lr;          /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
+    int by_bag;        /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must still be valid */
+    uint64_t stride;   /* elements from gradient to gradient, at least dim; 0: dim */
+    uint64_t n;        /* gradients in the array; another number than the batch has is refused. 0: not said */
+    float scale;       /* multiplies each row's gradient of the step; as lr, the same of all devices. 0: 1 */
+    frugal_type as;    /* of the elements; they are summed as floats */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own cached
  * copies. `gradients` NULL, or without grads and records: a skipped step. The device's trainer. Never waits.
@@ -466,7 +478,8 @@ FRUGAL_API int frugal_help(frugal *f);
 
 /* >>rows - reading and writing them between steps; caches */
 
-/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be NULL).
+/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be NULL), as
+ * floats.
  * Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between steps (no
  * update under way). Rows of which a lost device kept updates are older; so they are in a view.
  * Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
@@ -476,9 +489,9 @@ FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, fl
  * own, and LOST: the rows are written then. */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
-/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained; BUSY unless
- * it is, but batches may be announced. Errors: ARGUMENT, TABLE, BUSY. */
-FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
+/* The host rows of a table in place, of frugal_desc.rows_as: row i begins i * *stride weights behind *weights. Exact
+ * while the instance is drained; BUSY unless it is, but batches may be announced. Errors: ARGUMENT, TABLE, BUSY. */
+FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const void **weights, uint64_t *stride);
 /* Empties all caches: for serving after training. Copies made from then on are current on every device, as before
  * training, until a batch that is not read-only announces their rows. Drained, nothing announced (BUSY). The cost grows
  * with rows. Errors: ARGUMENT. */

@@ -32,6 +32,7 @@
  *   parallel.c      a function that several threads run at a time
  *   rows/           a room: arithmetic on rows, in the processor's instructions; threads that help; optimizer settings
  *   vectors.c       loops over the elements of a row, which become vectors
+ *   types.c         rows of one type as rows of another: widened, and rounded to 16 bits
  *   optimizer.c     one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c          gradients of equal keys summed; bags pooled
  *   gather.c        the rows of a batch, copied by position or by record

@@ -7,12 +7,15 @@
  * of a weighted bag (frugal_sum_bags) is a product that is rounded before it is added, and must not be fused.
  * frugal_open fails if the code was compiled in a way that changes bits.
  *
- * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step; FRUGAL_OPTIMIZERS.
+ * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step; FRUGAL_OPTIMIZERS;
+ * weights of 16 bits (frugal_widen_bf16, frugal_nearest_bf16, frugal_round_bf16, the same of fp16, frugal_pair_noise).
  */
 #ifndef FRUGAL_ARITHMETIC_H
 #define FRUGAL_ARITHMETIC_H
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #if defined(__FAST_MATH__)
 #error "frugal: -ffast-math changes results; compile this file without it"
@@ -85,5 +88,99 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
 #define FRUGAL_OPTIMIZER_KIND(kind, ...)       FRUGAL_##kind,
 #define FRUGAL_OPTIMIZER_ONE(...)              +1
 enum { FRUGAL_OPTIMIZER_KINDS = FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_ONE) };
+
+/* WEIGHTS OF 16 BITS (frugal_desc.rows_as). bf16 is the upper half of an IEEE float; fp16 is IEEE's binary16. Every
+ * weight of 16 bits is a float, so widening is exact. All below is integer arithmetic on the bits of floats, except for
+ * two exact operations, so no mode of the processor changes it (rounding, or flushing of subnormal numbers).
+ *
+ * A float that is not a weight of 16 bits lies between two neighbours. Nearest takes the nearer one, and in the middle
+ * the even one, as IEEE does. Stochastic takes the one further from 0 with a probability that is the distance from the
+ * other one, in units of 2^-16 of the distance between both, so that small steps are lost one by one and add up on the
+ * average. The 16 random bits are a function of (seed, row, step, element), and of nothing that may vary: so the host
+ * row and copies of it round alike, on every processor and GPU.
+ *
+ * Of both ways: what is a weight of 16 bits stays what it is, with its sign, also 0 and infinity. NaN becomes one NaN
+ * (0x7fc0, 0x7e00), also if its upper bits are those of infinity. A float beyond the largest weight (fp16: 65504) is
+ * rounded between that and the next power of two, which is infinity; saves and frugal_verify tell of it. */
+
+FRUGAL_INLINE uint32_t frugal_bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+FRUGAL_INLINE float frugal_float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* splitmix64's finalizer (Steele, Lea, Flood: OOPSLA 2014). */
+FRUGAL_INLINE uint64_t frugal_mix(uint64_t x) {
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+/* Random bits, in three stages: of a step (frugal_hyper.noise), of a row in it, of elements 2 * pair (the lower half)
+ * and 2 * pair + 1 of that row (the upper half). The last one is a 32-bit hash (lowbias32 of hash-prospector), because
+ * each element pays for it. */
+FRUGAL_INLINE uint64_t frugal_step_noise(uint64_t seed, uint64_t step) {
+    return frugal_mix(seed ^ frugal_mix(step));
+}
+FRUGAL_INLINE uint32_t frugal_row_noise(uint64_t step_noise, uint32_t row) {
+    return (uint32_t)(frugal_mix(step_noise ^ row) >> 32);
+}
+FRUGAL_INLINE uint32_t frugal_pair_noise(uint32_t row_noise, uint32_t pair) {
+    uint32_t x = row_noise + pair * 0x9E3779B9u;
+    x = (x ^ x >> 16) * 0x21f0aaadu;
+    x = (x ^ x >> 15) * 0x735a2d97u;
+    return x ^ x >> 15;
+}
+
+FRUGAL_INLINE float frugal_widen_bf16(uint16_t weight) {
+    return frugal_float_of((uint32_t)weight << 16);
+}
+/* `noise`: 16 bits; here and below of the element, or what rounds to the nearest. */
+FRUGAL_INLINE uint16_t frugal_round_bf16(float x, uint32_t noise) {
+    uint32_t bits = frugal_bits_of(x);
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : (bits + noise) >> 16);
+}
+FRUGAL_INLINE uint16_t frugal_nearest_bf16(float x) {
+    return frugal_round_bf16(x, 0x7fffu + (frugal_bits_of(x) >> 16 & 1));
+}
+
+/* Exponents of fp16 become those of floats by adding 112. Its subnormal numbers are multiples of 2^-24: the fraction is
+ * put behind the exponent of 2^-14, and 2^-14 is taken away, which is exact. */
+FRUGAL_INLINE float frugal_widen_fp16(uint16_t weight) {
+    uint32_t sign = (uint32_t)(weight & 0x8000u) << 16, u = (uint32_t)(weight & 0x7fffu) << 13;
+    uint32_t normal = u + (u >= 0x0f800000u ? 224u << 23 : 112u << 23); /* infinity and NaN have exponent 255 */
+    uint32_t small = frugal_bits_of(frugal_add(frugal_float_of(u + (113u << 23)), -0x1p-14f));
+    return frugal_float_of(sign | (u < 0x00800000u ? small : normal));
+}
+/* The magnitude below 2^-14 in units of 2^-40, of which 2^16 are a unit of a subnormal weight. *rest: 1 if it has more
+ * bits than that. */
+FRUGAL_INLINE uint32_t frugal_small_fp16(uint32_t magnitude, uint32_t *rest) {
+    float scaled = frugal_mul(frugal_float_of(magnitude < 0x38800000u ? magnitude : 0), 0x1p40f);
+    int32_t units = (int32_t)scaled; /* of subnormal floats none, however the processor multiplies them */
+    *rest = frugal_bits_of(scaled) != frugal_bits_of((float)units);
+    return (uint32_t)units;
+}
+/* Of what was rounded as a normal number, and as a subnormal one. */
+FRUGAL_INLINE uint16_t frugal_pick_fp16(uint32_t bits, uint32_t normal, uint32_t small) {
+    uint32_t sign = bits >> 16 & 0x8000u, u = bits & 0x7fffffffu;
+    uint32_t rounded = u < 0x38800000u ? small : u >= 0x47800000u ? 0x7c00u : normal; /* 2^-14, 2^16 */
+    return (uint16_t)(u > 0x7f800000u ? 0x7e00u : sign | rounded);
+}
+FRUGAL_INLINE uint16_t frugal_round_fp16(float x, uint32_t noise) {
+    uint32_t bits = frugal_bits_of(x), u = bits & 0x7fffffffu, rest;
+    uint32_t small = (frugal_small_fp16(u, &rest) + noise) >> 16;
+    return frugal_pick_fp16(bits, (u - (112u << 23) + (noise >> 3)) >> 13, small);
+}
+FRUGAL_INLINE uint16_t frugal_nearest_fp16(float x) {
+    uint32_t bits = frugal_bits_of(x), u = bits & 0x7fffffffu, rest;
+    uint32_t units = frugal_small_fp16(u, &rest);
+    uint32_t small = ((units | rest) + 0x7fffu + (units >> 16 & 1)) >> 16;
+    return frugal_pick_fp16(bits, (u - (112u << 23) + 0xfffu + (u >> 13 & 1)) >> 13, small);
+}
 
 #endif /* FRUGAL_ARITHMETIC_H */

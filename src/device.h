@@ -66,12 +66,15 @@ typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the fir
     float lr;                 /* that of the step, times the group's lr_scale */
     float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
     float scale;              /* of gradients: frugal_gradients.scale, 0 resolved */
+    uint64_t noise;           /* frugal_step_noise, of all groups the same */
 } frugal_hyper;
 
 typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
-    float *weights;                        /* row r at weights + r * weights_stride */
+    void *weights;                         /* of rows_as: row r at frugal_row_at(store, r) */
     float *state;                          /* row r at state + r * state_stride; NULL where the optimizer has none */
-    uint64_t weights_stride, state_stride; /* floats */
+    uint64_t weights_stride, state_stride; /* weights; floats */
+    frugal_type rows_as;
+    frugal_rounding rounding;
     uint64_t rows;
     uint32_t dim, state_floats;
     uint32_t devices;
@@ -82,6 +85,21 @@ typedef struct frugal_store {              /* the host table, as devices read it
     uint32_t n_tables;
     const uint64_t *first_row; /* first_row[n_tables + 1]: the first row of each table; the number of rows */
 } frugal_store;
+
+FRUGAL_INLINE uint32_t frugal_type_bytes(frugal_type type) {
+    return type == FRUGAL_FP32 ? 4 : 2;
+}
+/* Of the weights of a row, without what lies between rows. */
+FRUGAL_INLINE uint64_t frugal_row_bytes(const frugal_store *store) {
+    return (uint64_t)store->dim * frugal_type_bytes(store->rows_as);
+}
+FRUGAL_INLINE void *frugal_row_at(const frugal_store *store, uint64_t row) {
+    return (unsigned char *)store->weights + row * store->weights_stride * frugal_type_bytes(store->rows_as);
+}
+/* The floats that a copy's weights take, with its state behind them. */
+FRUGAL_INLINE uint32_t frugal_state_at(const frugal_store *store) {
+    return store->rows_as == FRUGAL_FP32 ? store->dim : (store->dim + 1) / 2;
+}
 
 /* The group of a row: the last one that begins at it or before. */
 FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
@@ -141,7 +159,8 @@ typedef struct frugal_step { /* a device's announced batch */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
-    uint64_t stride;           /* floats from row to row of the array that lookup writes, or update reads */
+    uint64_t stride;           /* elements from row to row of the array that lookup writes, or update reads */
+    frugal_type as;            /* of these elements; FRUGAL_FP32 if it is the block */
     /* Update only: a bit for each unique row: the device updates it in place. NULL: the device does not. In
      * `announced` and lookup this is where the bits will be; they lie in FRUGAL_MEMORY_ALONE. */
     const uint64_t *alone;
@@ -156,8 +175,8 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
     return (int)(valid[u / 64] >> u % 64 & 1);
 }
 
-/* Is a copy, or a part of it, what the host has? Bit for bit, but any two NaN are the same: GPUs compute 0x7fffffff,
- * and processors another one. */
+/* Is state of a copy, or fp32 weights, what the host has? Bit for bit, but any two NaN are the same: GPUs compute
+ * 0x7fffffff, and processors another one. (Weights of 16 bits have one NaN.) */
 FRUGAL_INLINE int frugal_are_same(const float *copy, const float *host, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint32_t a, b;
@@ -173,16 +192,23 @@ FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
     return alone && (int)(alone[u / 64] >> u % 64 & 1);
 }
 
+/* Are the weights of a copy, or a part of them, those of the host? */
+FRUGAL_INLINE int frugal_have_same_weights(const frugal_store *store, const void *copy, const void *host) {
+    if (store->rows_as != FRUGAL_FP32) return !memcmp(copy, host, frugal_row_bytes(store));
+    return frugal_are_same((const float *)copy, (const float *)host, store->dim);
+}
+
 /* After frugal_update_rows: the gradient of unique row `u`, that of its one position or its record. Arguments as
  * there. */
-FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const uint32_t *bag_of, const float *grads,
+FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const uint32_t *bag_of, const void *grads,
                                               uint32_t u) {
     const frugal_records *r = &step->records;
-    int is_one = grads && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
+    int is_one =
+        grads && step->as == FRUGAL_FP32 && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
     if (!is_one || (step->bags && (step->bags->weights || step->bags->pooling == FRUGAL_POOL_MEAN)))
         return r->block + u * r->stride;
     uint32_t position = r->order[r->start[u]];
-    return grads + (step->bags ? bag_of[position] : position) * step->stride;
+    return (const float *)grads + (step->bags ? bag_of[position] : position) * step->stride;
 }
 
 /* A batch whose unique rows a device finds itself (frugal_device_ops.sort). */
@@ -205,12 +231,13 @@ typedef struct frugal_unsorted {
  * are called between steps are called by the thread that is in frugal_preload, frugal_verify or a similar call, while
  * no step is under way. */
 typedef struct frugal_device_ops {
-    /* Writes rows[n][dim] by position; if there are bags, pooled[n_bags][dim]; rows are frugal_step.stride floats
-     * apart. If `rows` is NULL, the block by record. */
-    frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* Sums grads[n][dim], or grads[n_bags][dim] if there are bags, into the block; they are frugal_step.stride floats
-     * apart (`grads` NULL: the block is written already). Then does the optimizer's step on the cached copies. */
-    frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
+    /* Writes rows[n][dim] by position; if there are bags, pooled[n_bags][dim]; of frugal_step.as, frugal_step.stride
+     * elements apart. If `rows` is NULL, the block by record. */
+    frugal_status (*lookup)(void *device, const frugal_step *step, void *rows);
+    /* Sums grads[n][dim], or grads[n_bags][dim] if there are bags, into the block; they are of frugal_step.as,
+     * frugal_step.stride elements apart (`grads` NULL: the block is written already). Then does the optimizer's step on
+     * the cached copies. */
+    frugal_status (*update)(void *device, const frugal_step *step, const void *grads);
     /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
     /* 1: every current copy (frugal_is_current) is its host row (frugal_are_same); between steps */
@@ -267,7 +294,7 @@ typedef struct frugal_device_ops {
     int (*recalled)(void *device, uint64_t step);
     /* The sum of squares of the gradients that `update` would be given, as frugal_sum_row_squares computes it. Between
      * lookup and update. NULL: frugal_sum_squares is refused. */
-    frugal_status (*squares)(void *device, const frugal_step *step, const float *grads, double *squares);
+    frugal_status (*squares)(void *device, const frugal_step *step, const void *grads, double *squares);
     /* The five below are for a device with `poll` that finds the unique rows of its batches itself; other devices have
      * NULL. `sorts`, which the attaching thread calls: 1: it does; 2: it also counts touches (counting.h), of all its
      * batches, instead of the host; 0: neither. It may do so much as frugal_may_sort says. */
@@ -404,14 +431,18 @@ frugal_tell(frugal *f, const char *format, ...);
 
 /* >>rows */
 
-/* Below, `stride` is the number of floats from row to row of the array before it, or from gradient to gradient.
+/* Below, `stride` is the number of elements from row to row of the array before it, or from gradient to gradient. An
+ * array is of floats, unless its type is said.
  *
- * Copies each unique row of the batch from the host table: to rows[n][dim] by position, or, if `rows` is NULL, into the
- * block by record. */
-FRUGAL_API void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride);
-/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
- * devices; hyper[n_groups] as in frugal_step. */
-FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
+ * Copies each unique row of the batch from the host table: to rows[n][dim] of type `as` by position, or, if `rows` is
+ * NULL, into the block by record. */
+FRUGAL_API void frugal_gather(const frugal_store *store, const frugal_records *records, void *rows, uint64_t stride,
+                              frugal_type as);
+/* n elements of one type as those of another: to 16 bits they are rounded to the nearest. */
+FRUGAL_API void frugal_convert(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint64_t n);
+/* One optimizer step on row `row`, or a copy of it: weights[dim] of store->rows_as, state[state_floats], gradient[dim]
+ * summed over devices; hyper[n_groups] as in frugal_step. */
+FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, void *weights,
                              float *state, const float *gradient);
 /* sum[dim] = the sum of the n > 0 rows grads[order[0]], ... grads[order[n - 1]] of dim floats, in blocks of 32. */
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim,
@@ -419,19 +450,19 @@ FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint64_t st
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
 FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim);
 /* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients,
- * step->stride floats apart, are summed: by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is
+ * of step->as, step->stride elements apart, are summed: by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is
  * NULL the records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory,
  * and its record is left undefined if one position brings its gradient; of any other row the record is written. */
 FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
-                                   const float *grads, uint32_t from, uint32_t end);
+                                   const void *grads, uint32_t from, uint32_t end);
 /* The sum of squares of the gradients of all unique rows, rows of frozen tables left out; arguments as above, and
  * nothing is written. Of each row in 32 lanes of floats, as frugal_rowwise_adagrad says; of the rows in double. */
 FRUGAL_API double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
-                                         const float *grads);
-/* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the
- * offsets; bags->stride is not used. */
-FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled,
-                            uint64_t stride);
+                                         const void *grads);
+/* Pools the rows in records->block, which are by record, into pooled[n_bags][dim] of type `as`. The caller has checked
+ * the offsets; bags->stride is not used. */
+FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, void *pooled,
+                            uint64_t stride, frugal_type as);
 /* As frugal_sum_gradients, from gradients by bag, grads[n_bags][dim]. bag_of[n]: position -> bag. */
 FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
                                 const float *grads, uint64_t stride, uint32_t dim);

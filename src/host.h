@@ -519,8 +519,8 @@ static inline void tally(atomic_word *counter, uint64_t n) {
 static inline int is_attached(const frugal *f, uint32_t d) {
     return frugal_load_acquire(&f->devices[d].attached) != 0; /* [F45] pairs with [F46] */
 }
-static inline float *weights_of(const frugal *f, uint64_t row) {
-    return f->store.weights + row * f->store.weights_stride;
+static inline void *weights_of(const frugal *f, uint64_t row) {
+    return frugal_row_at(&f->store, row);
 }
 static inline float *state_of(const frugal *f, uint64_t row) {
     return f->store.state ? f->store.state + row * f->store.state_stride : NULL;

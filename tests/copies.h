@@ -47,7 +47,7 @@ static inline float *copies_at(const copies *c, uint32_t row) {
 
 /* The host row's weights and state. */
 static inline float *copies_weights(const copies *c, uint32_t row) {
-    return c->store->weights + row * c->store->weights_stride;
+    return (float *)frugal_row_at(c->store, row);
 }
 static inline float *copies_state(const copies *c, uint32_t row) {
     return c->store->state + row * c->store->state_stride;

@@ -108,7 +108,7 @@ static inline void stream_gather(stream *s, const job *j) {
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
         const float *from =
-            s->copies && s->copies->has[row] ? copies_at(s->copies, row) : store->weights + row * store->weights_stride;
+            s->copies && s->copies->has[row] ? copies_at(s->copies, row) : (float *)frugal_row_at(store, row);
         if (s->rows[slot][i] != row) s->wrong = 1;
         memcpy(j->rows + i * j->step.stride, from, 4 * store->dim);
     }
@@ -173,7 +173,7 @@ static inline void stream_put(stream *s, const job *j) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static inline frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
+static inline frugal_status stream_lookup(void *device, const frugal_step *step, void *rows) {
     const stream *s = device;
     if (step->records.record_of != frugal_record_of(s->f, s->device, step->step))
         abort(); /* it was told of the batch */
@@ -181,7 +181,7 @@ static inline frugal_status stream_lookup(void *device, const frugal_step *step,
     return FRUGAL_OK;
 }
 
-static inline frugal_status stream_update(void *device, const frugal_step *step, const float *grads) {
+static inline frugal_status stream_update(void *device, const frugal_step *step, const void *grads) {
     stream *s = device;
     stream_put(s, &(job){.kind = UPDATE, .step = *step, .grads = grads, .brings = step->brings});
     for (int i = 0; s->linger && i < 300 && __atomic_load_n(&s->finished, __ATOMIC_RELAXED) <= step->step; i++) nap(10);

@@ -82,7 +82,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
         }
         frugal_records alone = {rows_of_bag.data(), t->dim, n, n, each.data(), each.data(), NULL, NULL};
         frugal_bags one = {1, around, all.weights ? all.weights + begin : NULL, all.pooling, 0};
-        frugal_pool(&alone, &one, t->dim, expected.data(), t->dim);
+        frugal_pool(&alone, &one, t->dim, expected.data(), t->dim, FRUGAL_FP32);
         if (memcmp(&some[i * t->dim], expected.data(), t->dim * sizeof(float)) != 0)
             bench_fail(
                 "bag %llu of %llu (%s) must be what the host pools, bit by bit, and is not: the kernel is wrong; "

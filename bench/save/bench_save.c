@@ -243,7 +243,7 @@ static void run_increment(bench *b, uint32_t which, uint64_t *random) {
 }
 
 static void run_round(bench *b, uint64_t *random) {
-    const float *table;
+    const void *table;
     uint64_t stride;
     const char *one = base;
     check(frugal_view(b->f, 0, &table, &stride));

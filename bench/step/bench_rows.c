@@ -180,7 +180,7 @@ static void draw_batch(bench *b, batch *to, uint64_t seed) {
 }
 
 static void prepare(bench *b) {
-    static const frugal_hyper hyper = {0.01f, 0.01f, 1};
+    static const frugal_hyper hyper = {0.01f, 0.01f, 1, 0};
     uint64_t row_bytes = (b->dim + frugal_state_floats(b->kind, b->dim)) * sizeof(float);
     frugal_table table = {.rows = TABLE_BYTES / row_bytes, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
     frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = b->dim, .max_keys = 1};

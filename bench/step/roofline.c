@@ -59,8 +59,8 @@ static uint64_t gather(thread *t, uint64_t turn) {
     const uint64_t *keys = d->keys[device] + turn % d->batches * d->n_keys + part * n;
     float *rows = t->rows + turn % t->r->own * n * store->dim;
     for (uint64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) prefetch(store->weights + keys[i + AHEAD] * store->weights_stride, store->dim, 0);
-        memcpy(rows + i * store->dim, store->weights + keys[i] * store->weights_stride, store->dim * sizeof(float));
+        if (i + AHEAD < n) prefetch(frugal_row_at(store, keys[i + AHEAD]), store->dim, 0);
+        memcpy(rows + i * store->dim, (float *)frugal_row_at(store, keys[i]), store->dim * sizeof(float));
     }
     return n;
 }
@@ -111,10 +111,10 @@ static uint64_t update(thread *t, uint64_t turn) {
     const uint64_t *rows = own_rows(t, turn, &n);
     for (uint64_t i = 0; i < n; i++) {
         if (i + AHEAD < n) {
-            prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);
+            prefetch(frugal_row_at(store, rows[i + AHEAD]), store->dim, 1);
             if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
         }
-        add(store->weights + rows[i] * store->weights_stride, t->zeros, store->dim);
+        add((float *)frugal_row_at(store, rows[i]), t->zeros, store->dim);
         if (store->state) add_to_state(t, store->state + rows[i] * store->state_stride);
     }
     return n;
@@ -128,10 +128,10 @@ static uint64_t update_by_position(thread *t, uint64_t turn) {
     const uint64_t *rows = own_rows(t, turn, &n);
     for (uint64_t i = 0; i < n; i++) {
         if (i + AHEAD < n) {
-            prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);
+            prefetch(frugal_row_at(store, rows[i + AHEAD]), store->dim, 1);
             if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
         }
-        float *weights = store->weights + rows[i] * store->weights_stride;
+        float *weights = (float *)frugal_row_at(store, rows[i]);
         for (; k < (i + 1) * all / n; k++) {
             prefetch(t->grads + scattered(k + AHEAD, t->r->n) * store->dim, store->dim, 0);
             add(weights, t->grads + scattered(k, t->r->n) * store->dim, store->dim);

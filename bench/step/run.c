@@ -233,7 +233,7 @@ static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
 static void make_cold(frugal *f, const char *file) {
     const frugal_store *store = frugal_get_store(f);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;
-    uintptr_t to = (uintptr_t)(store->weights + store->rows * store->weights_stride) / page * page;
+    uintptr_t to = (uintptr_t)(frugal_row_at(store, store->rows)) / page * page;
     uint64_t pages = (to - from) / page, left = 0;
     int descriptor = open(file, O_RDONLY);
     if (descriptor < 0 || msync((void *)from, to - from, MS_SYNC) || madvise((void *)from, to - from, MADV_PAGEOUT) ||

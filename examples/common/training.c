@@ -198,14 +198,23 @@ int training_drain(frugal *f, uint64_t step, program_error *error) {
                         (unsigned long long)step, (unsigned long long)there);
 }
 
+/* Of any type of weights. */
+static int is_row_finite(const void *rows, uint64_t first, const frugal_desc *desc) {
+    if (desc->rows_as == FRUGAL_FP32) return training_is_finite((const float *)rows + first, desc->dim);
+    const uint16_t *row = (const uint16_t *)rows + first, infinity = desc->rows_as == FRUGAL_BF16 ? 0x7f80 : 0x7c00;
+    for (uint32_t i = 0; i < desc->dim; i++)
+        if ((row[i] & 0x7fff) >= infinity) return 0;
+    return 1;
+}
+
 void training_tell_rows(frugal *f) {
     const frugal_desc *desc = frugal_settings(f);
     for (uint32_t t = 0; t < desc->n_tables; t++) {
         uint64_t stride, n = 0, first = 0;
-        const float *rows;
+        const void *rows;
         if (frugal_view(f, t, &rows, &stride)) return; /* not drained: its failure was told */
         for (uint64_t row = desc->tables[t].rows; row-- > 0;)
-            if (!training_is_finite(rows + row * stride, desc->dim)) n++, first = row;
+            if (!is_row_finite(rows, row * stride, desc)) n++, first = row;
         if (n)
             fprintf(stderr, "table %" PRIu32 ": %" PRIu64 " rows have NaN or infinity, the first is row %" PRIu64 "\n",
                     t, n, first);

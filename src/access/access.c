@@ -89,7 +89,9 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         if ((status = flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
-        if (weights) memcpy(weights + (uint64_t)i * f->store.dim, weights_of(f, row), f->store.dim * sizeof(float));
+        if (weights)
+            frugal_convert(weights + (uint64_t)i * f->store.dim, FRUGAL_FP32, weights_of(f, row), f->store.rows_as,
+                           f->store.dim);
         if (state && f->store.state)
             memcpy(state + (uint64_t)i * f->store.state_floats, state_of(f, row),
                    f->store.state_floats * sizeof(float));
@@ -137,7 +139,9 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
         frugal_p2f_disown(f->p2f, (uint32_t)row);
         drop_secondaries_of(f, (uint32_t)row);
         mark_changed(f, row);
-        if (weights) memcpy(weights_of(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
+        if (weights)
+            frugal_convert(weights_of(f, row), f->store.rows_as, weights + (uint64_t)i * f->store.dim, FRUGAL_FP32,
+                           f->store.dim);
         if (state && f->store.state)
             memcpy(state_of(f, row), state + (uint64_t)i * f->store.state_floats,
                    f->store.state_floats * sizeof(float));
@@ -145,7 +149,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     return refresh_keys(f, keys);
 }
 
-frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride) {
+frugal_status frugal_view(frugal *f, uint32_t table, const void **weights, uint64_t *stride) {
     frugal_status status = check_owner(f, "view");
     if (status != FRUGAL_OK) return status;
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
@@ -180,7 +184,8 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 }
 
 void frugal_verified(frugal *f, uint32_t row) {
-    if (f->found.verified && !is_row_finite(weights_of(f, row), f->store.dim)) add_found(f->found.verified, row);
+    if (f->found.verified && !is_row_finite(weights_of(f, row), f->store.rows_as, f->store.dim))
+        add_found(f->found.verified, row);
 }
 
 static frugal_status verify_copies(frugal *f) {

@@ -267,7 +267,7 @@ static uint64_t pack_rows(const frugal *f, const planned_block *b, unsigned char
         if (b->form == SAVED_OFFSETS16) memcpy(index + 2 * i, &small, sizeof small);
         if (b->form == SAVED_OFFSETS32) memcpy(index + (size_t)4 * i, &offset, sizeof offset);
         memcpy(weights + i * weight_bytes, weights_of(f, row), weight_bytes);
-        if (!is_row_finite(weights_of(f, row), s->dim)) add_found(found, row);
+        if (!is_row_finite(weights_of(f, row), s->rows_as, s->dim)) add_found(found, row);
         if (state_bytes) memcpy(state + i * state_bytes, state_of(f, row), state_bytes);
     }
     return block_bytes_of(f, b);

@@ -10,7 +10,7 @@
 
 FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post);
 FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to);
-FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled);
+FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const void *pooled);
 FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);
 
 FRUGAL_INTERNAL uint64_t next_handed(const frugal *f, uint32_t d);

@@ -192,14 +192,14 @@ frugal_status frugal_announce_there(frugal *f, uint32_t d, uint64_t step, const 
     return announce_traced(f, d, step, batch, &there, 1);
 }
 
-/* Floats from row to row of an array of the caller: 0 stands for dim. */
+/* Elements from row to row of an array of the caller: 0 stands for dim. */
 static uint64_t stride_of(const frugal *f, uint64_t stride) {
     return stride ? stride : f->store.dim;
 }
 
 static frugal_status check_stride(const frugal *f, uint64_t stride, const char *call) {
     if (stride_of(f, stride) >= f->store.dim) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u, so give that or more", call,
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu elements; rows have %u, so give that or more", call,
                        (unsigned long long)stride, f->store.dim);
 }
 
@@ -231,7 +231,7 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = to->bags;
-    view.stride = stride_of(f, stride);
+    view.stride = stride_of(f, stride), view.as = to->as;
     /* where batches are posted, the batch is not known before */
     if (!f->ops->owns && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
@@ -252,13 +252,19 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
 }
 
 /* All of bags but their offsets. */
-FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const float *pooled) {
+FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const void *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no bags, no offsets, or no array for the result", call);
     if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
                            call, (int)bags->pooling, bags->weights ? " with weights" : "");
     return FRUGAL_OK;
+}
+
+static frugal_status check_type(const char *call, frugal_type as) {
+    if (as <= FRUGAL_FP16) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: elements of type %d; there are 0 (fp32), 1 (bf16), 2 (fp16)", call,
+                       (int)as);
 }
 
 /* `to` is NULL where an inline form of the lookup lacks what makes it that form. */
@@ -270,7 +276,12 @@ static frugal_status check_row_array(const frugal_row_array *to) {
     if (to->stride && (to->bags || !to->rows))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup: a stride of %llu, and %s", (unsigned long long)to->stride,
                            to->bags ? "bags, which have their own; let it be 0" : "`rows` is NULL");
-    return to->bags ? check_pooling("lookup_bags", to->bags, to->rows) : FRUGAL_OK;
+    if (to->as != FRUGAL_FP32 && !to->rows)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "lookup: `as` is %d, and `rows` is NULL; the staging block has floats: let it be 0",
+                           (int)to->as);
+    frugal_status status = check_type("lookup", to->as);
+    return status == FRUGAL_OK && to->bags ? check_pooling("lookup_bags", to->bags, to->rows) : status;
 }
 
 frugal_status frugal_lookup_into(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to) {
@@ -337,6 +348,7 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
                            (unsigned long long)gradients->n, (unsigned long long)step, d, n,
                            gradients->by_bag ? "bags" : "positions");
     frugal_status status = check_stride(f, gradients->stride, "update");
+    if (status == FRUGAL_OK) status = check_type("update", gradients->as);
     if (status == FRUGAL_OK) status = check_scale(gradients->scale);
     return status == FRUGAL_OK ? check_lr(f, gradients->lr) : status;
 }
@@ -355,7 +367,7 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     if (!device->ops.squares)
         return frugal_fail(FRUGAL_ERR_DEVICE, "sum_squares: device %u is of a kind that has no such sum", d);
     frugal_step view = step_view(f, d, step);
-    view.brings = 1, view.stride = stride_of(f, gradients->stride);
+    view.brings = 1, view.stride = stride_of(f, gradients->stride), view.as = gradients->as;
     if (gradients->by_bag) view.bags = &device->bags;
     float_mode saved = float_mode_enter();
     status = device->ops.squares(device->state, &view, gradients->grads, squares);
@@ -391,7 +403,7 @@ FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, 
         frugal_step view = step_view(f, d, step);
         view.brings = brings;
         if (brings && gradients->by_bag) view.bags = &device->bags;
-        if (brings) view.stride = stride_of(f, gradients->stride);
+        if (brings) view.stride = stride_of(f, gradients->stride), view.as = gradients->as;
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients, &view.hyper) : FRUGAL_OK;
         if (settled == FRUGAL_OK) settled = begin_writing(f, d, "update");

@@ -204,6 +204,8 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
                            device);
     const frugal_store *store = frugal_get_store(f);
     frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
+    if (status == FRUGAL_OK && store->rows_as != FRUGAL_FP32)
+        status = frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: weights of 16 bits are not on GPUs yet");
     if (status != FRUGAL_OK) return status;
     gpu_device *c = (gpu_device *)frugal_allocate(f, sizeof *c, 64);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);

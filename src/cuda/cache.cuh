@@ -125,7 +125,7 @@ static frugal_status device_recount(void *device) {
 /* Does the copy at a way equal the host row? `copy` is in host memory by now. */
 static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
     const frugal_store *s = c->store;
-    if (!frugal_are_same(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim)) return 0;
+    if (!frugal_have_same_weights(s, copy, frugal_row_at(s, row))) return 0;
     return s->state_floats == 0 ||
            frugal_are_same(copy + c->view.state_at, s->state + (uint64_t)row * s->state_stride, s->state_floats);
 }

@@ -72,10 +72,9 @@ static void gather_on_host(const gpu_device *c, const frugal_step *step) {
     float *state = c->gathered + (uint64_t)frugal_settings(c->f)->max_keys * c->view.weights_stride;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + ROWS_AHEAD < r->n_unique)
-            for (uint32_t e = 0; e < s->dim && e < 512; e += 16)
-                __builtin_prefetch(s->weights + (uint64_t)r->rows[u + ROWS_AHEAD] * s->weights_stride + e);
-        memcpy(c->gathered + u * c->view.weights_stride, s->weights + (uint64_t)r->rows[u] * s->weights_stride,
-               s->dim * sizeof(float));
+            for (uint64_t at = 0; at < frugal_row_bytes(s) && at < 2048; at += 64)
+                __builtin_prefetch((const char *)frugal_row_at(s, r->rows[u + ROWS_AHEAD]) + at);
+        memcpy(c->gathered + u * c->view.weights_stride, frugal_row_at(s, r->rows[u]), frugal_row_bytes(s));
         if (s->state_floats && (c->view.sets > 0 || c->n_secondaries > 0))
             memcpy(state + u * c->view.state_stride, s->state + (uint64_t)r->rows[u] * s->state_stride,
                    s->state_floats * sizeof(float));

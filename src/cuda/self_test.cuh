@@ -128,7 +128,7 @@ static frugal_status self_tests(gpu_device *c) {
     frugal_hyper *hyper = (frugal_hyper *)malloc(n * sizeof *hyper);
     frugal_status status = FRUGAL_OK;
     if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not available", n * sizeof *hyper);
-    for (uint32_t i = 0; i < n; i++) hyper[i] = {0.1f + (float)i, 0.07f + (float)i, 0.5f + (float)i};
+    for (uint32_t i = 0; i < n; i++) hyper[i] = {0.1f + (float)i, 0.07f + (float)i, 0.5f + (float)i, i};
     for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) {
         status = self_test(c, i, 0, hyper);
         if (status == FRUGAL_OK && c->test_row) status = self_test(c, i, 1, hyper);

@@ -44,7 +44,7 @@ static frugal_status open_squares(gpu_device *c) {
     return FRUGAL_OK;
 }
 
-static frugal_status device_squares(void *device, const frugal_step *step, const float *grads, double *squares) {
+static frugal_status device_squares(void *device, const frugal_step *step, const void *grads, double *squares) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
@@ -52,7 +52,7 @@ static frugal_status device_squares(void *device, const frugal_step *step, const
     if (status == FRUGAL_OK) status = open_squares(c);
     if (status != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);
-    gradient_source s = gradient_source_of(c, grads, step->stride, step->bags);
+    gradient_source s = gradient_source_of(c, (const float *)grads, step->stride, step->bags);
     int wide = is_wide(&c->view) && is_aligned(grads) && s.stride % 4 == 0;
     uint32_t grid = grid_for(c, KERNEL_SQUARES, (uint64_t)given.n_unique + given.n_chunks, wide);
     cudaError_t error = cudaSuccess;

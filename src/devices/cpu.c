@@ -62,7 +62,7 @@ typedef struct cpu_device {
     uint32_t d; /* the device's number */
     frugal_cache_policy policy;
     uint64_t sets;             /* 0: no cache */
-    uint32_t stride;           /* floats of a copy: weights, then state */
+    uint32_t stride, state_at; /* floats of a copy: all; where the state begins, behind weights of the store's type */
     uint32_t clock;            /* counts touches, for LRU */
     uint32_t *rows;            /* [sets][WAYS]: row of the copy; NO_ROW: free */
     uint32_t *uses;            /* [sets][WAYS] */
@@ -85,9 +85,10 @@ typedef struct cpu_device {
  * >>traffic - what crosses between the device and host memory
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Counts `rows` rows, and the optimizer state of `states` rows. */
-static void count_crossing(cpu_device *c, uint64_t step, int way, uint64_t rows, uint64_t states) {
-    uint64_t bytes = (rows * c->store->dim + states * c->store->state_floats) * sizeof(float);
+/* Counts `rows` rows, of which `records` are records, of floats; and the optimizer state of `states` rows. */
+static void count_crossing(cpu_device *c, uint64_t step, int way, uint64_t rows, uint64_t records, uint64_t states) {
+    uint64_t floats = records * c->store->dim + states * c->store->state_floats;
+    uint64_t bytes = (rows - records) * frugal_row_bytes(c->store) + floats * sizeof(float);
     if (c->counted != step + 1) c->last_step = (frugal_traffic){.rows = {0}};
     c->counted = step + 1;
     c->last_step.rows[way] += rows, c->last_step.bytes[way] += bytes;
@@ -123,8 +124,8 @@ static void clean_copy(cpu_device *c, uint64_t way) {
     uint64_t row = c->rows[way];
     if (!c->dirty || !c->dirty[way]) return;
     const float *copy = copy_at(c, (int64_t)way);
-    memcpy(s->weights + row * s->weights_stride, copy, s->dim * sizeof(float));
-    if (s->state_floats) memcpy(s->state + row * s->state_stride, copy + s->dim, s->state_floats * sizeof(float));
+    memcpy(frugal_row_at(s, row), copy, frugal_row_bytes(s));
+    if (s->state_floats) memcpy(s->state + row * s->state_stride, copy + c->state_at, s->state_floats * sizeof(float));
     c->dirty[way] = 0;
     c->n_dirty--, c->written++;
 }
@@ -141,7 +142,7 @@ static uint64_t report_kept(cpu_device *c, uint64_t kept) {
 /* What was written back before the lookup of a step, and in it. */
 static void count_back(cpu_device *c, uint64_t step, uint64_t evicted) {
     uint64_t back = frugal_load_relaxed(&c->back), rows = evicted + back - c->seen_back;
-    if (c->dirty) count_crossing(c, step, 2, rows, rows);
+    if (c->dirty) count_crossing(c, step, 2, rows, 0, rows);
     c->seen_back = back;
 }
 
@@ -231,15 +232,14 @@ static const float *host_state(const cpu_device *c, uint32_t row) {
     return c->store->state + (uint64_t)row * c->store->state_stride;
 }
 
-static const float *host_row(const cpu_device *c, uint32_t row) {
-    return c->store->weights + (uint64_t)row * c->store->weights_stride;
+static const void *host_row(const cpu_device *c, uint32_t row) {
+    return frugal_row_at(c->store, row);
 }
 
 static void refresh_copy(const cpu_device *c, int64_t way, uint32_t row) {
     float *copy = copy_at(c, way);
-    memcpy(copy, host_row(c, row), c->store->dim * sizeof(float));
-    if (c->store->state_floats)
-        memcpy(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float));
+    memcpy(copy, host_row(c, row), frugal_row_bytes(c->store));
+    if (c->store->state_floats) memcpy(copy + c->state_at, host_state(c, row), c->store->state_floats * sizeof(float));
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -249,8 +249,8 @@ static void refresh_copy(const cpu_device *c, int64_t way, uint32_t row) {
 typedef struct cpu_job { /* a lookup or an update */
     cpu_device *c;
     const frugal_step *step;
-    float *out;         /* of a lookup; NULL: the block */
-    const float *grads; /* of an update */
+    void *out;         /* of a lookup, of the step's type; NULL: the block */
+    const void *grads; /* of an update */
     uint32_t pieces;
     FRUGAL_ATOMIC(uint64_t) kept, dirtied, in_place; /* rows; relaxed: read when all pieces have returned */
 } cpu_job;
@@ -293,7 +293,7 @@ static void run_job(cpu_job *job, uint32_t phases, void (*work)(void *job, uint3
  * go to the second-level cache, because it has a longer queue of outstanding reads than the first-level cache. */
 static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     uintptr_t at = (uintptr_t)host_row(c, row);
-    uint64_t bytes = c->store->dim * sizeof(float);
+    uint64_t bytes = frugal_row_bytes(c->store);
     uintptr_t end = at + (bytes > GATHER_WHOLE ? GATHER_START : bytes);
     for (at -= at % 64; at < end; at += 64) __builtin_prefetch((const void *)at, 0, 2);
 }
@@ -334,7 +334,7 @@ static void gather_piece(void *argument, uint32_t phase, uint32_t piece) {
     const frugal_records *r = &job->step->records;
     uint32_t from = piece_start(r, piece, job->pieces), end = piece_start(r, piece + 1, job->pieces);
     frugal_records part = part_of(r, from, end);
-    frugal_gather(job->c->store, &part, job->out, job->step->stride);
+    frugal_gather(job->c->store, &part, job->out, job->step->stride, job->step->as);
     (void)phase;
 }
 
@@ -348,7 +348,7 @@ static frugal_status gather_rows(cpu_job *job) {
     table_cursor at = {0};
     for (uint32_t u = 0; u < r->n_unique; u = table_end(c, r, u)) count_table(c, step, &at, u, 0);
     count_table(c, step, &at, r->n_unique, 0);
-    count_crossing(c, step->step, 0, r->n_unique, 0);
+    count_crossing(c, step->step, 0, r->n_unique, 0, 0);
     return FRUGAL_OK;
 }
 
@@ -412,13 +412,21 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
     return refreshed;
 }
 
+static void read_row(const frugal_store *store, void *to, frugal_type as, const void *row) {
+    if (as == store->rows_as)
+        memcpy(to, row, frugal_row_bytes(store));
+    else
+        frugal_convert(to, as, row, store->rows_as, store->dim);
+}
+
 /* Reads the rows of a piece. In the second phase copies are refreshed whose ways other rows of the batch had. The
  * last of them has the way. */
 static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     const cpu_job *job = argument;
     const cpu_device *c = job->c;
+    const frugal_store *s = c->store;
     const frugal_records *r = &job->step->records;
-    uint64_t bytes = c->store->dim * sizeof(float);
+    uint64_t apart = job->step->stride * frugal_type_bytes(job->step->as);
     uint32_t end = piece_start(r, piece + 1, job->pieces);
     for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
         uint32_t row = r->rows[u];
@@ -430,14 +438,14 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
         }
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
         if (way >= 0 && !valid && !late) refresh_copy(c, way, row);
-        const float *from = valid ? copy_at(c, way) : host_row(c, row);
-        if (!job->out) memcpy(r->block + u * r->stride, from, bytes);
+        const void *from = valid ? copy_at(c, way) : host_row(c, row);
+        if (!job->out) read_row(s, r->block + u * r->stride, FRUGAL_FP32, from);
         for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
-            memcpy(job->out + r->order[k] * job->step->stride, from, bytes);
+            read_row(s, (unsigned char *)job->out + r->order[k] * apart, job->step->as, from);
     }
 }
 
-static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
+static frugal_status read_rows(cpu_device *c, const frugal_step *step, void *out) {
     const frugal_records *r = &step->records;
     cpu_job job = {.c = c, .step = step, .out = out};
     uint64_t hits = 0;
@@ -446,7 +454,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
     uint64_t refreshed = find_copies(c, step, &hits);
     run_job(&job, 2, read_piece);
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
-    count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
+    count_crossing(c, step->step, 0, r->n_unique - hits, 0, refreshed);
     count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;
 }
@@ -483,12 +491,13 @@ static void pool_piece(void *argument, uint32_t phase, uint32_t piece) {
     for (uint64_t b = from; b < end; b++)
         for (uint32_t p = part.offsets[b]; p < part.offsets[b + 1]; p++) job->c->bag_of[p] = (uint32_t)b;
     part.offsets += from, part.n_bags = (uint32_t)(end - from);
-    frugal_pool(&job->step->records, &part, job->c->store->dim, job->out + from * job->step->stride, job->step->stride);
+    void *to = (unsigned char *)job->out + from * job->step->stride * frugal_type_bytes(job->step->as);
+    frugal_pool(&job->step->records, &part, job->c->store->dim, to, job->step->stride, job->step->as);
     (void)phase;
 }
 
 /* To pool bags, each unique row is first read once into the staging block; the bags are summed from there. */
-static frugal_status cpu_lookup(void *device, const frugal_step *step, float *out) {
+static frugal_status cpu_lookup(void *device, const frugal_step *step, void *out) {
     cpu_device *c = device;
     cpu_job job = {.c = c, .step = step, .out = out};
     if (!step->bags) return read_rows(c, step, out);
@@ -509,7 +518,7 @@ static frugal_status cpu_lookup(void *device, const frugal_step *step, float *ou
 static void update_copy(cpu_device *c, const frugal_step *step, int64_t way, uint32_t row, const float *gradient) {
     if (way < 0) return;
     float *copy = copy_at(c, way);
-    frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
+    frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->state_at : NULL, gradient);
 }
 
 /* The update of the rows from `from` to `end`, of a device that updates rows in place. A cached copy of such a row is
@@ -587,11 +596,7 @@ static void update_staged(cpu_job *job, uint32_t from, uint32_t end) {
     cpu_device *c = job->c;
     const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
-    frugal_records part = part_of(r, from, end);
-    if (job->grads && step->bags)
-        frugal_sum_bags(&part, step->bags, c->bag_of, job->grads, step->stride, c->store->dim);
-    else if (job->grads)
-        frugal_sum_gradients(&part, job->grads, step->stride, c->store->dim);
+    if (job->grads) frugal_update_rows(c->store, step, c->bag_of, job->grads, from, end);
     secondary_cursor cursor = first_secondary(step, from);
     for (uint32_t u = from; has_copies(c) && u < end; u++) {
         const frugal_secondary *secondary = take_secondary(&cursor, u);
@@ -614,12 +619,13 @@ static void update_piece(void *argument, uint32_t phase, uint32_t piece) {
         update_kept(job, from, end);
 }
 
-static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status cpu_update(void *device, const frugal_step *step, const void *grads) {
     cpu_device *c = device;
     cpu_job job = {.c = c, .step = step, .grads = grads};
     run_job(&job, step->alone && c->dirty ? 2 : 1, update_piece);
     uint64_t kept = frugal_load_relaxed(&job.kept), in_place = frugal_load_relaxed(&job.in_place);
-    count_crossing(c, step->step, 1, step->records.n_unique - kept, in_place);
+    uint64_t brought = step->records.n_unique - kept;
+    count_crossing(c, step->step, 1, brought, brought - in_place, in_place);
     c->n_dirty += frugal_load_relaxed(&job.dirtied);
     if (step->alone) report_kept(c, kept);
     return FRUGAL_OK;
@@ -629,7 +635,7 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
  * >>operations - the other operations, and the table of all that the host store calls
  * --------------------------------------------------------------------------------------------------------- */
 
-static frugal_status cpu_squares(void *device, const frugal_step *step, const float *grads, double *squares) {
+static frugal_status cpu_squares(void *device, const frugal_step *step, const void *grads, double *squares) {
     const cpu_device *c = device;
     *squares = frugal_sum_row_squares(c->store, step, c->bag_of, grads);
     return FRUGAL_OK;
@@ -655,9 +661,8 @@ static int cpu_verify(void *device) {
         if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
         frugal_verified(c->f, row);
         const float *copy = copy_at(c, (int64_t)way);
-        if (!frugal_are_same(copy, host_row(c, row), c->store->dim)) return 0;
-        if (c->store->state_floats &&
-            !frugal_are_same(copy + c->store->dim, host_state(c, row), c->store->state_floats))
+        if (!frugal_have_same_weights(c->store, copy, host_row(c, row))) return 0;
+        if (c->store->state_floats && !frugal_are_same(copy + c->state_at, host_state(c, row), c->store->state_floats))
             return 0;
     }
     return 1;
@@ -805,7 +810,8 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, sizeof *c);
     *c = (cpu_device){.f = f, .store = store, .d = d, .policy = desc->policy};
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
-    c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
+    c->state_at = frugal_state_at(store);
+    c->stride = (c->state_at + store->state_floats + 7) / 8 * 8;
     status = frugal_use_threads(f, d, desc->threads);
     if (status == FRUGAL_OK) status = cpu_open(c);
     if (status == FRUGAL_OK && c->sets && c->policy == FRUGAL_CACHE_COUNTED) status = frugal_begin_counting(f);
@@ -824,7 +830,7 @@ frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic
         uint64_t rows = frugal_load_relaxed(&c->back) - c->seen_back;
         *total = c->total;
         total->rows[2] += rows;
-        total->bytes[2] += rows * (c->store->dim + c->store->state_floats) * sizeof(float);
+        total->bytes[2] += rows * (frugal_row_bytes(c->store) + c->store->state_floats * sizeof(float));
     }
     return FRUGAL_OK;
 }

@@ -119,9 +119,9 @@ const uint64_t *frugal_gates(const frugal *f) {
     return (const uint64_t *)(uintptr_t)f->gates;
 }
 
-/* The memory of a matrix of the caller, from its first float to its last. */
-static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
-    return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float)), 0};
+/* The memory of a matrix of the caller, from its first element, of so many bytes, to its last. */
+static frugal_memory matrix_memory(void *start, uint64_t rows, uint64_t stride, uint64_t n, uint64_t bytes) {
+    return (frugal_memory){start, (size_t)(((rows - 1) * stride + n) * bytes), 0};
 }
 
 frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
@@ -133,10 +133,10 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
         if (f->memory.table) return (frugal_memory){f->memory.table, f->memory.table_bytes, staged};
-        return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim);
+        return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim, frugal_type_bytes(s->rows_as));
     case FRUGAL_MEMORY_STATE:
         if (f->memory.state) return (frugal_memory){f->memory.state, f->memory.state_bytes, staged};
-        return f->desc.state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
+        return f->desc.state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats, 4) : none;
     case FRUGAL_MEMORY_BLOCKS:
         return (frugal_memory){f->devices[d].blocks, f->block_bytes, 0};
     case FRUGAL_MEMORY_BATCHES:

@@ -74,7 +74,20 @@ static frugal_status check_alone(const frugal_desc *d) {
 static frugal_status check_desc(const frugal_desc *d) {
     if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
     if (d->dim == 0 || d->dim > 65536)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 floats", d->dim);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 weights", d->dim);
+    if (d->rows_as > FRUGAL_FP16 || d->rounding > FRUGAL_NEAREST)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "rows_as %d, rounding %d; there are 0 (fp32), 1 (bf16), 2 (fp16), and 0 (stochastic), 1 "
+                           "(nearest)",
+                           (int)d->rows_as, (int)d->rounding);
+    if (d->rounding != FRUGAL_STOCHASTIC && d->rows_as == FRUGAL_FP32)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "`rounding` is set, and `rows_as` is 0 (fp32): without weights of 16 bits, it says nothing; "
+                           "set both or none");
+    if (d->rows_as != FRUGAL_FP32 && (d->file || d->n_saved || d->name))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "weights of 16 bits in a file, from saves, or with other processes: not "
+                           "yet");
     if (d->max_keys == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "max_keys is 0; give the largest batch of a device");
     uint64_t rows = 0;
     for (uint32_t t = 0; t < d->n_tables; t++) {
@@ -231,14 +244,15 @@ static uint64_t memory_of(const frugal *f) {
     const frugal_desc *d = &f->desc;
     uint64_t rows = f->store.rows, state = f->store.state_floats, block = d->max_keys * (uint64_t)f->record_stride;
     frugal_p2f_desc p2f = p2f_desc_of(f);
-    uint64_t floats = d->weights || d->file ? 0 : aligned_floats(d->dim), device = lay_batches(f, NULL);
-    if (optimizers[d->optimizer.kind].element_floats > 0 || d->weights) state = aligned_floats((uint32_t)state);
-    if (!d->state && !d->file) floats += state;
+    int element_wise = optimizers[d->optimizer.kind].element_floats > 0, ours = !d->weights && !d->file;
+    uint64_t row = ours ? row_pitch(&f->store, element_wise) : 0, device = lay_batches(f, NULL);
+    if (d->weights) state = aligned_floats((uint32_t)state);
+    if (!d->state && !d->file && !(ours && element_wise)) row += state * sizeof(float);
     if (d->allocate && !d->name) return 0; /* others' memory is the region's */
     device += block * d->staging * sizeof(float) + sort_bytes_of(f);
     if (d->name) device += inbox_bytes(f);
     uint64_t machine = frugal_p2f_footprint(&p2f) - (p2f.without_words ? word_bytes(f) : 0);
-    return rows * floats * sizeof(float) + machine + (d->increments ? changed_bytes(f) : 0) + rows +
+    return rows * row + machine + (d->increments ? changed_bytes(f) : 0) + rows +
            d->devices * device; /* `rows` alone: a byte each, if touches are counted */
 }
 
@@ -292,6 +306,8 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
                               .devices = f->desc.devices,
                               .reduce = desc->reduce,
                               .kind = desc->optimizer.kind,
+                              .rows_as = desc->rows_as,
+                              .rounding = desc->rounding,
                               .n_tables = desc->n_tables,
                               .first_row = f->first_row};
     if ((status = check_room(f)) != FRUGAL_OK) return status;

@@ -386,7 +386,8 @@ static frugal_status describe_region(frugal *f) {
     r->desc.allocate = NULL, r->desc.release = NULL, r->desc.notice = NULL, r->desc.user = NULL;
     r->store.weights = r->store.state = NULL, r->store.groups = NULL, r->store.first_row = NULL;
     r->store.n_groups = 0;
-    if (f->store.state && !f->memory.state) r->state_behind = (uint64_t)(f->store.state - f->store.weights);
+    if (f->store.state && !f->memory.state)
+        r->state_behind = (uint64_t)((unsigned char *)f->store.state - (unsigned char *)f->store.weights);
     r->p2f_bytes = f->p2f_bytes;
     r->batch_bytes = f->batch_bytes, r->block_bytes = f->block_bytes, r->block_stride = f->block_stride;
     r->table_is_file = f->file != NULL;

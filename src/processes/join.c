@@ -419,7 +419,8 @@ static frugal_status map_instance(frugal *f, const file_list *files) {
         return fail_memory("mapping the instance", f->p2f_bytes + f->memory.table_bytes + f->memory.state_bytes);
     f->store.weights = f->memory.table;
     if (f->store.state_floats)
-        f->store.state = f->memory.state ? f->memory.state : (float *)f->memory.table + r->state_behind;
+        f->store.state =
+            f->memory.state ? f->memory.state : (void *)((unsigned char *)f->memory.table + r->state_behind);
     return FRUGAL_OK;
 }
 

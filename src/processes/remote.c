@@ -96,7 +96,7 @@ static frugal_status call_remote(remote *r, call_kind call, const uint32_t *rows
 
 /* It may be looked up: the device's process is told the counts of the batch. The arrays and the state machine's bits
  * are in shared memory. */
-static frugal_status remote_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status remote_lookup(void *device, const frugal_step *step, void *rows) {
     remote *r = device;
     const host_batch *b = batch_at(r->f, r->d, step->step);
     (void)rows;
@@ -105,7 +105,7 @@ static frugal_status remote_lookup(void *device, const frugal_step *step, float 
 }
 
 /* The device does the update itself; only what it keeps is counted. */
-static frugal_status remote_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status remote_update(void *device, const frugal_step *step, const void *grads) {
     remote *r = device;
     (void)step, (void)grads;
     if (!(r->flags & ATTACH_POLLS)) count_remote_kept(r);

@@ -15,6 +15,7 @@
 
 typedef struct alone_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
+    const row_conversions *types;
     const frugal_records *r;
     const uint64_t *alone;
     const frugal_hyper *hyper; /* [n_groups] */
@@ -30,22 +31,22 @@ INLINED void prefetch_alone(const alone_batch *b, uint32_t u) {
     const frugal_records *r = b->r;
     if (!b->grads.at && !b->bags) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
     if (!frugal_is_alone(b->alone, u)) return;
-    prefetch_row(s->weights + r->rows[u] * s->weights_stride, s->dim, 1);
+    prefetch_bytes(frugal_row_at(s, r->rows[u]), frugal_row_bytes(s), 1);
     if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
 }
 
-/* The gradient of record u: that of its one position if the row is alone, else its record, which is written now. */
+/* The gradient of record u: that of its one position if the row is alone and these are floats, else its record, which
+ * is written now. */
 INLINED const float *alone_gradient(const alone_batch *b, uint32_t u, int alone) {
     const frugal_records *r = b->r;
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
-    if (b->grads.at && n == 1 && alone) {
+    if (b->grads.at && n == 1 && alone && b->grads.as == FRUGAL_FP32) {
         prefetch_gradient(b->grads, dim, r->order + first, r->n - first);
         return row_at(b->grads, r->order[first]);
     }
-    if (b->bags && n == 1 && alone && scaling_of(b->bags->bags) == UNSCALED) {
+    if (b->bags && n == 1 && alone && b->bags->grads.as == FRUGAL_FP32 && scaling_of(b->bags->bags) == UNSCALED) {
         const uint32_t *bag_of = b->bags->bag_of, *order = r->order + first;
-        if (r->n - first > AHEAD_POSITIONS)
-            prefetch_row(row_at(b->bags->grads, bag_of[order[AHEAD_POSITIONS]]), dim, 0);
+        if (r->n - first > AHEAD_POSITIONS) prefetch_elements(b->bags->grads, bag_of[order[AHEAD_POSITIONS]], dim);
         return row_at(b->bags->grads, bag_of[order[0]]);
     }
     float *record = r->block + u * r->stride;
@@ -59,15 +60,16 @@ INLINED void alone_each(const alone_batch *b, uint32_t group, uint32_t from, uin
                         float decay) {
     const frugal_store *s = b->store;
     const frugal_optimizer *optimizer = &s->groups[group].optimizer;
+    const update_place place = {s, b->types};
     for (uint32_t u = from; u < end; u++) {
         if (u + AHEAD_UPDATES < b->r->n_unique) prefetch_alone(b, u + AHEAD_UPDATES);
         int alone = frugal_is_alone(b->alone, u);
         const float *gradient = alone_gradient(b, u, alone);
         if (!alone) continue;
         uint64_t row = b->r->rows[u];
-        row_update update = {s->weights + row * s->weights_stride, s->state ? s->state + row * s->state_stride : NULL,
-                             &gradient, 1, &b->hyper[group]};
-        apply_row(s, optimizer, &update, kind, decay);
+        float *state = s->state ? s->state + row * s->state_stride : NULL;
+        row_update update = {frugal_row_at(s, row), state, &gradient, 1, (uint32_t)row, &b->hyper[group]};
+        apply_row(&place, optimizer, &update, kind, decay);
     }
 }
 
@@ -96,14 +98,15 @@ INLINED void alone_groups(const alone_batch *b, uint32_t from, uint32_t end) {
     }
 }
 
-INLINED void update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
-                         uint32_t from, uint32_t end, sum_function *sum, sum_bags_function *sum_bags) {
-    const strided_rows all = {grads, step->stride}, none = {NULL, 0};
+/* `b` has what depends on the instruction set. */
+INLINED void update_rows(alone_batch *b, const frugal_step *step, const uint32_t *bag_of, const void *grads,
+                         uint32_t from, uint32_t end) {
+    const strided_rows all = {grads, step->stride, step->as}, none = {NULL, 0, FRUGAL_FP32};
     const bag_gradients by_bag = {all, step->bags, bag_of};
-    alone_batch b = {.store = store, .r = &step->records, .alone = step->alone, .hyper = step->hyper};
-    b.grads = step->bags ? none : all, b.sum = sum;
-    b.bags = grads && step->bags ? &by_bag : NULL, b.sum_bags = sum_bags;
-    alone_groups(&b, from, end);
+    b->r = &step->records, b->alone = step->alone, b->hyper = step->hyper;
+    b->grads = step->bags ? none : all;
+    b->bags = grads && step->bags ? &by_bag : NULL;
+    alone_groups(b, from, end);
 }
 
 #endif

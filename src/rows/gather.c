@@ -8,15 +8,22 @@
 #define FRUGAL_GATHER_C
 #include "sums.c"
 
-INLINED void gather_by_position(const frugal_store *store, const frugal_records *r, float *rows, uint64_t stride) {
+/* Row `order[k]` of the array, `bytes` apart. */
+INLINED void *position_at(const frugal_records *r, void *rows, uint64_t bytes, uint32_t k) {
+    return (unsigned char *)rows + r->order[k] * bytes;
+}
+
+INLINED void gather_by_position(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride,
+                                frugal_type as) {
     uint32_t dim = store->dim;
+    uint64_t apart = stride * frugal_type_bytes(as), bytes = dim * frugal_type_bytes(as);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + AHEAD_GATHER < r->n_unique)
-            prefetch_row(store->weights + r->rows[u + AHEAD_GATHER] * store->weights_stride, dim, 0);
-        const float *from = store->weights + r->rows[u] * store->weights_stride;
+            prefetch_bytes(frugal_row_at(store, r->rows[u + AHEAD_GATHER]), frugal_row_bytes(store), 0);
+        const void *from = frugal_row_at(store, r->rows[u]);
         for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++) {
-            if (k + AHEAD_GATHER < r->n) prefetch_row(rows + r->order[k + AHEAD_GATHER] * stride, dim, 1);
-            copy_row(rows + r->order[k] * stride, from, dim);
+            if (k + AHEAD_GATHER < r->n) prefetch_bytes(position_at(r, rows, apart, k + AHEAD_GATHER), bytes, 1);
+            convert_row(position_at(r, rows, apart, k), as, from, store->rows_as, dim);
         }
     }
 }
@@ -24,14 +31,16 @@ INLINED void gather_by_position(const frugal_store *store, const frugal_records 
 INLINED void gather_by_record(const frugal_store *store, const frugal_records *r) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + AHEAD_GATHER < r->n_unique)
-            prefetch_row(store->weights + r->rows[u + AHEAD_GATHER] * store->weights_stride, store->dim, 0);
-        copy_row(r->block + u * r->stride, store->weights + r->rows[u] * store->weights_stride, store->dim);
+            prefetch_bytes(frugal_row_at(store, r->rows[u + AHEAD_GATHER]), frugal_row_bytes(store), 0);
+        convert_row(r->block + u * r->stride, FRUGAL_FP32, frugal_row_at(store, r->rows[u]), store->rows_as,
+                    store->dim);
     }
 }
 
-INLINED void gather_all(const frugal_store *store, const frugal_records *r, float *rows, uint64_t stride) {
+INLINED void gather_all(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride,
+                        frugal_type as) {
     if (rows)
-        gather_by_position(store, r, rows, stride);
+        gather_by_position(store, r, rows, stride, as);
     else
         gather_by_record(store, r);
 }

@@ -7,7 +7,7 @@
  */
 #ifndef FRUGAL_OPTIMIZER_C
 #define FRUGAL_OPTIMIZER_C
-#include "vectors.c"
+#include "types.c"
 
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for, scaled. Returns a
  * pointer to them. */
@@ -65,13 +65,27 @@ INLINED float fold_all(float *restrict lanes) {
     return frugal_add(lanes[0], lanes[1]);
 }
 
+/* What is the same for all rows that are updated in a call. */
+typedef struct update_place {
+    const frugal_store *store;
+    const row_conversions *types;
+} update_place;
+
+/* Elements [from, from + n) of a row's weights, as floats: where they are, or in the buffer. */
+INLINED float *weights_from(const update_place *p, const row_update *update, uint32_t from, uint32_t n, float *buffer) {
+    if (p->store->rows_as == FRUGAL_FP32) return (float *)update->weights + from;
+    p->types->widen(buffer, (uint16_t *)update->weights + from, p->store->rows_as, n);
+    return buffer;
+}
+
 /* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
-INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay, float scale) {
-    float lanes[32] = {0}, buffer[CHUNK_FLOATS];
-    for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS) {
-        uint32_t n = LEAST(CHUNK_FLOATS, store->dim - from);
-        const float *g = gradient_of(store, update, from, n, scale, buffer);
-        square_chunk(lanes, g, update->weights + from, decay, n);
+INLINED float sum_of_squares(const update_place *p, const row_update *update, float decay, float scale) {
+    float lanes[32] = {0}, buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
+    for (uint32_t from = 0; from < p->store->dim; from += CHUNK_FLOATS) {
+        uint32_t n = LEAST(CHUNK_FLOATS, p->store->dim - from);
+        const float *g = gradient_of(p->store, update, from, n, scale, buffer);
+        const float *w = decay != 0.0f ? weights_from(p, update, from, n, wide) : g; /* else they are not used */
+        square_chunk(lanes, g, w, decay, n);
     }
     return fold_all(lanes);
 }
@@ -79,6 +93,7 @@ INLINED float sum_of_squares(const frugal_store *store, const row_update *update
 typedef struct row_rule { /* what is the same for all elements of a row */
     frugal_optimizer_kind kind;
     float decay, scale, factor, eps, rest1, rest2;
+    uint32_t noise; /* the row's random bits; of rows of 16 bits */
 } row_rule;
 
 /* Applies the step to n elements of a row. */
@@ -100,32 +115,42 @@ INLINED void apply_elements(const row_rule *o, float *restrict w, float *restric
 }
 
 /* Applies the step to elements [from, from + floats) of a row. */
-INLINED void apply_chunk(const frugal_store *store, const row_update *update, const row_rule *o, uint32_t from,
+INLINED void apply_chunk(const update_place *p, const row_update *update, const row_rule *o, uint32_t from,
                          uint32_t floats) {
-    float buffer[CHUNK_FLOATS];
+    const frugal_store *store = p->store;
+    float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
-    float *w = update->weights + from;
+    float *w = weights_from(p, update, from, floats, wide);
     float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : w;
     float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
     IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
+    if (store->rows_as == FRUGAL_FP32) return;
+    uint16_t *to = (uint16_t *)update->weights + from;
+    if (store->rounding == FRUGAL_NEAREST)
+        p->types->nearest(to, w, store->rows_as, floats);
+    else
+        p->types->round(to, w, store->rows_as, floats, o->noise, from);
 }
 
-INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
+INLINED void apply_row(const update_place *p, const frugal_optimizer *optimizer, const row_update *update,
                        frugal_optimizer_kind kind, float decay) {
+    uint32_t dim = p->store->dim;
     row_rule o = {kind,
                   decay,
                   update->hyper->scale,
                   kind == FRUGAL_ADAM ? update->hyper->step_size : update->hyper->lr,
                   optimizer->eps,
                   1.0f - optimizer->beta1,
-                  1.0f - optimizer->beta2};
+                  1.0f - optimizer->beta2,
+                  0};
+    if (p->store->rows_as != FRUGAL_FP32) o.noise = frugal_row_noise(update->hyper->noise, update->row);
     if (optimizer->clip_norm > 0)
-        o.scale = frugal_clip(sum_of_squares(store, update, 0, 1.0f), o.scale, optimizer->clip_norm);
+        o.scale = frugal_clip(sum_of_squares(p, update, 0, 1.0f), o.scale, optimizer->clip_norm);
     if (kind == FRUGAL_ROWWISE_ADAGRAD)
-        o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(store, update, decay, o.scale),
-                                          (float)store->dim, o.factor, o.eps);
-    for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS)
-        apply_chunk(store, update, &o, from, LEAST(CHUNK_FLOATS, store->dim - from));
+        o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(p, update, decay, o.scale), (float)dim,
+                                          o.factor, o.eps);
+    for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
+        apply_chunk(p, update, &o, from, LEAST(CHUNK_FLOATS, dim - from));
 }
 
 /* Calls the function with the optimizer's kind and decay as its last arguments. The kind is a constant, and so is the
@@ -153,18 +178,18 @@ INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimi
     else                                                                                                               \
         function(__VA_ARGS__, 0.0f)
 
-INLINED void apply_each(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
-                        uint32_t n, frugal_optimizer_kind kind, float decay) {
+INLINED void apply_each(const update_place *p, const frugal_optimizer *optimizer, const row_update *update, uint32_t n,
+                        frugal_optimizer_kind kind, float decay) {
     for (uint32_t i = 0; i < n; i++) {
-        if (i + AHEAD_UPDATES < n) prefetch_update(store, &update[i + AHEAD_UPDATES]);
-        apply_row(store, optimizer, &update[i], kind, decay);
+        if (i + AHEAD_UPDATES < n) prefetch_update(p->store, &update[i + AHEAD_UPDATES]);
+        apply_row(p, optimizer, &update[i], kind, decay);
     }
 }
 
-INLINED void apply_group(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
+INLINED void apply_group(const update_place *p, const frugal_optimizer *optimizer, const row_update *update,
                          uint32_t n) {
     if (optimizer->frozen) return;
-    WITH_RULE(optimizer, apply_each, store, optimizer, update, n);
+    WITH_RULE(optimizer, apply_each, p, optimizer, update, n);
 }
 
 #endif

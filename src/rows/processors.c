@@ -17,43 +17,53 @@ FRUGAL_INTERNAL void apply_rows(const frugal_store *store, const frugal_optimize
     rows_here()->apply(store, optimizer, rows, n);
 }
 
-void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights, float *state,
+void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, void *weights, float *state,
                   const float *gradient) {
     uint32_t group = frugal_group_of(store->groups, store->n_groups, row);
-    row_update update = {weights, state, &gradient, 1, &hyper[group]};
+    row_update update = {weights, state, &gradient, 1, row, &hyper[group]};
     apply_rows(store, &store->groups[group].optimizer, &update, 1);
 }
 
 void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim) {
-    rows_here()->sum_records(records, (strided_rows){grads, stride}, dim);
+    rows_here()->sum_records(records, (strided_rows){grads, stride, FRUGAL_FP32}, dim);
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim, const uint32_t *order,
                           uint32_t n) {
-    rows_here()->sum_positions(sum, (strided_rows){grads, stride}, dim, order, n, n);
+    rows_here()->sum_positions(sum, (strided_rows){grads, stride, FRUGAL_FP32}, dim, order, n, n);
 }
 
-void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride) {
-    rows_here()->pool(records, bags, dim, pooled, stride);
+void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,
+                 frugal_type as) {
+    rows_here()->pool(records, bags, dim, pooled, stride, as);
 }
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint64_t stride, uint32_t dim) {
-    const bag_gradients all = {{grads, stride}, bags, bag_of};
+    const bag_gradients all = {{grads, stride, FRUGAL_FP32}, bags, bag_of};
     rows_here()->sum_bags(records, &all, dim, 0, records->n_unique);
 }
 
-void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride) {
-    rows_here()->gather(store, records, rows, stride);
+void frugal_gather(const frugal_store *store, const frugal_records *records, void *rows, uint64_t stride,
+                   frugal_type as) {
+    rows_here()->gather(store, records, rows, stride, as);
+}
+
+void frugal_convert(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint64_t n) {
+    for (uint64_t i = 0; i < n; i += CHUNK_FLOATS) {
+        void *part = (unsigned char *)to + i * frugal_type_bytes(to_as);
+        rows_here()->convert(part, to_as, (const unsigned char *)from + i * frugal_type_bytes(from_as), from_as,
+                             (uint32_t)LEAST(CHUNK_FLOATS, n - i));
+    }
 }
 
 double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
-                              const float *grads) {
-    const bag_gradients g = {{grads, step->stride}, grads ? step->bags : NULL, bag_of};
+                              const void *grads) {
+    const bag_gradients g = {{grads, step->stride, step->as}, grads ? step->bags : NULL, bag_of};
     return rows_here()->squares(store, &step->records, &g);
 }
 
-void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
+void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const void *grads,
                         uint32_t from, uint32_t end) {
     rows_here()->update(store, step, bag_of, grads, from, end);
 }

@@ -1,7 +1,7 @@
 /* rows.c - the row functions, compiled once for each instruction set.
  *
  * On x86-64 these are AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library call; elsewhere the baseline
- * alone. They are the same source (vectors.c, optimizer.c, sums.c, gather.c, alone.c) under other target attributes,
+ * alone. They are the same source (vectors.c, types.c, optimizer.c, sums.c, gather.c, alone.c) under other target attributes,
  * and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
  *
  * frugal_flush.c includes this file with all sets. Optimizing them takes most of the time in which it is compiled.
@@ -19,9 +19,25 @@
 
 /* The set `suffix`: the functions, and a struct that lists them. */
 #define ROW_FUNCTIONS(suffix, attribute)                                                                               \
+    attribute static void widen_##suffix(float *to, const uint16_t *from, frugal_type as, uint32_t n) {                \
+        widen_row(to, from, as, n);                                                                                    \
+    }                                                                                                                  \
+    attribute static void nearest_##suffix(uint16_t *to, const float *from, frugal_type as, uint32_t n) {              \
+        nearest_row(to, from, as, n);                                                                                  \
+    }                                                                                                                  \
+    attribute static void round_##suffix(uint16_t *to, const float *from, frugal_type as, uint32_t n, uint32_t noise,  \
+                                         uint32_t at) {                                                                \
+        round_row(to, from, as, n, noise, at);                                                                         \
+    }                                                                                                                  \
+    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix};                  \
+    attribute static void convert_##suffix(void *to, frugal_type to_as, const void *from, frugal_type from_as,         \
+                                           uint32_t n) {                                                               \
+        convert_row(to, to_as, from, from_as, n);                                                                      \
+    }                                                                                                                  \
     attribute static void apply_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,                 \
                                          const row_update *rows, uint32_t n) {                                         \
-        apply_group(store, optimizer, rows, n);                                                                        \
+        const update_place place = {store, &types_##suffix};                                                           \
+        apply_group(&place, optimizer, rows, n);                                                                       \
     }                                                                                                                  \
     attribute static void sum_records_##suffix(const frugal_records *r, strided_rows grads, uint32_t dim) {            \
         sum_records(r, grads, dim);                                                                                    \
@@ -30,29 +46,32 @@
                                                  uint32_t n, uint32_t left) {                                          \
         sum_row(sum, grads, dim, order, n, left);                                                                      \
     }                                                                                                                  \
-    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows,             \
-                                          uint64_t stride) {                                                           \
-        gather_all(store, r, rows, stride);                                                                            \
+    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, void *rows,              \
+                                          uint64_t stride, frugal_type as) {                                           \
+        gather_all(store, r, rows, stride, as);                                                                        \
     }                                                                                                                  \
     attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim,           \
                                             uint32_t from, uint32_t end) {                                             \
         sum_bags_range(r, all, dim, from, end);                                                                        \
     }                                                                                                                  \
     attribute static void update_##suffix(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,  \
-                                          const float *grads, uint32_t from, uint32_t end) {                           \
-        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix, sum_bags_##suffix);                 \
+                                          const void *grads, uint32_t from, uint32_t end) {                            \
+        alone_batch b = {.store = store, .types = &types_##suffix};                                                    \
+        b.sum = sum_positions_##suffix, b.sum_bags = sum_bags_##suffix;                                                \
+        update_rows(&b, step, bag_of, grads, from, end);                                                               \
     }                                                                                                                  \
-    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, \
-                                        uint64_t stride) {                                                             \
-        pool_all(r, bags, dim, pooled, stride);                                                                        \
+    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, void *pooled,  \
+                                        uint64_t stride, frugal_type as) {                                             \
+        const pooled_rows to = {pooled, stride, as, dim};                                                              \
+        pool_all(&to, r, bags);                                                                                        \
     }                                                                                                                  \
     attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
                                              const bag_gradients *g) {                                                 \
         return square_records(store, r, g);                                                                            \
     }                                                                                                                  \
     ROWS_LINKAGE const row_functions frugal_rows_##suffix = {                                                          \
-        apply_##suffix,  sum_records_##suffix, sum_positions_##suffix, gather_##suffix,                                \
-        update_##suffix, pool_##suffix,        sum_bags_##suffix,      squares_##suffix};
+        apply_##suffix, sum_records_##suffix, sum_positions_##suffix, gather_##suffix, update_##suffix,                \
+        pool_##suffix,  sum_bags_##suffix,    squares_##suffix,       convert_##suffix};
 
 #if defined(ROWS_X86)
 #define AVX2_TARGET __attribute__((target("avx2,fma")))

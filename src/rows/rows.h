@@ -43,15 +43,19 @@
 
 /* Prefetches all cache lines of a row, or the first ones of a long row, into the second-level cache. That cache
  * has a longer queue of outstanding reads than the first-level cache, so more lines are under way at a time. */
-INLINED void prefetch_row(const float *row, uint32_t floats, int write) {
-    if (floats > AHEAD_FLOATS) floats = AHEAD_START;
-    uintptr_t at = (uintptr_t)row, end = at + floats * sizeof(float);
+INLINED void prefetch_bytes(const void *row, uint64_t bytes, int write) {
+    if (bytes > AHEAD_FLOATS * sizeof(float)) bytes = AHEAD_START * sizeof(float);
+    uintptr_t at = (uintptr_t)row, end = at + bytes;
     for (at -= at % CACHE_LINE; at < end; at += CACHE_LINE) {
         if (write)
             __builtin_prefetch((const void *)at, 1, 2);
         else
             __builtin_prefetch((const void *)at, 0, 2);
     }
+}
+
+INLINED void prefetch_row(const float *row, uint32_t floats, int write) {
+    prefetch_bytes(row, floats * sizeof(float), write);
 }
 
 /* Copies in pieces, because gcc makes a string instruction of a copy whose length has a small limit, and that
@@ -65,18 +69,27 @@ INLINED void copy_row(float *to, const float *from, uint32_t n) {
     for (; i < n; i++) to[i] = from[i];
 }
 
+/* types.c */
+
+typedef struct row_conversions { /* of one instruction set; `as` has 16 bits, n is at most a chunk */
+    void (*widen)(float *to, const uint16_t *from, frugal_type as, uint32_t n);
+    void (*nearest)(uint16_t *to, const float *from, frugal_type as, uint32_t n);
+    void (*round)(uint16_t *to, const float *from, frugal_type as, uint32_t n, uint32_t noise, uint32_t at);
+} row_conversions;
+
 /* optimizer.c */
 
 typedef struct row_update { /* one row's update */
-    float *weights, *state;
+    void *weights;          /* of the store's type */
+    float *state;
     const float *const *records; /* records[n]: what the devices bring, in device order */
-    uint32_t n;
+    uint32_t n, row;             /* row: its number */
     const frugal_hyper *hyper;
 } row_update;
 
 /* Prefetches a row, its state and the beginnings of its records. */
 INLINED void prefetch_update(const frugal_store *store, const row_update *update) {
-    prefetch_row(update->weights, store->dim, 1);
+    prefetch_bytes(update->weights, frugal_row_bytes(store), 1);
     if (update->state) prefetch_row(update->state, store->state_floats, 1);
     for (uint32_t r = 0; r < update->n; r++) prefetch_row(update->records[r], LEAST(store->dim, AHEAD_START), 0);
 }
@@ -84,8 +97,9 @@ INLINED void prefetch_update(const frugal_store *store, const row_update *update
 /* sums.c */
 
 typedef struct strided_rows { /* of an array of the caller */
-    const float *at;          /* a chunk of each row, or all of it */
-    uint64_t stride;          /* floats from row to row */
+    const void *at;           /* a chunk of each row, or all of it */
+    uint64_t stride;          /* elements from row to row */
+    frugal_type as;
 } strided_rows;
 
 typedef struct bag_gradients { /* gradients by bag, from which those by position are computed */
@@ -112,12 +126,14 @@ typedef struct row_functions { /* of one instruction set */
     void (*apply)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows, uint32_t n);
     void (*sum_records)(const frugal_records *r, strided_rows grads, uint32_t dim);
     sum_function *sum_positions;
-    void (*gather)(const frugal_store *store, const frugal_records *r, float *rows, uint64_t stride);
-    void (*update)(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
+    void (*gather)(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride, frugal_type as);
+    void (*update)(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const void *grads,
                    uint32_t from, uint32_t end);
-    void (*pool)(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride);
+    void (*pool)(const frugal_records *r, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,
+                 frugal_type as);
     sum_bags_function *sum_bags;
     double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
+    void (*convert)(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint32_t n);
 } row_functions;
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(FRUGAL_ROWS_BASELINE)

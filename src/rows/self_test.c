@@ -154,7 +154,7 @@ static void known_step(test_step *t, float *w, float *s) {
 
 /* The step of one row as apply.c does it. */
 static void apply_step(const test_step *t, float *w, float *s) {
-    row_update update = {w, s, t->records, t->n, &t->hyper};
+    row_update update = {w, s, t->records, t->n, 0, &t->hyper};
     apply_rows(&t->store, &t->group.optimizer, &update, 1);
 }
 
@@ -308,7 +308,7 @@ static int test_bags(test_batch *b) {
         b->bags.weights = way % 3 == 1 ? b->weights : NULL;
         b->bags.pooling = way % 3 == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
         fill(b->block, 22, TEST_RECORDS * b->dim);
-        frugal_pool(&b->records, &b->bags, b->dim, pooled, b->dim);
+        frugal_pool(&b->records, &b->bags, b->dim, pooled, b->dim, FRUGAL_FP32);
         for (uint32_t i = 0; i < TEST_BAGS * b->dim; i++) {
             float known = known_pooled(b, i / b->dim, i % b->dim);
             right &= !memcmp(&known, &pooled[i], sizeof known);

@@ -213,7 +213,8 @@ FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const fruga
             const beta_powers *power = &f->settings.powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
-            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale};
+            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale,
+                                      frugal_step_noise(f->desc.seed, step)};
             if (!is_finite(hyper[g].step_size) && !f->store.groups[g].optimizer.frozen)
                 status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                      "update: lr %g makes Adam's step size at step %llu infinite; reduce it",

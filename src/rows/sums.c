@@ -8,28 +8,45 @@
 #define FRUGAL_SUMS_C
 #include "optimizer.c"
 
-INLINED const float *row_at(strided_rows rows, uint32_t i) {
-    return rows.at + i * rows.stride;
+INLINED const void *row_at(strided_rows rows, uint64_t i) {
+    return element_at(rows.at, rows.as, i * rows.stride);
+}
+
+/* The rows from element `from` on. */
+INLINED strided_rows rows_from(strided_rows rows, uint32_t from) {
+    rows.at = element_at(rows.at, rows.as, from);
+    return rows;
+}
+
+/* `floats` elements of row i as floats: where they are, or in the buffer. */
+INLINED const float *floats_at(strided_rows rows, uint64_t i, uint32_t floats, float *buffer) {
+    if (rows.as == FRUGAL_FP32) return row_at(rows, i);
+    widen_row(buffer, row_at(rows, i), rows.as, floats);
+    return buffer;
+}
+
+INLINED void prefetch_elements(strided_rows rows, uint64_t i, uint32_t n) {
+    prefetch_bytes(row_at(rows, i), (uint64_t)n * frugal_type_bytes(rows.as), 0);
 }
 
 /* Prefetches the gradient that is summed AHEAD_POSITIONS after that at order[0]; order[left] is the batch's end.
  * Positions are nearly random, also those of one row. */
 INLINED void prefetch_gradient(strided_rows grads, uint32_t floats, const uint32_t *order, uint32_t left) {
-    if (left > AHEAD_POSITIONS) prefetch_row(row_at(grads, order[AHEAD_POSITIONS]), floats, 0);
+    if (left > AHEAD_POSITIONS) prefetch_elements(grads, order[AHEAD_POSITIONS], floats);
 }
 
 /* sum[width] = the sum of the rows order[k], k < n, in blocks of 32 positions; `width` is at most a chunk. order[left]
  * is the batch's end. */
 INLINED void sum_chunk(float *restrict sum, strided_rows grads, uint32_t width, const uint32_t *order, uint32_t n,
                        uint32_t left) {
-    float buffer[CHUNK_FLOATS];
+    float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
     for (uint32_t block = 0; block < n; block += 32) {
         float *to = block == 0 ? sum : buffer;
         prefetch_gradient(grads, width, order + block, left - block);
-        copy_row(to, row_at(grads, order[block]), width);
+        copy_row(to, floats_at(grads, order[block], width, wide), width);
         for (uint32_t k = block + 1; k < LEAST(block + 32, n); k++) {
             prefetch_gradient(grads, width, order + k, left - k);
-            add_row(to, row_at(grads, order[k]), width);
+            add_row(to, floats_at(grads, order[k], width, wide), width);
         }
         if (block > 0) add_row(sum, buffer, width);
     }
@@ -38,13 +55,14 @@ INLINED void sum_chunk(float *restrict sum, strided_rows grads, uint32_t width, 
 INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
     if (n == 1) { /* most rows, even if keys are skewed */
         prefetch_gradient(grads, dim, order, left);
-        memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
+        if (grads.as == FRUGAL_FP32)
+            memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
+        else
+            widen_row(sum, row_at(grads, order[0]), grads.as, dim);
         return;
     }
-    for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS) {
-        strided_rows chunk = {grads.at + from, grads.stride};
-        sum_chunk(sum + from, chunk, LEAST(CHUNK_FLOATS, dim - from), order, n, left);
-    }
+    for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
+        sum_chunk(sum + from, rows_from(grads, from), LEAST(CHUNK_FLOATS, dim - from), order, n, left);
 }
 
 INLINED void sum_records(const frugal_records *r, strided_rows grads, uint32_t dim) {
@@ -113,14 +131,37 @@ INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, 
     if (scaling == BY_MEAN && end - from > 1) divide_row(to, (float)(end - from), dim);
 }
 
-INLINED void pool_each(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride,
-                       bag_scaling scaling) {
-    for (uint32_t b = 0; b < bags->n_bags; b++)
-        pool_bag(pooled + b * stride, r, bags->weights, dim, bags->offsets + b, scaling);
+typedef struct pooled_rows { /* where bags are pooled to */
+    void *at;
+    uint64_t stride;
+    frugal_type as;
+    uint32_t dim;
+} pooled_rows;
+
+/* As pool_bag, to 16 bits: in chunks, because sums are floats. */
+INLINED void pool_halves(const pooled_rows *to, uint32_t b, const frugal_records *r, const frugal_bags *bags,
+                         bag_scaling scaling) {
+    float buffer[CHUNK_FLOATS];
+    frugal_records chunk = *r;
+    for (uint32_t from = 0; from < to->dim; from += CHUNK_FLOATS) {
+        uint32_t n = LEAST(CHUNK_FLOATS, to->dim - from);
+        chunk.block = r->block + from;
+        pool_bag(buffer, &chunk, bags->weights, n, bags->offsets + b, scaling);
+        nearest_row((uint16_t *)to->at + b * to->stride + from, buffer, to->as, n);
+    }
 }
 
-INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride) {
-    WITH_SCALING(bags, pool_each, r, bags, dim, pooled, stride);
+INLINED void pool_each(const pooled_rows *to, const frugal_records *r, const frugal_bags *bags, bag_scaling scaling) {
+    for (uint32_t b = 0; b < bags->n_bags; b++) {
+        if (to->as == FRUGAL_FP32)
+            pool_bag((float *)to->at + b * to->stride, r, bags->weights, to->dim, bags->offsets + b, scaling);
+        else
+            pool_halves(to, b, r, bags, scaling);
+    }
+}
+
+INLINED void pool_all(const pooled_rows *to, const frugal_records *r, const frugal_bags *bags) {
+    WITH_SCALING(bags, pool_each, to, r, bags);
 }
 
 /* n elements: to = what scaled if `first`, else to += what scaled. Rounded twice, as if the gradients by position had
@@ -146,7 +187,8 @@ INLINED void scale_row(float *to, const float *what, float by, int first, bag_sc
 INLINED void spread_gradient(float *to, const bag_gradients *g, uint32_t p, uint32_t floats, int first,
                              bag_scaling scaling) {
     uint32_t bag = g->bag_of[p];
-    const float *gradient = row_at(g->grads, bag);
+    float wide[CHUNK_FLOATS];
+    const float *gradient = floats_at(g->grads, bag, floats, wide);
     float by = scaling == BY_WEIGHT ? g->bags->weights[p]
                : scaling == BY_MEAN ? (float)(g->bags->offsets[bag + 1] - g->bags->offsets[bag])
                                     : 1.0f;
@@ -177,9 +219,9 @@ INLINED void sum_bags_each(const frugal_records *r, const bag_gradients *all, ui
     for (uint32_t u = from; u < end; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + AHEAD_POSITIONS < r->n)
-            prefetch_row(row_at(all->grads, all->bag_of[r->order[first + AHEAD_POSITIONS]]), dim, 0);
+            prefetch_elements(all->grads, all->bag_of[r->order[first + AHEAD_POSITIONS]], dim);
         for (uint32_t at = 0; at < dim; at += CHUNK_FLOATS) {
-            bag_gradients g = {{all->grads.at + at, all->grads.stride}, all->bags, all->bag_of};
+            bag_gradients g = {rows_from(all->grads, at), all->bags, all->bag_of};
             sum_bags_chunk(r->block + u * r->stride + at, &g, LEAST(CHUNK_FLOATS, dim - at), r->order + first, n,
                            scaling);
         }
@@ -203,9 +245,9 @@ INLINED const float *record_chunk(const square_batch *b, uint32_t u, uint32_t at
     const frugal_records *r = b->r;
     uint32_t first = r->start[u], n = r->start[u + 1] - first;
     if (!b->g->grads.at) return r->block + u * r->stride + at;
-    strided_rows chunk = {b->g->grads.at + at, b->g->grads.stride};
+    strided_rows chunk = rows_from(b->g->grads, at);
     bag_gradients by_bag = {chunk, b->g->bags, b->g->bag_of};
-    if (!b->g->bags && n == 1) return row_at(chunk, r->order[first]);
+    if (!b->g->bags && n == 1) return floats_at(chunk, r->order[first], width, buffer);
     if (b->g->bags)
         sum_bags_chunk(buffer, &by_bag, width, r->order + first, n, scaling);
     else

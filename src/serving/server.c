@@ -178,7 +178,7 @@ static frugal_status pool_served(const frugal *f, const frugal_keys *segments, u
     const frugal_records records = {
         .block = f->store.weights, .stride = f->store.weights_stride, .n = (uint32_t)n, .record_of = rows};
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
-    frugal_pool(&records, bags, f->store.dim, pooled, bags->stride ? bags->stride : f->store.dim);
+    frugal_pool(&records, bags, f->store.dim, pooled, bags->stride ? bags->stride : f->store.dim, FRUGAL_FP32);
     float_mode_leave(saved);
     if (rows != few) free(rows);
     return FRUGAL_OK;

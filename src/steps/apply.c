@@ -53,7 +53,7 @@ static inline int update_list_add(frugal *f, update_list *list, uint64_t step, i
         records[brought++] = block_at(f, d, step) + (uint64_t)record * f->record_stride;
     }
     if (brought == 0) return 0;
-    *a = (row_update){weights_of(f, entries->row), state_of(f, entries->row), records, brought,
+    *a = (row_update){weights_of(f, entries->row),    state_of(f, entries->row), records, brought, entries->row,
                       hyper_at(f, step) + list->group};
     list->used += brought;
     list->n++;

@@ -195,12 +195,12 @@ static uint64_t ask_for(frugal *f, unsigned char *from, size_t bytes) {
 }
 
 /* Asks for the pages of `bytes` bytes from each row's place on. Rows rise: the pages of neighbours are one range. */
-static uint64_t ask_for_rows(frugal *f, const ahead_piece *piece, float *first, uint64_t stride, size_t bytes) {
+static uint64_t ask_for_rows(frugal *f, const ahead_piece *piece, void *first, uint64_t pitch, size_t bytes) {
     unsigned char *map = table_map(f);
     size_t page = f->ahead.page, from = 0, to = 0; /* of the range, in the file */
     uint64_t asked = 0;
     for (uint32_t i = 0; i < piece->n; i++) {
-        size_t at = (size_t)((unsigned char *)(first + piece->rows[i] * stride) - map);
+        size_t at = (size_t)((unsigned char *)first + piece->rows[i] * pitch - map);
         size_t begin = at / page * page, end = (at + bytes + page - 1) / page * page;
         if (begin > to) {
             asked += ask_for(f, map + from, to - from);
@@ -218,12 +218,13 @@ static int ask_for_piece(frugal *f, const ahead_range *range) {
     ahead_piece piece;
     /* relaxed, both: hints */
     if (!frugal_load_relaxed(&a->waiting) || !frugal_load_relaxed(&a->works) || !take_ahead(f, range, &piece)) return 0;
-    size_t row = s->dim * sizeof(float), state = piece.read_only ? 0 : s->state_floats * sizeof(float);
+    size_t row = frugal_row_bytes(s), state = piece.read_only ? 0 : s->state_floats * sizeof(float);
     /* Element-wise state lies behind the weights of its row. */
-    int is_behind = state && (uint64_t)(s->state - s->weights) < s->weights_stride;
-    if (is_behind) row = (size_t)(s->state - s->weights) * sizeof(float) + state;
-    uint64_t asked = ask_for_rows(f, &piece, s->weights, s->weights_stride, row);
-    if (state && !is_behind) asked += ask_for_rows(f, &piece, s->state, s->state_stride, state);
+    uint64_t pitch = s->weights_stride * frugal_type_bytes(s->rows_as);
+    uint64_t behind = state ? (uint64_t)((unsigned char *)s->state - (unsigned char *)s->weights) : 0;
+    if (state && behind < pitch) row = behind + state;
+    uint64_t asked = ask_for_rows(f, &piece, s->weights, pitch, row);
+    if (state && behind >= pitch) asked += ask_for_rows(f, &piece, s->state, s->state_stride * sizeof(float), state);
     tally(&a->asked, asked);
     if (asked > 0)
         frugal_store_relaxed(&a->settled, 0); /* relaxed, both: a hint */

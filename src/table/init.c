@@ -26,32 +26,50 @@ static float draw_normal(uint32_t bits1, uint32_t bits2, const frugal_table *tab
     return (float)fma((double)table->deviation, sqrt(-2.0 * log(u)) * cos(angle), (double)table->mean);
 }
 
-static void init_weights(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
-    float *w = weights_of(f, row);
-    uint32_t dim = f->desc.dim;
+typedef struct first_row { /* whose values are drawn */
+    const frugal *f;
+    const frugal_table *table;
+    uint64_t row, in_table;
+} first_row;
+
+/* Elements [from, end) of the row's first values, as floats; `from` is a multiple of 4. */
+static void draw_elements(const first_row *r, uint32_t from, uint32_t end, float *w) {
     uint32_t random[8];
-    switch (table->init) {
+    uint64_t seed = r->f->desc.seed;
+    switch (r->table->init) {
     case FRUGAL_INIT_ZERO:
-        memset(w, 0, dim * sizeof *w);
+        memset(w, 0, (end - from) * sizeof *w);
         break;
     case FRUGAL_INIT_COPY:
-        memcpy(w, table->source + in_table * dim, dim * sizeof *w);
+        memcpy(w, r->table->source + r->in_table * r->f->desc.dim + from, (end - from) * sizeof *w);
         break;
     case FRUGAL_INIT_UNIFORM:
-        for (uint32_t i = 0; i < dim; i++) {
-            if (i % 4 == 0) philox(f->desc.seed, row, i / 4, random);
-            w[i] = draw_uniform(random[i % 4], table);
+        for (uint32_t i = from; i < end; i++) {
+            if (i % 4 == 0) philox(seed, r->row, i / 4, random);
+            w[i - from] = draw_uniform(random[i % 4], r->table);
         }
         break;
     case FRUGAL_INIT_NORMAL:
     case FRUGAL_INIT_DEFAULT: /* never: `initializes` leaves such rows as they are */
     default:
-        for (uint32_t i = 0; i < dim; i++) {
-            if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2, random);
-            if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
-            w[i] = draw_normal(random[i % 4], random[4 + i % 4], table);
+        for (uint32_t i = from; i < end; i++) {
+            if (i % 4 == 0) philox(seed, r->row, i / 4 * 2, random);
+            if (i % 4 == 0) philox(seed, r->row, i / 4 * 2 + 1, random + 4);
+            w[i - from] = draw_normal(random[i % 4], random[4 + i % 4], r->table);
         }
         break;
+    }
+}
+
+static void init_weights(const first_row *r) {
+    const frugal_store *s = &r->f->store;
+    unsigned char *w = frugal_row_at(s, r->row);
+    float drawn[CHUNK_FLOATS];
+    if (s->rows_as == FRUGAL_FP32) draw_elements(r, 0, s->dim, (float *)(void *)w);
+    for (uint32_t from = 0, n; s->rows_as != FRUGAL_FP32 && from < s->dim; from += n) {
+        n = LEAST(CHUNK_FLOATS, s->dim - from);
+        draw_elements(r, from, from + n, drawn);
+        frugal_convert(w + from * frugal_type_bytes(s->rows_as), s->rows_as, drawn, FRUGAL_FP32, n);
     }
 }
 
@@ -81,7 +99,7 @@ static void *init_rows(void *argument) {
         while (row >= f->first_row[t + 1]) t++;
         const frugal_table *table = &f->desc.tables[t];
         float first = first_state(table);
-        if (initializes(job, table->init)) init_weights(f, table, row, row - f->first_row[t]);
+        if (initializes(job, table->init)) init_weights(&(first_row){f, table, row, row - f->first_row[t]});
         if (job->state && first != 0.0f)
             for (uint32_t i = 0; i < f->store.state_floats; i++) state_of(f, row)[i] = first;
     }

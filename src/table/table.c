@@ -2,17 +2,33 @@
  * lie in it. */
 #include "table.h"
 
-/* Floats from row to row. Rows start at multiples of 128 bytes if their size is such a multiple, else at multiples of
+/* Bytes from row to row. Rows start at multiples of 128 bytes if their size is such a multiple, else at multiples of
  * 32 bytes, so that a GPU reads no cache line that it does not need. A row of less than 32 bytes takes a power of
  * two. */
-FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats) {
-    if (floats == 0) return 0;
-    if (floats < 8) {
+FRUGAL_INTERNAL uint64_t aligned_bytes(uint64_t bytes) {
+    if (bytes == 0) return 0;
+    if (bytes < 32) {
         uint64_t power = 1;
-        while (power < floats) power *= 2;
+        while (power < bytes) power *= 2;
         return power;
     }
-    return floats % 32 == 0 ? floats : (floats + 7) / 8 * 8;
+    return bytes % 128 == 0 ? bytes : (bytes + 31) / 32 * 32;
+}
+
+FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats) {
+    return aligned_bytes(floats * sizeof(float)) / sizeof(float);
+}
+
+/* Bytes of the weights of a row that lies in memory of ours. Behind weights of 16 bits the state must be aligned, too:
+ * to 16 bytes, if it is as long, because GPUs move four floats together. */
+static uint64_t weights_bytes(const frugal_store *s, int element_wise) {
+    uint64_t bytes = aligned_bytes(frugal_row_bytes(s)), least = element_wise ? aligned_floats(s->state_floats) * 4 : 0;
+    return bytes < LEAST(least, 16) ? LEAST(least, 16) : bytes;
+}
+
+/* Bytes from row to row in memory of ours: element-wise state lies behind the weights. */
+FRUGAL_INTERNAL uint64_t row_pitch(const frugal_store *s, int element_wise) {
+    return weights_bytes(s, element_wise) + (element_wise ? aligned_floats(s->state_floats) * sizeof(float) : 0);
 }
 
 /* Rounds up to pages of a table's file, which do not depend on the system. */
@@ -42,26 +58,23 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     return status;
 }
 
-/* Element-wise state lies behind the weights of its row, equally aligned. Row-wise state is an array of its own; in a
- * file it lies at the end. */
+/* Element-wise state lies behind the weights of its row. Row-wise state is an array of its own; in a file it lies at
+ * the end. */
 static frugal_status place_table(frugal *f, int element_wise) {
     frugal_store *s = &f->store;
-    uint64_t behind = aligned_floats(f->desc.dim);
-    s->weights_stride = behind + (element_wise ? aligned_floats(s->state_floats) : 0);
-    s->state_stride = element_wise ? s->weights_stride : s->state_floats;
-    uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
+    uint64_t behind = weights_bytes(s, element_wise), pitch = row_pitch(s, element_wise), bytes = s->rows * pitch;
+    s->weights_stride = pitch / frugal_type_bytes(s->rows_as);
+    s->state_stride = element_wise ? pitch / sizeof(float) : s->state_floats;
     uint64_t tail = element_wise || !f->desc.file ? 0 : s->rows * s->state_floats * sizeof(float);
     f->memory.table_bytes = f->desc.file ? table_pages(bytes + tail) : whole_pages((size_t)(bytes + tail));
     if (f->desc.file) {
-        frugal_status status = map_table(f, bytes + tail, element_wise ? behind * sizeof(float) : bytes);
+        frugal_status status = map_table(f, bytes + tail, element_wise ? behind : bytes);
         if (status != FRUGAL_OK) return status;
     } else if (!(f->memory.table = allocate_shared(f, f->memory.table_bytes, page_unit(), REGION_PART(f, table))))
         return fail_memory("the table", f->memory.table_bytes);
     s->weights = f->memory.table;
-    if (element_wise)
-        s->state = s->weights + behind;
-    else if (tail)
-        s->state = s->weights + s->rows * s->weights_stride;
+    if (element_wise || tail)
+        s->state = (float *)(void *)((unsigned char *)s->weights + (element_wise ? behind : bytes));
     return FRUGAL_OK;
 }
 

@@ -43,7 +43,9 @@ FRUGAL_INTERNAL frugal_status close_table_file(frugal *f, uint64_t next, int dra
 
 /* table.c */
 
+FRUGAL_INTERNAL uint64_t aligned_bytes(uint64_t bytes);
 FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats);
+FRUGAL_INTERNAL uint64_t row_pitch(const frugal_store *s, int element_wise);
 FRUGAL_INTERNAL frugal_status open_table(frugal *f);
 FRUGAL_INTERNAL void fill_table(frugal *f);
 

@@ -116,12 +116,16 @@ FRUGAL_INTERNAL double tell_wait(frugal *f, double after, const char *format, ..
 /* >>rows - that are not finite */
 
 /* Has the row a weight that is NaN or infinite? By its bits, as is_finite. */
-FRUGAL_INTERNAL int is_row_finite(const float *weights, uint32_t n) {
+FRUGAL_INTERNAL int is_row_finite(const void *row, frugal_type as, uint32_t n) {
     uint32_t most = 0;
+    if (as != FRUGAL_FP32) {
+        const uint16_t *halves = row;
+        for (uint32_t i = 0; i < n; i++) most = (halves[i] & 0x7fffu) > most ? halves[i] & 0x7fffu : most;
+        return most < (as == FRUGAL_BF16 ? 0x7f80u : 0x7c00u);
+    }
+    const float *weights = row;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &weights[i], sizeof bits);
-        bits &= 0x7fffffffu;
+        uint32_t bits = frugal_bits_of(weights[i]) & 0x7fffffffu;
         most = bits > most ? bits : most;
     }
     return most < 0x7f800000u;

@@ -55,7 +55,7 @@ static int row_is_same(frugal_optimizer_kind kind, uint32_t dim, float decay) {
     memcpy(ref.weights, w, 4 * dim);
     memcpy(ref.state, s, 4 * state_floats);
     reference_step(&ref, 3, 0.3f, &(reference_batch){&row, 1, g});
-    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1};
+    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1, 0};
     frugal_store store = {.rows = 1, .dim = dim, .state_floats = state_floats, .devices = 1, .kind = kind};
     store.n_groups = 1, store.groups = &group;
     frugal_apply(&store, &hyper, 0, w, s, g);
@@ -87,7 +87,7 @@ static int batch_is_same(uint32_t dim, int way) {
         fill_numbers(grads, dim + 7, POSITIONS * dim);
     frugal_records records = {block, dim, POSITIONS, 2, record_of, order, start, NULL};
     for (uint32_t p = 0; p < POSITIONS; p++) memcpy(rows + p * dim, block + record_of[p] * dim, 4 * dim);
-    frugal_pool(&records, &bags, dim, pooled, dim);
+    frugal_pool(&records, &bags, dim, pooled, dim, FRUGAL_FP32);
     reference_pool(&ref_bags, rows, dim, known);
     same &= !memcmp(pooled, known, 4 * BAGS * dim);
     frugal_sum_bags(&records, &bags, bag_of, grads, dim, dim);

@@ -319,7 +319,7 @@ static void read_after_training(void) {
     uint64_t stride;
     frugal_stats stats;
     float rows[ROWS * DIM];
-    const float *view;
+    const void *view;
     while (frugal_load_relaxed(w.done) < w.f->desc.devices) explore_wait();
     do { /* the flag may be seen before other writes, such as the updates */
         frugal_get_stats(w.f, &stats);

@@ -196,7 +196,7 @@ static int refuses(stream *s) {
     return 1;
 }
 
-static frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status stream_lookup(void *device, const frugal_step *step, void *rows) {
     stream *s = device;
     const frugal_step whole = whole_step(s, step);
     (void)rows; /* the stream compares */
@@ -210,7 +210,7 @@ static frugal_status stream_lookup(void *device, const frugal_step *step, float 
     return FRUGAL_OK;
 }
 
-static frugal_status stream_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status stream_update(void *device, const frugal_step *step, const void *grads) {
     (void)grads;
     if (refuses(device)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
     hand_over(device, UPDATE, step);
@@ -292,7 +292,7 @@ static void stream_read(const stream *s, const frugal_step *step) {
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
         const float *copy = copy_of(s, row);
-        EXPLORE_EXPECT(!memcmp(copy ? copy : store->weights + row * store->weights_stride,
+        EXPLORE_EXPECT(!memcmp(copy ? copy : (float *)frugal_row_at(store, row),
                                w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
     }
 }

@@ -368,7 +368,7 @@ static void call_write(calls *c) {
 }
 
 static void call_view(calls *c) {
-    const float *weights = NULL;
+    const void *weights = NULL;
     uint64_t stride = 0;
     uint32_t table = choose(c, 3), nowhere = choose(c, 8);
     uint32_t errors = (table == 2 ? set_of(FRUGAL_ERR_TABLE) : 0) | (nowhere >= 6 ? set_of(FRUGAL_ERR_ARGUMENT) : 0);
@@ -382,7 +382,7 @@ static void call_view(calls *c) {
     }
     assert_true(stride >= c->desc.dim);
     for (uint64_t i = 0; i < c->tables[table].rows; i++)
-        assert_true(!memcmp(weights + i * stride, reference_row(c, (table ? c->tables[0].rows : 0) + i),
+        assert_true(!memcmp((const float *)weights + i * stride, reference_row(c, (table ? c->tables[0].rows : 0) + i),
                             c->desc.dim * sizeof(float)));
 }
 

@@ -140,7 +140,7 @@ static void check_rows(const trial *t, const frugal *f) {
     assert_true(frugal_settings(f)->first_step == last->part[last->wanted].step);
     for (uint64_t row = 0; row < s->rows; row++) {
         size_t w = s->dim * sizeof(float), st = s->state_floats * sizeof(float);
-        assert_true(!memcmp(weights + row * w, s->weights + row * s->weights_stride, w));
+        assert_true(!memcmp(weights + row * w, (float *)frugal_row_at(s, row), w));
         if (st) assert_true(!memcmp(state + row * st, s->state + row * s->state_stride, st));
     }
     free(weights), free(state);

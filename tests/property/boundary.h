@@ -9,10 +9,11 @@ static inline void check_whole(run *r, uint32_t b) {
     const trial *t = r->t;
     uint64_t hash = 0;
     for (uint32_t i = 0; i < t->n_tables; i++) {
-        const float *weights;
+        const void *weights;
         uint64_t stride;
         if (!run_expect(r, frugal_view(r->f, i, &weights, &stride), FRUGAL_OK, "view", i, b)) return;
-        for (uint64_t row = 0; row < t->table_rows[i]; row++) hash = test_hash(hash, weights + row * stride, t->dim);
+        for (uint64_t row = 0; row < t->table_rows[i]; row++)
+            hash = test_hash(hash, (const float *)weights + row * stride, t->dim);
     }
     if (hash != r->e->whole[b])
         run_fail(r, "boundary %u (before step %u): the drained table differs", b, t->boundaries[b].at);

@@ -135,8 +135,7 @@ static void find_nonfinite(const save_chain *c, const chain_file *file, found_ro
     const unsigned char *weights = file->block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
     for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
         offset = offset_of(rows, file->block->payload, i, offset);
-        if (!is_row_finite((const float *)(const void *)(weights + i * dim * sizeof(float)), dim))
-            add_found(found, rows->first + offset);
+        if (!is_row_finite(weights + i * dim * sizeof(float), FRUGAL_FP32, dim)) add_found(found, rows->first + offset);
     }
 }
 

@@ -23,11 +23,11 @@ typedef struct puppet {
 static inline frugal_status puppet_answer(const puppet *p) {
     return p->refuses == FRUGAL_OK ? FRUGAL_OK : frugal_fail(p->refuses, "the puppet does not do that");
 }
-static inline frugal_status puppet_lookup(void *device, const frugal_step *step, float *rows) {
+static inline frugal_status puppet_lookup(void *device, const frugal_step *step, void *rows) {
     (void)step, (void)rows;
     return puppet_answer(device);
 }
-static inline frugal_status puppet_update(void *device, const frugal_step *step, const float *grads) {
+static inline frugal_status puppet_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }
@@ -71,7 +71,7 @@ static inline int puppet_recalled(void *device, uint64_t step) {
     (void)device, (void)step;
     return 1;
 }
-static inline frugal_status puppet_squares(void *device, const frugal_step *step, const float *grads, double *squares) {
+static inline frugal_status puppet_squares(void *device, const frugal_step *step, const void *grads, double *squares) {
     (void)step, (void)grads;
     *squares = 7;
     return puppet_answer(device);

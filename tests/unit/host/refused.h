@@ -26,7 +26,7 @@ static inline void assert_open_fails(frugal_status wanted, const frugal_desc *de
 static inline void check_refused_by_all(frugal *f) {
     float row[5];
     uint64_t key = 0, count = 0, stride;
-    const float *view;
+    const void *view;
     frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     frugal_records records;

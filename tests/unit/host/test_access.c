@@ -141,7 +141,7 @@ typedef struct memo {
     int empties;
 } memo;
 
-static frugal_status memo_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status memo_lookup(void *device, const frugal_step *step, void *rows) {
     memo *m = device;
     const frugal_store *store = frugal_get_store(m->f);
     const frugal_records *r = &step->records;
@@ -149,28 +149,28 @@ static frugal_status memo_lookup(void *device, const frugal_step *step, float *r
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         int is_hit = m->has[row] && frugal_copy_is_current(step->valid, u);
-        if (!is_hit) memcpy(m->copies + 5 * row, store->weights + row * store->weights_stride, 20);
+        if (!is_hit) memcpy(m->copies + 5 * row, frugal_row_at(store, row), 20);
         m->has[row] = 1, hits += (uint64_t)is_hit;
         for (uint32_t i = r->start[u]; i < r->start[u + 1]; i++)
-            memcpy(rows + r->order[i] * step->stride, m->copies + 5 * row, 20);
+            memcpy((float *)rows + r->order[i] * step->stride, m->copies + 5 * row, 20);
     }
     frugal_count_hits(m->f, 0, hits, r->n_unique - hits);
     return FRUGAL_OK;
 }
-static frugal_status memo_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status memo_update(void *device, const frugal_step *step, const void *grads) {
     memo *m = device;
     const frugal_store *store = frugal_get_store(m->f);
     const frugal_records *r = &step->records;
     frugal_update_rows(store, step, NULL, grads, 0, r->n_unique);
     for (uint32_t u = 0; u < r->n_unique; u++)
-        memcpy(m->copies + 5 * r->rows[u], store->weights + r->rows[u] * store->weights_stride, 20);
+        memcpy(m->copies + 5 * r->rows[u], (float *)frugal_row_at(store, r->rows[u]), 20);
     return FRUGAL_OK;
 }
 static int memo_verify(void *device) {
     const memo *m = device;
     const frugal_store *store = frugal_get_store(m->f);
     for (uint32_t x = 0; x < 60; x++)
-        if (m->has[x] && !frugal_are_same(m->copies + 5 * x, store->weights + x * store->weights_stride, 5)) return 0;
+        if (m->has[x] && !frugal_are_same(m->copies + 5 * x, (float *)frugal_row_at(store, x), 5)) return 0;
     return 1;
 }
 static void memo_empty(void *device) {
@@ -254,11 +254,11 @@ static void test_view(void **state) {
     rig_train(&r, 5);
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     for (uint32_t t = 0; t < 2; t++) {
-        const float *weights;
+        const void *weights;
         uint64_t stride;
         assert_int_equal(FRUGAL_OK, frugal_view(r.f, t, &weights, &stride));
         for (uint64_t i = 0; i < d.tables[t].rows; i++)
-            assert_memory_equal(weights + i * stride, r.ref.weights + (40 * t + i) * 5, 20);
+            assert_memory_equal((const float *)weights + i * stride, r.ref.weights + (40 * t + i) * 5, 20);
     }
     rig_finish(&r, 2);
 }
@@ -270,7 +270,7 @@ static void test_reading_flushes_what_it_reads(void **state) {
     frugal_desc d = rig_desc();
     frugal_stats before, after;
     uint64_t key, stride;
-    const float *view;
+    const void *view;
     float row[5] = {0};
     frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     d.defer = 1;

@@ -44,14 +44,15 @@ typedef struct failing_device {
     int lookups, updates, preloads, empties, closes;
 } failing_device;
 
-static frugal_status failing_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status failing_lookup(void *device, const frugal_step *step, void *rows) {
     (void)step, (void)rows;
     ((failing_device *)device)->lookups++;
     return ((failing_device *)device)->status;
 }
-static frugal_status failing_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status failing_update(void *device, const frugal_step *step, const void *grads) {
     ((failing_device *)device)->updates++;
-    for (uint32_t i = 0; i < step->records.n_unique * step->records.stride; i++) step->records.block[i] = grads[0];
+    for (uint32_t i = 0; i < step->records.n_unique * step->records.stride; i++)
+        step->records.block[i] = *(const float *)grads;
     return ((failing_device *)device)->status;
 }
 static frugal_status failing_preload(void *device, const uint32_t *rows, uint32_t n) {

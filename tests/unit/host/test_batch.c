@@ -37,7 +37,7 @@ static void test_keys(void **state) {
                  "20 rows"); /* nor the good key */
     assert_fails(FRUGAL_ERR_TABLE, frugal_write_rows(r.f, &no_table, rows, NULL), "table 2", "2");
     assert_fails(FRUGAL_ERR_KEY, frugal_preload(r.f, 0, &too_large), "key 20", "20 rows");
-    const float *view;
+    const void *view;
     uint64_t stride;
     assert_fails(FRUGAL_ERR_TABLE, frugal_view(r.f, 2, &view, &stride), "table 2", "2");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_view(r.f, 0, NULL, &stride), "view", "NULL");
@@ -163,12 +163,12 @@ static void asker_announced(void *device, const frugal_step *step) {
     assert_null(step->records.record_of);
     a->asked = a->asks ? frugal_record_of(a->f, 0, step->step) : NULL;
 }
-static frugal_status asker_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status asker_lookup(void *device, const frugal_step *step, void *rows) {
     (void)rows;
     ((asker *)device)->shown = step->records.record_of;
     return FRUGAL_OK;
 }
-static frugal_status asker_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status asker_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }

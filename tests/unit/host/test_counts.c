@@ -416,7 +416,7 @@ static void test_set_in_a_step(void **state) {
     frugal_close(f);
 }
 
-static frugal_status no_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status no_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }
@@ -695,11 +695,11 @@ static void test_counted_behind_the_call(void **state) {
 
 /* >>a device that counts itself */
 
-static frugal_status counter_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status counter_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }
-static frugal_status counter_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status counter_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }

@@ -155,7 +155,7 @@ static void test_verify_finds_what_differs(void **state) {
         assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
         const frugal_store *s = frugal_get_store(r.f);
         uint64_t row = r.rows[0][RIG_KEYS - 1];
-        float *places[] = {s->weights + row * s->weights_stride + 4,
+        float *places[] = {(float *)frugal_row_at(s, row) + 4,
                            s->state ? s->state + row * s->state_stride + s->state_floats - 1 : NULL};
         for (int k = 0; k < (s->state ? 2 : 1); k++) {
             float right = *places[k];

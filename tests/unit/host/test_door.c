@@ -556,11 +556,11 @@ static _Atomic(frugal_status) returned; /* these two also by the attendant */
 static atomic_int calls;
 static char long_text[400];
 
-static frugal_status say_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status say_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }
-static frugal_status say_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status say_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }

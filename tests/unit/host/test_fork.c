@@ -184,7 +184,7 @@ static void test_memory_of_the_caller(void **state) {
 static void call_all(frugal *f, frugal_workers *shared) {
     uint64_t key = 0, stride, count;
     float row[DIM];
-    const float *view;
+    const void *view;
     char text[256];
     frugal *second;
     frugal_stats stats;

@@ -109,11 +109,11 @@ static void test_apply_leaves_a_frozen_row(void **state) {
         frugal_store store = {
             .rows = 1, .dim = 3, .devices = 1, .kind = rig_optimizers[i], .n_groups = 1, .groups = &group};
         store.state_floats = frugal_state_floats(rig_optimizers[i], 3);
-        frugal_apply(&store, &(frugal_hyper){1, 1, 1}, 0, weights, row_state, gradient);
+        frugal_apply(&store, &(frugal_hyper){1, 1, 1, 0}, 0, weights, row_state, gradient);
         assert_memory_equal(kept, weights, sizeof kept);
         assert_memory_equal(kept_state, row_state, sizeof kept_state);
         group.optimizer.frozen = 0;
-        frugal_apply(&store, &(frugal_hyper){1, 1, 1}, 0, weights, row_state, gradient);
+        frugal_apply(&store, &(frugal_hyper){1, 1, 1, 0}, 0, weights, row_state, gradient);
         assert_memory_not_equal(kept, weights, sizeof kept);
     }
 }

@@ -66,7 +66,7 @@ static void test_nothing_crosses(void **state) {
     rig r = {.repeat = 1, .cache = {.cache_rows = 256, .policy = FRUGAL_CACHE_LRU}};
     frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     frugal_traffic before, after;
-    const float *view;
+    const void *view;
     uint64_t stride;
     d.devices = 1;
     rig_open(&r, &d);
@@ -142,7 +142,7 @@ static void test_recalls(void **state) {
     float first, now;
     d.optimizer.kind = FRUGAL_SGD, d.workers = (uint32_t)workers;
     rig_open(&r, &d);
-    const float *host = frugal_get_store(r.f)->weights + 3 * frugal_get_store(r.f)->weights_stride;
+    const float *host = (float *)frugal_row_at(frugal_get_store(r.f), 3);
     step_small(&r, 0, (small_batch[]){both, none}, &first);
     assert_true(host[0] == first && stats_of(&r).kept_now == 2);
     step_small(&r, 1, (small_batch[]){none, read}, &now); /* recalled, and the holder stays */
@@ -168,11 +168,11 @@ static void test_recalls(void **state) {
 
 /* A device that updates rows in place and cannot keep updates: there is nothing to write back when its rows are
  * recalled, and the others' lookups go on. */
-static frugal_status plain_lookup(void *device, const frugal_step *step, float *rows) {
-    frugal_gather(frugal_get_store(device), &step->records, rows, step->stride);
+static frugal_status plain_lookup(void *device, const frugal_step *step, void *rows) {
+    frugal_gather(frugal_get_store(device), &step->records, rows, step->stride, step->as);
     return FRUGAL_OK;
 }
-static frugal_status plain_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status plain_update(void *device, const frugal_step *step, const void *grads) {
     frugal_update_rows(frugal_get_store(device), step, NULL, grads, 0, step->records.n_unique);
     return FRUGAL_OK;
 }
@@ -254,7 +254,7 @@ static void test_stop(void **state) {
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t row = (uint32_t[]){3, 7, 9}[i];
         float lacks = row == 9 && middle ? 0 : 0.5f;
-        assert_true(store->weights[row * store->weights_stride] == before[row * 5] - lacks);
+        assert_true(*(float *)frugal_row_at(store, row) == before[row * 5] - lacks);
     }
     rig_free(&r);
 }
@@ -300,7 +300,7 @@ static void test_view_beside_recalls(void **state) {
         rig r = {.cache = {.cache_rows = 64, .policy = FRUGAL_CACHE_LRU}};
         frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         const small_batch all = {{3, 5, 7, 9}, 4, 0}, none = {{0}, 0, 0}, *first[2] = {&all, &none};
-        const float *view;
+        const void *view;
         float before[40 * 5], rows[4 * 5];
         uint64_t stride;
         d.optimizer.kind = FRUGAL_SGD, d.workers = 1;
@@ -310,7 +310,8 @@ static void test_view_beside_recalls(void **state) {
         for (uint32_t i = 0; i < 2; i++) announce_small(&r, i, 1, first[1 - i]);
         for (uint32_t i = 0; i < 2; i++) train_small(&r, i, 0, first[i], rows);
         while (frugal_view(r.f, 0, &view, &stride) != FRUGAL_OK) frugal_help(r.f);
-        for (uint32_t i = 0; i < 4; i++) assert_true(view[all.keys[i] * stride] == before[all.keys[i] * 5] - 0.5f);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(((const float *)view)[all.keys[i] * stride] == before[all.keys[i] * 5] - 0.5f);
         rig_free(&r);
     }
 }

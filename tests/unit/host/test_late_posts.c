@@ -84,7 +84,7 @@ static void test_late(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     frugal_get_stats(f, &stats);
     assert_int_equal(1, stats.steps);
-    for (uint64_t row = 0; row < 2; row++) assert_true(weights_of(f, row)[0] == -1); /* of both devices */
+    for (uint64_t row = 0; row < 2; row++) assert_true(*(float *)weights_of(f, row) == -1); /* of both devices */
     frugal_close(f);
     for (int i = 0; i < 2; i++) close(here[i]), close(there[i]);
 }

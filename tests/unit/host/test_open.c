@@ -310,7 +310,7 @@ static void make_kept(kept_world *w, int in_file) {
 
 static void check_kept(const kept_world *w) {
     frugal *f;
-    const float *view = w->matrix;
+    const void *view = w->matrix;
     uint64_t stride = KEPT_DIM;
     float wanted = w->desc.file ? 0 : 7;
     frugal_desc d = w->desc;
@@ -321,7 +321,7 @@ static void check_kept(const kept_world *w) {
     }
     for (uint64_t r = 0; r < KEPT_ROWS; r++)
         for (uint64_t k = 0; k < KEPT_DIM; k++)
-            if (view[r * stride + k] != wanted) fail_msg("row %u has changed", (unsigned)r);
+            if (((const float *)view)[r * stride + k] != wanted) fail_msg("row %u has changed", (unsigned)r);
     if (d.file) assert_int_equal(FRUGAL_OK, frugal_close(f));
 }
 

@@ -122,7 +122,7 @@ static void test_busy(void **state) {
     (void)state;
     rig r = {.cache = {.cache_rows = 16}};
     frugal_desc d = rig_desc();
-    const float *view;
+    const void *view;
     uint64_t stride, key = 0;
     frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[5] = {0};

@@ -71,14 +71,14 @@ static void pointers_that_a_write_invalidates(void **state) {
     rig r = {.cache = {.cache_rows = 16}};
     frugal_desc d = rig_desc();
     rig_open(&r, &d);
-    const float *before, *after;
+    const void *before, *after;
     uint64_t stride, same, key = 7;
     float row[5] = {1, 2, 3, 4, 5}, zeros[10] = {0};
     assert_int_equal(FRUGAL_OK, frugal_view(r.f, 1, &before, &stride));
-    const float *weights = frugal_get_store(r.f)->weights;
+    const void *weights = frugal_get_store(r.f)->weights;
     frugal_keys keys = {.table = 1, .keys = &key, .n = 1};
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &keys, row, zeros));
-    assert_memory_equal(before + 7 * stride, row, sizeof row);
+    assert_memory_equal((const float *)before + 7 * stride, row, sizeof row);
     memcpy(r.ref.weights + (r.desc.tables[0].rows + 7) * 5, row, sizeof row);
     memset(r.ref.state + (r.desc.tables[0].rows + 7) * r.ref.state_floats, 0, 4 * r.ref.state_floats);
     assert_int_equal(FRUGAL_OK, frugal_set_counts(r.f, &keys, &(uint64_t){100}));

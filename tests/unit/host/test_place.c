@@ -110,7 +110,7 @@ static void assert_in_the_middle(rig *r) {
     uint64_t key = 1;
     frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[5];
-    const float *view;
+    const void *view;
     uint64_t stride;
     assert_fails(FRUGAL_ERR_BUSY, frugal_drain(r->f), "drain: in the middle of step 2, in which device 1", "every");
     assert_fails(FRUGAL_ERR_BUSY, frugal_read_rows(r->f, &keys, row, NULL), "read_rows", "FRUGAL_ALONE_STAGED");

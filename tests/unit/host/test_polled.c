@@ -434,7 +434,7 @@ static void test_writing_after_a_loss(void **state) {
                                           .updates_in_place = puppet_in_place};
     for (int both = 0; both < 2; both++) {
         puppet p[2] = {{0}, {0}};
-        const float *weights;
+        const void *weights;
         uint64_t stride;
         frugal_desc desc = rig_desc();
         desc.stuck_seconds = 0.02, desc.alone = FRUGAL_ALONE_PLACE, desc.workers = 0;

@@ -110,7 +110,7 @@ static int attached[2]; /* a pipe: device 0 is */
 static int try_all(const crew *c) {
     frugal *f = join_or_exit(c, 1), *other;
     uint64_t key = 0, stride, count;
-    const float *view;
+    const void *view;
     float row[CREW_DIM];
     frugal_keys k = {.table = 0, .keys = &key, .n = 1};
     EXPECT(frugal_settings(f)->dim == CREW_DIM && frugal_settings(f)->devices == 2);

@@ -70,9 +70,12 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
             for (uint32_t u = 0; u < all[d].records.n_unique; u++)
                 if (all[d].unique[u] == row) lists[row][brings++] = all[d].block + (size_t)u * store->dim;
         if (brings)
-            applies[n++] =
-                (row_update){store->weights + row * store->weights_stride,
-                             store->state ? store->state + row * store->state_stride : NULL, lists[row], brings, hyper};
+            applies[n++] = (row_update){(float *)frugal_row_at(store, row),
+                                        store->state ? store->state + row * store->state_stride : NULL,
+                                        lists[row],
+                                        brings,
+                                        (uint32_t)row,
+                                        hyper};
     }
     apply_rows(store, &store->groups[0].optimizer, applies, n);
 }
@@ -84,7 +87,7 @@ static void step_in_place(const frugal_store *store, const frugal_hyper *hyper, 
     frugal_update_rows(store, &step, NULL, b->grads, 0, b->records.n_unique);
     for (uint32_t u = 1; u < b->records.n_unique; u += 2) {
         float *state = store->state ? store->state + b->unique[u] * store->state_stride : NULL;
-        frugal_apply(store, hyper, b->unique[u], store->weights + b->unique[u] * store->weights_stride, state,
+        frugal_apply(store, hyper, b->unique[u], (float *)frugal_row_at(store, b->unique[u]), state,
                      b->block + (size_t)u * store->dim);
     }
 }
@@ -114,7 +117,7 @@ static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, f
     frugal_table_group group = {0, o};
     store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce;
     store.n_groups = 1, store.groups = &group;
-    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1};
+    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1, 0};
     if (in_place) {
         step_in_place(&store, &hyper, &all[0]);
     } else {
@@ -135,8 +138,8 @@ static void check_gather(const brought *b, uint32_t dim) {
     frugal_records records = b->records;
     records.block = block;
     for (uint32_t i = 0; i < ROWS * (dim + 3); i++) weights[i] = (float)test_unit(test_mix2(dim, i));
-    frugal_gather(&store, &records, rows, store.dim);
-    frugal_gather(&store, &records, NULL, 0);
+    frugal_gather(&store, &records, rows, store.dim, FRUGAL_FP32);
+    frugal_gather(&store, &records, NULL, 0, FRUGAL_FP32);
     for (uint32_t p = 0; p < POSITIONS; p++) {
         assert_memory_equal(weights + b->rows[p] * (dim + 3), rows + p * dim, 4 * dim);
         assert_memory_equal(weights + b->rows[p] * (dim + 3), block + b->record_of[p] * dim, 4 * dim);
@@ -165,7 +168,7 @@ static void check_bags(const brought *b, uint32_t dim) {
         reference_bags ref = {BAGS, offsets, bags.weights, way == 2};
         records.block = (float *)(uintptr_t)b->block;
         reference_pool(&ref, rows, dim, known);
-        frugal_pool(&records, &bags, dim, pooled, dim);
+        frugal_pool(&records, &bags, dim, pooled, dim, FRUGAL_FP32);
         assert_memory_equal(known, pooled, 4 * BAGS * dim);
         records.block = block;
         reference_spread(&ref, b->grads, dim, spread);

@@ -259,7 +259,7 @@ static void test_verified(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_preload(w.f, 0, &k));
     stale_train(&w, 30);
     stale_compare(&w);
-    const float *rows;
+    const void *rows;
     int caught = 0, passed = 0;
     assert_int_equal(FRUGAL_OK, frugal_view(w.f, 0, &rows, &stride));
     for (uint32_t row = 0; row < 30; row++) {
@@ -269,7 +269,7 @@ static void test_verified(void **state) {
             assert_int_equal(r->fetched && r->lacks == 0, frugal_is_current(w.f, d, row));
             current |= r->fetched && r->lacks == 0;
         }
-        float *broken = (float *)(uintptr_t)(rows + at), was = *broken;
+        float *broken = (float *)(uintptr_t)rows + at, was = *broken;
         *broken += 1;
         assert_int_equal(current ? FRUGAL_ERR_COPY : FRUGAL_OK, frugal_verify(w.f));
         *broken = was;
@@ -382,7 +382,7 @@ static void test_refused(void **state) {
     stale_close(&w);
 }
 
-static frugal_status no_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status no_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }

@@ -78,11 +78,12 @@ static void check_shape(uint64_t rows, uint32_t devices, uint32_t n, int defer) 
         }
         reference_step(&ref, s, 0.125f, batches);
     }
-    const float *view;
+    const void *view;
     uint64_t stride;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &view, &stride));
-    for (uint64_t row = 0; row < rows; row++) assert_memory_equal(&view[row * stride], &ref.weights[row], 4);
+    for (uint64_t row = 0; row < rows; row++)
+        assert_memory_equal((const float *)view + row * stride, &ref.weights[row], 4);
     frugal_close(f);
     reference_close(&ref);
     free(batches), free(numbers), free(grads), free(found), free(keys);

@@ -25,11 +25,11 @@ static void check_layout(uint32_t dim, frugal_optimizer_kind kind) {
     assert_int_equal(9, s->rows);
     assert_true(s->weights_stride >= dim);
     for (uint64_t row = 0; row < 9; row++) {
-        assert_int_equal(0, (uintptr_t)(s->weights + row * s->weights_stride) % unit);
+        assert_int_equal(0, (uintptr_t)(frugal_row_at(s, row)) % unit);
         if (s->state_floats > 1 || kind == FRUGAL_ADAGRAD) {
             assert_int_equal(0, (uintptr_t)(s->state + row * s->state_stride) % unit);
             assert_int_equal(s->weights_stride, s->state_stride);
-            assert_in_range(s->state - s->weights, dim, s->weights_stride - s->state_floats);
+            assert_in_range(s->state - (float *)s->weights, dim, s->weights_stride - s->state_floats);
         }
     }
     if (kind == FRUGAL_SGD) {

@@ -182,8 +182,7 @@ static outcome train(const frugal_desc *d, const frugal_cpu_desc *cpu, int bags)
     frugal_get_stats(f, &o.stats);
     assert_int_equal(FRUGAL_OK, frugal_cpu_get_traffic(f, 0, NULL, &o.traffic));
     const frugal_store *store = frugal_get_store(f);
-    for (uint64_t row = 0; row < table.rows; row++)
-        memcpy(o.table + row * 9, store->weights + row * store->weights_stride, 36);
+    for (uint64_t row = 0; row < table.rows; row++) memcpy(o.table + row * 9, (float *)frugal_row_at(store, row), 36);
     assert_int_equal(FRUGAL_OK, frugal_close(f));
     return o;
 }

@@ -166,11 +166,11 @@ static void test_failed_open(void **state) {
 }
 
 /* A device that takes a step and is never through with it: the drain fails, and whether it will change rows is open. */
-static frugal_status never_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status never_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }
-static frugal_status never_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status never_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }

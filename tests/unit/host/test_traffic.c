@@ -246,7 +246,7 @@ static void test_devices_that_are_not_there(void **state) {
     assert_int_equal(0, (int)r.counter.blocks_out);
 }
 
-static frugal_status no_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status no_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }

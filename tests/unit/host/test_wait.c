@@ -424,11 +424,11 @@ static struct { /* the device, which is device 0 of one */
     int polls;
 } polled;
 
-static frugal_status polled_lookup(void *device, const frugal_step *step, float *rows) {
+static frugal_status polled_lookup(void *device, const frugal_step *step, void *rows) {
     (void)device, (void)step, (void)rows;
     return FRUGAL_OK;
 }
-static frugal_status polled_update(void *device, const frugal_step *step, const float *grads) {
+static frugal_status polled_update(void *device, const frugal_step *step, const void *grads) {
     (void)device, (void)step, (void)grads;
     return FRUGAL_OK;
 }
