@@ -13,6 +13,9 @@
 
 enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM };
 
+/* What weights are stored as, as frugal_type has it. They are floats here, of values that the type has. */
+enum { REFERENCE_FP32, REFERENCE_BF16, REFERENCE_FP16 };
+
 enum { REFERENCE_RANGES = 8 };
 
 typedef struct reference_range {                     /* rows that have settings of their own */
@@ -28,6 +31,8 @@ typedef struct reference {
     uint64_t rows;
     uint32_t dim, devices, state_floats;
     int optimizer, mean;
+    int rows_as, nearest;                  /* nearest: weights of 16 bits are rounded so, and not stochastically */
+    uint64_t seed, step;                   /* of the random bits; the step at hand */
     float scale;                           /* of all gradients of the step at hand; 0: 1 */
     float eps, beta1, beta2, weight_decay; /* of all rows, where there are no ranges */
     uint32_t n_ranges;
@@ -98,6 +103,47 @@ static inline float reference_scale(const reference *r, const reference_range *o
     return factor < 1 ? scale * factor : scale;
 }
 
+static inline uint64_t reference_mix(uint64_t x) {
+    x = x + 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* The 16 random bits of an element's update: a mix of seed and step, one of that and the row, of which the upper half
+ * counts, and a hash of 32 bits for each pair of elements. */
+static inline uint32_t reference_noise(const reference *r, uint64_t row, uint32_t j) {
+    uint64_t of_step = reference_mix(r->seed ^ reference_mix(r->step)), of_row = reference_mix(of_step ^ row);
+    uint32_t x = (uint32_t)(of_row >> 32) + j / 2 * 0x9E3779B9u;
+    x ^= x >> 16;
+    x *= 0x21f0aaadu;
+    x ^= x >> 15;
+    x *= 0x735a2d97u;
+    x ^= x >> 15;
+    return j % 2 ? x >> 16 : x & 0xffff;
+}
+
+/* A float as a weight of r->rows_as: a multiple of the distance of weights where it lies, in doubles, which are exact.
+ * `noise` below 0: to the nearest. */
+static inline float reference_round(int rows_as, float x, int64_t noise) {
+    int bits = rows_as == REFERENCE_BF16 ? 7 : 10, least = rows_as == REFERENCE_BF16 ? -126 : -14;
+    double limit = rows_as == REFERENCE_BF16 ? 0x1p128 : 0x1p16, magnitude = fabs((double)x);
+    if (rows_as == REFERENCE_FP32 || x == 0 || isinf(x)) return x;
+    if (isnan(x)) return NAN;
+    int exponent = ilogb(magnitude);
+    double distance = ldexp(1, (exponent < least ? least : exponent) - bits), below = floor(magnitude / distance);
+    double part = magnitude / distance - below;
+    int up =
+        noise < 0 ? part > 0.5 || (part == 0.5 && fmod(below, 2) == 1) : floor(part * 65536) + (double)noise >= 65536;
+    double rounded = (below + up) * distance;
+    return copysignf(rounded >= limit ? INFINITY : (float)rounded, x);
+}
+
+/* The weight after an update. */
+static inline float reference_stored(const reference *r, uint64_t row, uint32_t j, float x) {
+    return reference_round(r->rows_as, x, r->nearest ? -1 : (int64_t)reference_noise(r, row, j));
+}
+
 /* One optimizer step on one row, whose gradient is in r->total. */
 static inline void reference_apply(reference *r, uint64_t row) {
     float *w = r->weights + row * r->dim, *s = r->state + row * r->state_floats, *g = r->total + row * r->dim;
@@ -132,10 +178,12 @@ static inline void reference_apply(reference *r, uint64_t row) {
             w[j] = fmaf(-o->step_size, *m / (sqrtf(*v) + o->eps), w[j]);
         }
         }
+    for (uint32_t j = 0; j < r->dim; j++) w[j] = reference_stored(r, row, j, w[j]);
 }
 
 /* A training step: equal keys of a device in blocks of 32 positions, devices in order, one update a row. */
 static inline void reference_step(reference *r, uint64_t step, float lr, const reference_batch *batches) {
+    r->step = step;
     for (uint32_t d = 0; d < r->devices; d++) {
         const reference_batch *b = &batches[d];
         for (uint32_t i = 0; b->grads && i < b->n; i++) {

@@ -16,6 +16,9 @@ static inline int reference_of(reference *ref, const frugal *f) {
                        .devices = store->devices,
                        .optimizer = (int)store->kind,
                        .mean = store->reduce == FRUGAL_MEAN,
+                       .rows_as = (int)store->rows_as,
+                       .nearest = store->rounding == FRUGAL_NEAREST,
+                       .seed = desc->seed,
                        .n_ranges = desc->n_tables};
     for (uint32_t t = 0; t < desc->n_tables; t++) {
         const frugal_optimizer *o = desc->tables[t].optimizer; /* defaults resolved: checked in test_settings.c */

@@ -39,6 +39,9 @@ static inline int reference_stale_open(reference_stale *s, reference *host) {
                          .devices = host->devices,
                          .optimizer = host->optimizer,
                          .mean = host->mean,
+                         .rows_as = host->rows_as,
+                         .nearest = host->nearest,
+                         .seed = host->seed,
                          .n_ranges = host->n_ranges};
         memcpy(c->ranges, host->ranges, sizeof c->ranges);
         s->rows[d] = calloc(host->rows, sizeof **s->rows);
