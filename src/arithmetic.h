@@ -149,27 +149,33 @@ FRUGAL_INLINE uint16_t frugal_nearest_bf16(float x) {
     return frugal_round_bf16(x, 0x7fffu + (frugal_bits_of(x) >> 16 & 1));
 }
 
-/* Exponents of fp16 become those of floats by adding 112. Its subnormal numbers are multiples of 2^-24: the fraction is
- * put behind the exponent of 2^-14, and 2^-14 is taken away, which is exact. */
+/* All bits if the condition holds, else none. To choose by masks keeps float operations out of branches, which compilers
+ * would not vectorize. */
+FRUGAL_INLINE uint32_t frugal_mask(int condition) {
+    return 0u - (uint32_t)condition;
+}
+/* Exponents of fp16 become those of floats by adding 112, those of infinity and NaN 224. Its subnormal numbers are
+ * multiples of 2^-24: the fraction is put behind the exponent of 2^-14, and 2^-14 is taken away, which is exact. */
 FRUGAL_INLINE float frugal_widen_fp16(uint16_t weight) {
     uint32_t sign = (uint32_t)(weight & 0x8000u) << 16, u = (uint32_t)(weight & 0x7fffu) << 13;
-    uint32_t normal = u + (u >= 0x0f800000u ? 224u << 23 : 112u << 23); /* infinity and NaN have exponent 255 */
+    uint32_t is_small = frugal_mask(u < 0x00800000u), more = frugal_mask(u >= 0x0f800000u) & 112u << 23;
     uint32_t small = frugal_bits_of(frugal_add(frugal_float_of(u + (113u << 23)), -0x1p-14f));
-    return frugal_float_of(sign | (u < 0x00800000u ? small : normal));
+    return frugal_float_of(sign | (is_small & small) | (~is_small & (u + (112u << 23) + more)));
 }
 /* The magnitude below 2^-14 in units of 2^-40, of which 2^16 are a unit of a subnormal weight. *rest: 1 if it has more
- * bits than that. */
+ * bits than that. Of subnormal floats there are no units, however the processor multiplies them. */
 FRUGAL_INLINE uint32_t frugal_small_fp16(uint32_t magnitude, uint32_t *rest) {
-    float scaled = frugal_mul(frugal_float_of(magnitude < 0x38800000u ? magnitude : 0), 0x1p40f);
-    int32_t units = (int32_t)scaled; /* of subnormal floats none, however the processor multiplies them */
+    float scaled = frugal_mul(frugal_float_of(magnitude & frugal_mask(magnitude < 0x38800000u)), 0x1p40f);
+    int32_t units = (int32_t)scaled;
     *rest = frugal_bits_of(scaled) != frugal_bits_of((float)units);
     return (uint32_t)units;
 }
-/* Of what was rounded as a normal number, and as a subnormal one. */
+/* Of what was rounded as a normal number, and as a subnormal one: below 2^-14; infinity from 2^16 on. */
 FRUGAL_INLINE uint16_t frugal_pick_fp16(uint32_t bits, uint32_t normal, uint32_t small) {
-    uint32_t sign = bits >> 16 & 0x8000u, u = bits & 0x7fffffffu;
-    uint32_t rounded = u < 0x38800000u ? small : u >= 0x47800000u ? 0x7c00u : normal; /* 2^-14, 2^16 */
-    return (uint16_t)(u > 0x7f800000u ? 0x7e00u : sign | rounded);
+    uint32_t u = bits & 0x7fffffffu, is_small = frugal_mask(u < 0x38800000u), is_nan = frugal_mask(u > 0x7f800000u);
+    uint32_t infinite = frugal_mask(u >= 0x47800000u);
+    uint32_t rounded = (is_small & small) | (~is_small & ~infinite & normal) | (infinite & 0x7c00u);
+    return (uint16_t)((is_nan & 0x7e00u) | (~is_nan & (rounded | (bits >> 16 & 0x8000u))));
 }
 FRUGAL_INLINE uint16_t frugal_round_fp16(float x, uint32_t noise) {
     uint32_t bits = frugal_bits_of(x), u = bits & 0x7fffffffu, rest;

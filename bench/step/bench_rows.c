@@ -10,6 +10,9 @@
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.
  *
+ * Rows are of any type (`rows_as`); those of 16 bits are updated with stochastic rounding, or to the nearest. The array
+ * that gather writes, and that sum reads, is of any type, too (`as`).
+ *
  * Each is compared with a baseline from outside, `stream`: the time that the bytes it must move (each read once,
  * written once) take at the speed of OpenBLAS' saxpy over long vectors in the same memory. So the order of rows does
  * not count, only the memory. For SGD there is also `saxpy`: OpenBLAS' own update of the same rows, with the same
@@ -32,6 +35,8 @@ static const uint64_t TABLE_BYTES = UINT64_C(512) << 20, BATCHES_BYTES = UINT64_
 
 static const char *const ops[] = {"apply", "sum", "gather", NULL};
 static const char *const places[] = {"cache", "memory", NULL};
+static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const roundings[] = {"stochastic", "nearest", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
 static const row_functions *sets[3] = {&frugal_rows_baseline}; /* NULL: the compiler or the processor has none */
@@ -51,6 +56,8 @@ typedef struct batch { /* keys of one step, as an announcement sorts them */
 
 typedef struct bench { /* of one line */
     int op, place;
+    frugal_type rows_as, as;
+    frugal_rounding rounding;
     frugal_optimizer_kind kind;
     uint32_t dim, devices;
     double decay, zipf;
@@ -95,9 +102,11 @@ static double stream_speed(uint64_t floats, uint32_t samples) {
 /* The bytes that a row or key must move: those read and those written. Sums write a row once, whatever its number of
  * positions; when a gather reads a row again, it comes from a cache. */
 static double necessary_bytes(const bench *b) {
-    double row = b->dim * sizeof(float);
-    if (b->op != APPLY) return row * (1 + (double)b->batches[0].records.n_unique / KEYS);
-    return 2 * (row + b->store->state_floats * sizeof(float)) + b->devices * row;
+    double floats = b->dim * sizeof(float), row = b->dim * frugal_type_bytes(b->rows_as);
+    double array = b->dim * frugal_type_bytes(b->as), unique = (double)b->batches[0].records.n_unique / KEYS;
+    if (b->op == SUM) return array + floats * unique;
+    if (b->op == GATHER) return array + row * unique;
+    return 2 * (row + b->store->state_floats * sizeof(float)) + b->devices * floats;
 }
 
 /* >>what is measured */
@@ -107,6 +116,7 @@ static void draw_rows(bench *b) {
         uint64_t row = b->place == CACHE ? i : bench_random(&b->random) % b->store->rows;
         b->applies[i].weights = weights_of(b->f, row);
         b->applies[i].state = state_of(b->f, row);
+        b->applies[i].row = (uint32_t)row;
     }
 }
 
@@ -133,7 +143,7 @@ static const frugal_step *next_batch(bench *b) {
         __builtin_prefetch(&next->record_of[i]), __builtin_prefetch(&next->order[i]);
         __builtin_prefetch(&next->start[i]), __builtin_prefetch(&next->rows[i]);
     }
-    step.records = next->records;
+    step.records = next->records, step.stride = b->dim, step.as = b->as;
     return &step;
 }
 
@@ -149,9 +159,9 @@ static double sample(bench *b, uint32_t variant) {
         else if (b->op == APPLY)
             apply_all(b, sets[variant]);
         else if (b->op == SUM)
-            sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim}, b->dim);
+            sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim, b->as}, b->dim);
         else
-            read_rows(b->f->devices[0].state, step, b->grads);
+            sets[variant]->gather(b->store, &step->records, b->grads, step->stride, b->as);
     }
     return (bench_now() - since) * 1e9 / ((double)b->n * times);
 }
@@ -181,9 +191,10 @@ static void draw_batch(bench *b, batch *to, uint64_t seed) {
 
 static void prepare(bench *b) {
     static const frugal_hyper hyper = {0.01f, 0.01f, 1, 0};
-    uint64_t row_bytes = (b->dim + frugal_state_floats(b->kind, b->dim)) * sizeof(float);
+    uint64_t row_bytes = b->dim * frugal_type_bytes(b->rows_as) + frugal_state_floats(b->kind, b->dim) * sizeof(float);
     frugal_table table = {.rows = TABLE_BYTES / row_bytes, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
-    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = b->dim, .max_keys = 1};
+    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = b->dim, .max_keys = 1, .rows_as = b->rows_as};
+    if (b->rows_as != FRUGAL_FP32) desc.rounding = b->rounding;
     desc.optimizer = (frugal_optimizer){.kind = b->kind, .weight_decay = (float)b->decay};
     check(frugal_open(&desc, &b->f));
     check(frugal_cpu_attach(b->f, 0, &(frugal_cpu_desc){.threads = 1}));
@@ -230,15 +241,18 @@ static void report(const bench *b, const char *with, const bench_samples *ns, co
                *place = b->op == APPLY ? places[b->place] : "memory";
     if (json) {
         printf("{\"op\": \"%s\", \"optimizer\": \"%s\", \"dim\": %u, \"devices\": %u, \"decay\": %g, \"zipf\": %g, "
-               "\"place\": \"%s\", \"set\": \"%s\", \"ns\": %.2f, \"min\": %.2f, \"max\": %.2f, \"gb_per_s\": %.2f, "
+               "\"place\": \"%s\", \"rows_as\": \"%s\", \"rounding\": \"%s\", \"as\": \"%s\", \"set\": \"%s\", \"ns\": "
+               "%.2f, \"min\": %.2f, \"max\": %.2f, \"gb_per_s\": %.2f, "
                "\"stream_ns\": %.2f, \"stream_share\": %.3f, \"saxpy_ns\": ",
-               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, with, median, bench_quantile(ns, 0),
-               bench_quantile(ns, 1), bytes / median, bound, bound / median);
+               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, types[b->rows_as],
+               roundings[b->rounding], types[b->as], with, median, bench_quantile(ns, 0), bench_quantile(ns, 1),
+               bytes / median, bound, bound / median);
         printf(saxpy->n ? "%.2f}\n" : "null}\n", bench_median(saxpy));
     } else {
-        printf("%-6s %-15s %4u %7u %5g %5g  %-6s %-8s %8.1f %6.1f to %6.1f %6.1f %8.1f %5.2f", ops[b->op], optimizer,
-               b->dim, b->devices, b->decay, b->zipf, place, with, median, bench_quantile(ns, 0), bench_quantile(ns, 1),
-               bytes / median, bound, bound / median);
+        printf("%-6s %-15s %4u %7u %5g %5g  %-6s %-7s %-10s %-4s %-8s %8.1f %6.1f to %6.1f %6.1f %8.1f %5.2f",
+               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, types[b->rows_as],
+               b->rows_as == FRUGAL_FP32 || b->op != APPLY ? "-" : roundings[b->rounding], types[b->as], with, median,
+               bench_quantile(ns, 0), bench_quantile(ns, 1), bytes / median, bound, bound / median);
         printf(saxpy->n ? " %7.1f\n" : "\n", bench_median(saxpy));
     }
     fflush(stdout);
@@ -250,8 +264,8 @@ static void measure(bench *b, const options_list *which, const speeds *speed, ui
     prepare(b);
     for (uint32_t i = 0; i < which->n; i++)
         wanted[(uint32_t)which->values[i]] = sets[(uint32_t)which->values[i]] != NULL;
-    if (b->op == GATHER) wanted[0] = 1, wanted[1] = wanted[2] = 0; /* memcpy chooses code for the processor itself */
-    wanted[SAXPY_AT] = b->op == APPLY && b->kind == FRUGAL_SGD && b->devices == 1 && b->decay == 0;
+    wanted[SAXPY_AT] =
+        b->op == APPLY && b->rows_as == FRUGAL_FP32 && b->kind == FRUGAL_SGD && b->devices == 1 && b->decay == 0;
     for (uint32_t r = 0; r <= rounds && !bench_interrupted(); r++) /* round 0 warms up */
         for (uint32_t v = 0; v < VARIANTS; v++) {
             if (!wanted[v]) continue;
@@ -260,35 +274,49 @@ static void measure(bench *b, const options_list *which, const speeds *speed, ui
         }
     for (uint32_t v = 0; v < SAXPY_AT; v++)
         if (ns[v].n > 0)
-            report(b, b->op == GATHER ? "memcpy" : set_names[v], &ns[v], &ns[SAXPY_AT],
+            report(b, set_names[v], &ns[v], &ns[SAXPY_AT],
                    b->op == APPLY && b->place == CACHE ? speed->cache : speed->memory, json);
     release(b);
 }
 
 typedef struct sweep {
-    options_list op, optimizer, dim, devices, decay, zipf, place, set;
+    options_list op, optimizer, dim, devices, decay, zipf, place, rows_as, rounding, as, set;
     uint64_t rounds;
     int json;
 } sweep;
 
-/* Calls `measure` for every combination that makes a difference: sums and copies do not depend on the optimizer, and
- * updates do not depend on the skew. */
+enum { OP, OPTIMIZER, PLACE, DEVICES, DECAY, ZIPF, DIM, ROWS_AS, ROUNDING, AS, LISTS };
+
+/* Does what the line has beyond its first settings make a difference? Sums and copies do not depend on the optimizer,
+ * sums not on the rows; updates not on skew and array; and rows of fp32 are not rounded. */
+static int differs(const bench *b, const uint32_t *of) {
+    if (b->rows_as == FRUGAL_FP32 && of[ROUNDING] > 0) return 0;
+    if (b->op == APPLY) return of[ZIPF] + of[AS] == 0;
+    if (b->op == SUM && of[ROWS_AS] > 0) return 0;
+    return of[OPTIMIZER] + of[PLACE] + of[DEVICES] + of[DECAY] + of[ROUNDING] == 0;
+}
+
+/* Calls `measure` for every combination that makes a difference. */
 static void measure_all(const sweep *s, const speeds *speed) {
-    uint32_t of[7];
-    const options_list *lists[7] = {&s->op, &s->optimizer, &s->place, &s->devices, &s->decay, &s->zipf, &s->dim};
+    uint32_t of[LISTS];
+    const options_list *lists[LISTS] = {&s->op,   &s->optimizer, &s->place,   &s->devices,  &s->decay,
+                                        &s->zipf, &s->dim,       &s->rows_as, &s->rounding, &s->as};
     uint64_t all = 1;
-    for (uint32_t i = 0; i < 7; i++) all *= lists[i]->n;
+    for (uint32_t i = 0; i < LISTS; i++) all *= lists[i]->n;
     for (uint64_t c = 0; c < all && !bench_interrupted(); c++) {
         uint64_t rest = c;
-        for (uint32_t i = 7; i-- > 0; rest /= lists[i]->n) of[i] = (uint32_t)(rest % lists[i]->n);
-        bench b = {.op = (int)s->op.values[of[0]], .random = 42};
-        if (b.op == APPLY ? of[5] > 0 : of[1] + of[2] + of[3] + of[4] > 0) continue;
-        b.kind = b.op == APPLY ? (frugal_optimizer_kind)s->optimizer.values[of[1]] : FRUGAL_SGD;
-        b.place = (int)s->place.values[of[2]];
-        b.devices = b.op == APPLY ? (uint32_t)s->devices.values[of[3]] : 1;
-        b.decay = b.op == APPLY ? s->decay.values[of[4]] : 0;
-        b.zipf = b.op == APPLY ? 0 : s->zipf.values[of[5]];
-        b.dim = (uint32_t)s->dim.values[of[6]];
+        for (uint32_t i = LISTS; i-- > 0; rest /= lists[i]->n) of[i] = (uint32_t)(rest % lists[i]->n);
+        bench b = {.op = (int)s->op.values[of[OP]], .random = 42};
+        b.rows_as = b.op == SUM ? FRUGAL_FP32 : (frugal_type)s->rows_as.values[of[ROWS_AS]];
+        b.rounding = (frugal_rounding)s->rounding.values[of[ROUNDING]];
+        b.as = b.op == APPLY ? FRUGAL_FP32 : (frugal_type)s->as.values[of[AS]];
+        if (!differs(&b, of)) continue;
+        b.kind = b.op == APPLY ? (frugal_optimizer_kind)s->optimizer.values[of[OPTIMIZER]] : FRUGAL_SGD;
+        b.place = (int)s->place.values[of[PLACE]];
+        b.devices = b.op == APPLY ? (uint32_t)s->devices.values[of[DEVICES]] : 1;
+        b.decay = b.op == APPLY ? s->decay.values[of[DECAY]] : 0;
+        b.zipf = b.op == APPLY ? 0 : s->zipf.values[of[ZIPF]];
+        b.dim = (uint32_t)s->dim.values[of[DIM]];
         measure(&b, &s->set, speed, (uint32_t)s->rounds, s->json);
     }
 }
@@ -301,6 +329,9 @@ int main(int argc, char **argv) {
                .decay = {{0}, 1},
                .zipf = {{0, 0.99}, 2},
                .place = {{CACHE, MEMORY}, 2},
+               .rows_as = {{FRUGAL_FP32}, 1},
+               .rounding = {{FRUGAL_STOCHASTIC}, 1},
+               .as = {{FRUGAL_FP32}, 1},
                .set = {{0, 1, 2}, 3},
                .rounds = 9};
     const options_entry options[] = {
@@ -311,6 +342,9 @@ int main(int argc, char **argv) {
         {"decay", OPTIONS_REALS, &s.decay, 0, 1, NULL, "weight decay, of apply"},
         {"zipf", OPTIONS_REALS, &s.zipf, 0, 2, NULL, "skew of the keys, of sum and gather"},
         {"place", OPTIONS_CHOICES, &s.place, 0, 0, places, "where rows lie, of apply"},
+        {"rows-as", OPTIONS_CHOICES, &s.rows_as, 0, 0, types, "type of the table's weights"},
+        {"rounding", OPTIONS_CHOICES, &s.rounding, 0, 0, roundings, "of weights of 16 bits, of apply"},
+        {"as", OPTIONS_CHOICES, &s.as, 0, 0, types, "type of the array that gather writes and sum reads"},
         {"set", OPTIONS_CHOICES, &s.set, 0, 0, set_names, "instructions; those that the processor lacks are left out"},
         {"rounds", OPTIONS_WHOLE64, &s.rounds, 1, BENCH_SAMPLES, NULL, "samples of each figure"},
         {"json", OPTIONS_FLAG, &s.json, 0, 0, NULL, "one object a line"},
@@ -323,8 +357,8 @@ int main(int argc, char **argv) {
     speeds speed = {stream_speed(16384, (uint32_t)s.rounds), stream_speed(1 << 25, (uint32_t)s.rounds)};
     fprintf(stderr, "saxpy over long vectors: %.1f GB/s in cache, %.1f in memory\n", speed.cache, speed.memory);
     if (!s.json)
-        puts("op     optimizer        dim devices decay  zipf  place  set            ns      (spread)    GB/s   stream "
-             "share   saxpy");
+        puts("op     optimizer        dim devices decay  zipf  place  rows    rounding   as   set            ns      "
+             "(spread)    GB/s   stream share   saxpy");
     measure_all(&s, &speed);
     return bench_exit_status();
 }

@@ -83,10 +83,11 @@ INLINED void convert_row(void *to, frugal_type to_as, const void *from, frugal_t
     else if (from_as == FRUGAL_FP32)
         nearest_row(to, from, to_as, n);
     else
-        for (uint32_t i = 0; i < n; i++) {
-            float x;
-            widen_elements(&x, (const uint16_t *)from + i, from_as, 1);
-            nearest_elements((uint16_t *)to + i, &x, to_as, 1);
+        for (uint32_t i = 0, some; i < n; i += some) {
+            float wide[64];
+            some = LEAST(64, n - i);
+            widen_row(wide, (const uint16_t *)from + i, from_as, some);
+            nearest_row((uint16_t *)to + i, wide, to_as, some);
         }
 }
 
