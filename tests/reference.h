@@ -139,6 +139,39 @@ static inline float reference_round(int rows_as, float x, int64_t noise) {
     return copysignf(rounded >= limit ? INFINITY : (float)rounded, x);
 }
 
+/* Number `i` of an array of a type; there and back, a float that the type has. */
+static inline float reference_load(int as, const void *array, uint64_t i) {
+    const unsigned char *at = (const unsigned char *)array + (as == REFERENCE_FP32 ? 4 : 2) * i;
+    uint16_t half = 0;
+    float x;
+    if (as == REFERENCE_FP32) return memcpy(&x, at, 4), x;
+    memcpy(&half, at, 2);
+    uint32_t word = (uint32_t)half << 16;
+    if (as == REFERENCE_BF16) return memcpy(&x, &word, 4), x;
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    x = ldexpf((float)(exponent ? 1024 + fraction : fraction), (exponent ? exponent : 1) - 25);
+    if (exponent == 31) x = fraction ? NAN : INFINITY;
+    return half >> 15 ? -x : x;
+}
+static inline void reference_store(int as, void *array, uint64_t i, float x) {
+    unsigned char *at = (unsigned char *)array + (as == REFERENCE_FP32 ? 4 : 2) * i;
+    uint32_t word;
+    memcpy(&word, &x, 4);
+    uint16_t half = (uint16_t)(isnan(x) ? 0x7fc0 : word >> 16), sign = (uint16_t)(word >> 16 & 0x8000);
+    if (as == REFERENCE_FP32) {
+        memcpy(at, &x, 4);
+        return;
+    }
+    if (as == REFERENCE_FP16) {
+        float magnitude = fabsf(x);
+        int exponent = magnitude < 0x1p-14f || isnan(x) || isinf(x) ? -15 : ilogbf(magnitude);
+        half = exponent < -14 ? (uint16_t)(isnan(x) || isinf(x) ? 0x7c00 : ldexpf(magnitude, 24))
+                              : (uint16_t)((exponent + 14) * 1024 + (int)ldexpf(magnitude, 10 - exponent));
+        half = isnan(x) ? 0x7e00 : (uint16_t)(half | sign);
+    }
+    memcpy(at, &half, 2);
+}
+
 /* The weight after an update. */
 static inline float reference_stored(const reference *r, uint64_t row, uint32_t j, float x) {
     return reference_round(r->rows_as, x, r->nearest ? -1 : (int64_t)reference_noise(r, row, j));

@@ -45,6 +45,7 @@ static inline void expect_write(const trial *t, uint32_t b, reference_stale *sta
     for (uint32_t i = 0; i < k.n; i++) {
         uint64_t row = t->first_row[k.table] + keys[i];
         memcpy(ref->weights + row * ref->dim, weights + (size_t)i * ref->dim, 4 * (size_t)ref->dim);
+        trial_round(t->rows_as, ref->weights + row * ref->dim, ref->dim);
         memcpy(ref->state + row * ref->state_floats, state + (size_t)i * ref->state_floats,
                4 * (size_t)ref->state_floats);
         for (uint32_t d = 0; d < t->devices; d++) stale->rows[d][row].fetched = 0;
@@ -128,12 +129,14 @@ static inline void simulate_step(const trial *t, uint32_t step, expectation *e, 
         if (b->pools) {
             reference_bags bags = {b->bags.n_bags, b->offsets, b->bags.weights, b->bags.pooling == FRUGAL_POOL_MEAN};
             reference_pool(&bags, s->rows, t->dim, s->pooled);
+            trial_round(b->as, s->pooled, (size_t)bags.n_bags * t->dim);
             e->lookups[step * t->devices + d] = test_hash(0, s->pooled, (size_t)bags.n_bags * t->dim);
-            trial_gradients(t, d, step, s->pooled, bags.n_bags, s->bag_grads);
+            trial_gradients(t, d, step, b, s->pooled, s->bag_grads);
             reference_spread(&bags, s->bag_grads, t->dim, s->grads[d]);
         } else {
+            trial_round(b->as, s->rows, (size_t)b->n * t->dim);
             e->lookups[step * t->devices + d] = test_hash(0, s->rows, (size_t)b->n * t->dim);
-            trial_gradients(t, d, step, s->rows, b->n, s->grads[d]);
+            trial_gradients(t, d, step, b, s->rows, s->grads[d]);
         }
         brought[d] = (reference_batch){b->rows, b->n, b->brings ? s->grads[d] : NULL};
         e->keys += b->n;

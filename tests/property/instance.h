@@ -32,23 +32,25 @@ static inline void list_rows(run *r, uint32_t b) {
 
 /* >>opening */
 
-static inline void fill(float *values, uint64_t n, uint64_t seed) {
-    for (uint64_t i = 0; i < n; i++) values[i] = (float)test_unit(test_mix2(seed, i)) - 0.25f;
+/* Number `i` of the caller's memory, as it was. Sums of squares are not negative. */
+static inline float first_number(const trial *t, int is_state, uint64_t i) {
+    float x = (float)test_unit(test_mix2(is_state ? ~t->seed : t->seed, i)) - 0.25f;
+    return is_state ? x + 0.25f : reference_round((int)t->rows_as, x, -1);
 }
 
 /* The caller's memory, where the trial wants it to be the table. */
 static inline void make_matrix(run *r) {
     const trial *t = r->t;
     uint32_t floats = frugal_state_floats(t->optimizer.kind, t->dim);
-    r->matrix_floats = t->unaligned + t->rows * (t->weights_stride ? t->weights_stride : t->dim);
-    r->matrix = malloc(4 * r->matrix_floats);
-    fill(r->matrix, r->matrix_floats, t->seed);
+    r->matrix_weights = t->unaligned + t->rows * (t->weights_stride ? t->weights_stride : t->dim);
+    r->matrix = malloc(trial_bytes(t->rows_as) * r->matrix_weights);
+    for (uint64_t i = 0; i < r->matrix_weights; i++)
+        reference_store((int)t->rows_as, r->matrix, i, first_number(t, 0, i));
     if (t->storage != TRIAL_MATRIX_AND_STATE || floats == 0) return;
     r->matrix_state_floats = t->unaligned + t->rows * (t->state_stride ? t->state_stride : floats);
     r->matrix_state = malloc(4 * r->matrix_state_floats);
-    fill(r->matrix_state, r->matrix_state_floats, ~t->seed);
     for (uint64_t i = 0; i < r->matrix_state_floats; i++)
-        r->matrix_state[i] += 0.25f; /* sums of squares are not negative */
+        reference_store(REFERENCE_FP32, r->matrix_state, i, first_number(t, 1, i));
 }
 
 static inline frugal_desc make_desc(run *r, frugal_table *tables) {
@@ -56,6 +58,8 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
     frugal_desc desc = {.tables = tables,
                         .n_tables = t->n_tables,
                         .dim = t->dim,
+                        .rows_as = t->rows_as,
+                        .rounding = t->rounding,
                         .devices = t->devices,
                         .max_keys = t->max_keys,
                         .lookahead = t->lookahead,
@@ -82,8 +86,10 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
             tables[i].low = -0.25f, tables[i].high = 0.5f;
     }
     if (t->counted) desc.allocate = test_allocate, desc.release = test_release, desc.user = &r->counter;
-    if (r->matrix) desc.weights = r->matrix + t->unaligned, desc.weights_stride = t->weights_stride;
-    if (r->matrix_state) desc.state = r->matrix_state + t->unaligned, desc.state_stride = t->state_stride;
+    if (r->matrix)
+        desc.weights = (char *)r->matrix + t->unaligned * trial_bytes(t->rows_as),
+        desc.weights_stride = t->weights_stride;
+    if (r->matrix_state) desc.state = (float *)r->matrix_state + t->unaligned, desc.state_stride = t->state_stride;
     if (r->file[0]) desc.file = r->file;
     return desc;
 }
@@ -121,6 +127,8 @@ static inline int open_reference(run *r) {
     reference *ref = &r->e->ref;
     ref->rows = t->rows, ref->dim = t->dim, ref->devices = t->devices;
     ref->optimizer = (int)t->optimizer.kind, ref->mean = t->reduce == FRUGAL_MEAN; /* the same order of names */
+    ref->rows_as = (int)t->rows_as, ref->nearest = t->rounding == FRUGAL_NEAREST;  /* here, too */
+    ref->seed = t->seed ^ (r->mutation == MUTATE_SEED);
     ref->n_ranges = t->n_tables;
     for (uint32_t i = 0; i < t->n_tables; i++) ref->ranges[i] = range_of(t, i);
     if (!reference_open(ref, 0)) abort();
@@ -156,7 +164,7 @@ static inline void run_open(run *r) {
         workspace *w = &r->work[d];
         open_batch(t, &w->trained), open_batch(t, &w->announced);
         w->rows = malloc(4 * (size_t)t->max_keys * t->dim), w->grads = malloc(4 * (size_t)t->max_keys * t->dim);
-        w->wide = malloc(4 * (size_t)t->max_keys * t->row_stride);
+        w->wide = malloc(wide_bytes(t));
     }
     if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r);
     if (t->storage == TRIAL_FILE) {
@@ -171,15 +179,20 @@ static inline void run_open(run *r) {
 /* >>comparing and closing */
 
 /* What frugal does with memory that is not its own: the rows as in the reference, all else as it was. */
-static inline void check_matrix(run *r, const float *matrix, uint64_t floats, uint64_t stride, uint32_t width,
-                                const float *rows, uint64_t seed, float raised) {
-    for (uint64_t i = 0; matrix && i < floats; i++) {
-        uint64_t at = i - r->t->unaligned, row = at / stride, column = at % stride;
-        float expected = (float)test_unit(test_mix2(seed, i)) - 0.25f;
-        expected += raised;
-        if (i >= r->t->unaligned && column < width) expected = rows[row * width + column];
-        if (memcmp(&expected, &matrix[i], 4)) {
-            run_fail(r, "the caller's matrix differs at float %llu", (unsigned long long)i);
+static inline void check_matrix(run *r, int is_state) {
+    const trial *t = r->t;
+    const reference *ref = &r->e->ref;
+    const void *matrix = is_state ? r->matrix_state : r->matrix;
+    uint64_t n = is_state ? r->matrix_state_floats : r->matrix_weights;
+    uint64_t width = is_state ? ref->state_floats : ref->dim, stride = is_state ? t->state_stride : t->weights_stride;
+    for (uint64_t i = 0; matrix && i < n; i++) {
+        uint64_t at = i - t->unaligned, row = at / (stride ? stride : width), column = at % (stride ? stride : width);
+        float found = reference_load(is_state ? REFERENCE_FP32 : (int)t->rows_as, matrix, i);
+        float expected = first_number(t, is_state, i);
+        if (i >= t->unaligned && column < width)
+            expected = (is_state ? ref->state : ref->weights)[row * width + column];
+        if (memcmp(&expected, &found, 4)) {
+            run_fail(r, "the caller's matrix differs at element %llu", (unsigned long long)i);
             return;
         }
     }

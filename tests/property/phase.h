@@ -105,57 +105,75 @@ static inline void read_block(run *r, uint32_t d, uint32_t step) {
     check_records(r, d, step, &k);
     for (uint32_t i = 0; i < k.n && !atomic_load(&r->failed); i++)
         memcpy(r->work[d].rows + i * dim, k.block + k.record_of[i] * k.stride, 4 * dim);
+    if (!atomic_load(&r->failed)) trial_round(r->work[d].trained.as, r->work[d].rows, k.n * dim);
 }
 
-/* What the trainer has of its batch: rows by position, or bags. */
-static inline uint32_t looked_up(const trial_batch *b) {
-    return b->pools ? b->bags.n_bags : b->n;
+/* The trainer's array: at an address that is no multiple of a vector's. */
+static inline void *array_of(const trial *t, workspace *w, frugal_type as) {
+    return w->wide + t->unaligned * trial_bytes(as);
 }
 
-/* Takes the gaps out of what was looked up. They must be as they were. */
+/* Takes the gaps out of what was looked up. They must be as they were, and what is beside the array. */
 static inline void close_gaps(run *r, uint32_t d, uint32_t step) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
-    for (size_t i = 0; i < (size_t)looked_up(&w->trained) * t->row_stride; i++) {
-        size_t row = i / t->row_stride, column = i % t->row_stride;
-        uint32_t bits;
-        memcpy(&bits, &w->wide[i], 4);
-        if (column < t->dim)
-            w->rows[row * t->dim + column] = w->wide[i];
-        else if (bits != UINT32_MAX)
-            run_fail(r, "lookup(device %u, step %u): wrote behind row %zu", d, step, row);
+    frugal_type as = w->trained.as;
+    size_t rows = trial_rows_of(&w->trained), bytes = trial_bytes(as);
+    for (size_t i = 0; i < rows * t->row_stride + WIDE_BESIDE; i++) {
+        size_t at = i - t->unaligned, row = at / t->row_stride, column = at % t->row_stride;
+        if (i >= t->unaligned && row < rows && column < t->dim)
+            w->rows[row * t->dim + column] = reference_load((int)as, w->wide, i);
+        else if (memcmp(w->wide + i * bytes, "\xff\xff\xff\xff", bytes))
+            run_fail(r, "lookup(device %u, step %u): wrote beside row %zu", d, step, row);
     }
 }
 
-/* The `nth` lookup of the step, by one of the six ways. */
+/* A lookup by one of the six ways. */
+static inline frugal_status lookup_by(run *r, uint32_t d, uint32_t step, void *rows) {
+    const trial *t = r->t;
+    const trial_batch *b = &r->work[d].trained;
+    uint64_t s = t->first_step + step, stride = t->row_stride > t->dim ? t->row_stride : 0;
+    frugal_row_array to = {.rows = rows, .no_wait = trial_chance(t, 14, d, step, t->try_first)};
+    frugal_status status = FRUGAL_AGAIN;
+    if (rows) to.as = b->as;
+    if (b->pools) {
+        frugal_bags bags = send_bags(&r->work[d]);
+        bags.stride = t->row_stride;
+        if (to.as == FRUGAL_FP32) return frugal_lookup_bags(r->f, d, s, &bags, rows);
+        to.bags = &bags, to.no_wait = 0;
+        return frugal_lookup_into(r->f, d, s, &to);
+    }
+    if (rows && stride) {
+        if (to.as == FRUGAL_FP32) return frugal_lookup_strided(r->f, d, s, rows, stride);
+        to.stride = stride, to.no_wait = 0;
+    }
+    if (!to.no_wait)
+        return to.as == FRUGAL_FP32 ? frugal_lookup(r->f, d, s, rows) : frugal_lookup_into(r->f, d, s, &to);
+    while (status == FRUGAL_AGAIN && !atomic_load(&r->failed)) {
+        status = to.as == FRUGAL_FP32 ? frugal_try_lookup(r->f, d, s, rows) : frugal_lookup_into(r->f, d, s, &to);
+        if (status == FRUGAL_AGAIN) run_pause(r);
+    }
+    return status;
+}
+
+/* The `nth` lookup of the step. */
 static inline void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
     int in_block = !w->trained.pools && trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
-    size_t floats = (size_t)looked_up(&w->trained) * t->row_stride;
-    frugal_status status = FRUGAL_AGAIN;
+    size_t n = trial_rows_of(&w->trained), bytes = n * t->row_stride * trial_bytes(w->trained.as);
+    void *here = array_of(t, w, w->trained.as);
     memset(w->rows, 0xff, 4 * (size_t)t->max_keys * t->dim);
-    memset(w->wide, 0xff, 4 * (size_t)t->max_keys * t->row_stride);
-    float *rows = in_block ? NULL : rows_of(w, floats);
-    if (w->trained.pools) {
-        frugal_bags bags = send_bags(w);
-        bags.stride = t->row_stride;
-        status = frugal_lookup_bags(r->f, d, s, &bags, rows);
-    } else if (rows && t->row_stride > t->dim) {
-        status = frugal_lookup_strided(r->f, d, s, rows, t->row_stride);
-    } else if (trial_chance(t, 14, d, step, t->try_first)) {
-        while ((status = frugal_try_lookup(r->f, d, s, rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
-    } else {
-        status = frugal_lookup(r->f, d, s, rows);
-    }
+    memset(w->wide, 0xff, wide_bytes(t));
+    frugal_status status = lookup_by(r, d, step, in_block ? NULL : rows_of(w, here, bytes));
     if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
-    fetch_rows(w, floats, in_block);
+    fetch_rows(w, here, bytes, in_block);
     if (in_block)
         read_block(r, d, step);
     else
         close_gaps(r, d, step);
-    if (test_hash(0, w->rows, (size_t)looked_up(&w->trained) * t->dim) != r->e->lookups[step * t->devices + d])
+    if (test_hash(0, w->rows, n * t->dim) != r->e->lookups[step * t->devices + d])
         run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
 }
 
@@ -220,10 +238,10 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
     if (atomic_load(&r->failed)) return;
-    trial_gradients(t, d, step, w->rows, looked_up(&w->trained), w->grads);
+    trial_gradients(t, d, step, &w->trained, w->rows, w->grads);
     frugal_gradients g = {.lr = trial_lr(t, step), .by_bag = w->trained.pools, .stride = t->row_stride};
     g.scale = trial_scale(t, step);
-    if (step % 2) g.n = looked_up(&w->trained);
+    if (step % 2) g.n = trial_rows_of(&w->trained);
     int here = d == r->e->brought_device && step == r->e->brought_step;
     if (here && r->mutation == MUTATE_GRADIENT) {
         uint32_t bag = 0; /* the first with a key */
@@ -234,11 +252,12 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
         write_in_place(r, d, step);
         g.records = 1;
     } else if (w->trained.brings) {
-        size_t floats = (size_t)looked_up(&w->trained) * t->row_stride;
-        memset(w->wide, 0xff, 4 * floats);
-        for (size_t i = 0; i < looked_up(&w->trained); i++)
-            memcpy(w->wide + i * t->row_stride, w->grads + i * t->dim, 4 * (size_t)t->dim);
-        g.grads = send_grads(w, floats);
+        size_t n = trial_rows_of(&w->trained), elements = n * t->row_stride;
+        void *here = array_of(t, w, w->trained.grads_as);
+        memset(w->wide, 0xff, wide_bytes(t));
+        for (size_t i = 0; i < n * t->dim; i++)
+            reference_store((int)w->trained.grads_as, here, i / t->dim * t->row_stride + i % t->dim, w->grads[i]);
+        g.grads = send_grads(w, here, elements * trial_bytes(w->trained.grads_as)), g.as = w->trained.grads_as;
     }
     if (atomic_load(&r->failed)) return;
     if (w->trained.brings && trial_chance(t, 68, d, step, 20)) check_squares(r, d, step, &g);
@@ -247,7 +266,7 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     int brings = w->trained.brings && !(here && r->mutation == MUTATE_SKIP);
     run_expect(r, frugal_update(r->f, d, s, brings ? &g : nothing), FRUGAL_OK, "update", d, s);
     memset(w->grads, 0xff, 4 * (size_t)t->max_keys * t->dim);
-    memset(w->wide, 0xff, 4 * (size_t)t->max_keys * t->row_stride); /* they may be reused */
+    memset(w->wide, 0xff, wide_bytes(t)); /* they may be reused */
 }
 
 /* >>threads */

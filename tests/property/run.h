@@ -10,7 +10,7 @@
 #include "expectation.h"
 #include "workspace.h"
 
-enum { NO_MUTATION, MUTATE_GRADIENT, MUTATE_SKIP }; /* what the judge must notice */
+enum { NO_MUTATION, MUTATE_GRADIENT, MUTATE_SKIP, MUTATE_SEED }; /* what the judge must notice */
 
 typedef struct run {
     const trial *t;
@@ -18,8 +18,8 @@ typedef struct run {
     frugal *f;
     frugal_workers *workers; /* shared; NULL: its own */
     test_counter counter;
-    float *matrix, *matrix_state; /* the caller's table, and where its rows begin */
-    uint64_t matrix_floats, matrix_state_floats;
+    void *matrix, *matrix_state; /* the caller's table */
+    uint64_t matrix_weights, matrix_state_floats;
     char file[64];
     workspace work[TRIAL_DEVICES];
     int on_gpus;                     /* 1: a device is on a GPU */

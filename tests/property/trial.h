@@ -11,9 +11,10 @@
 #include "../../frugal_secondaries.h"
 #include "../../frugal_seeing.h"
 #include "../../src/arithmetic.h"
+#include "../reference.h"
 #include "../support.h"
 
-enum { TRIAL_DEVICES = 8, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6, TRIAL_HELPERS = 3 };
+enum { TRIAL_DEVICES = 8, TRIAL_DIM = 1100, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6, TRIAL_HELPERS = 3 };
 enum { TRIAL_UNIFORM, TRIAL_ZIPF, TRIAL_ALL_EQUAL, TRIAL_HOT_SET, TRIAL_OWN_PART, TRIAL_SKEWS };
 enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL_STORAGES };
 /* What is done at a boundary; several may be. */
@@ -38,6 +39,7 @@ enum {
     TRIAL_CACHES,
     TRIAL_SHARING, /* its workers, with another trial */
     TRIAL_STALE,   /* secondaries */
+    TRIAL_HALVES,  /* weights of 16 bits */
     TRIAL_FOCI
 };
 
@@ -54,6 +56,9 @@ typedef struct trial {
     uint32_t n_tables, dim, devices, max_keys, lookahead, staging, workers;
     int shares; /* workers are of frugal_workers_open */
     uint64_t table_rows[TRIAL_TABLES], first_row[TRIAL_TABLES], rows;
+    frugal_type rows_as;
+    frugal_rounding rounding;
+    unsigned arrays; /* percent of a device's batches whose rows, or gradients, are in arrays of 16 bits */
     frugal_mode mode;
     frugal_reduce reduce;
     frugal_optimizer optimizer, own[TRIAL_TABLES];
@@ -77,8 +82,9 @@ typedef struct trial {
 typedef struct trial_batch {
     frugal_batch batch;
     frugal_keys segments[4];
-    int brings, in_place; /* gradients at all; through frugal_get_records */
-    int pools;            /* rows and gradients are by bag */
+    int brings, in_place;     /* gradients at all; through frugal_get_records */
+    int pools;                /* rows and gradients are by bag */
+    frugal_type as, grads_as; /* of the trainer's arrays */
     frugal_bags bags;
     uint32_t *offsets; /* offsets[max_keys + 1] */
     float *weights;    /* weights[max_keys] */
@@ -120,6 +126,11 @@ static inline void trial_shape(trial *t, test_random *r, int focus) {
         t->dim = (uint32_t)test_between(r, 1, 3), t->steps = (uint32_t)test_between(r, 4, 9);
         t->max_keys = (uint32_t)test_between(r, 2000, 4500);
     }
+    if (focus == TRIAL_HALVES && trial_chance(t, 77, 0, 0, 15)) { /* rows of several chunks */
+        t->n_tables = 1, t->table_rows[0] = t->rows = test_between(r, 1, 40);
+        t->dim = (uint32_t)test_between(r, 500, TRIAL_DIM);
+        t->max_keys = (uint32_t)test_between(r, 1, 12);
+    }
 }
 
 /* Small, so that most rows are clipped; or large, so that only sums of many positions are. */
@@ -142,6 +153,36 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
     if (trial_chance(t, 46, table, 0, 20)) o->frozen = 1;
     if (trial_chance(t, 63, table, 0, 30)) o->clip_norm = trial_clip(t, table);
+}
+
+/* Where weights of 16 bits may be, so far. */
+static inline int trial_may_halve(const trial *t) {
+#ifdef TEST_CUDA
+    return 0;
+#endif
+    return t->storage != TRIAL_FILE;
+}
+
+static inline frugal_type trial_type(const trial *t, uint64_t purpose, uint64_t device, uint64_t step,
+                                     unsigned percent) {
+    if (!trial_chance(t, purpose, device, step, percent)) return FRUGAL_FP32;
+    return trial_bits(t, purpose + 1, device, step) % 2 ? FRUGAL_BF16 : FRUGAL_FP16;
+}
+
+static inline size_t trial_bytes(frugal_type as) {
+    return as == FRUGAL_FP32 ? 4 : 2;
+}
+
+/* Not drawn, so that no other choice moves. */
+static inline void trial_types(trial *t, int focus) {
+    static const unsigned often[] = {0, 0, 10, 50};
+    int halves = focus == TRIAL_HALVES;
+    if (trial_may_halve(t)) t->rows_as = trial_type(t, 69, 0, 0, halves ? 100 : 40);
+    if (t->rows_as != FRUGAL_FP32 && trial_chance(t, 71, 0, 0, 30)) t->rounding = FRUGAL_NEAREST;
+    t->arrays = halves ? 60 : often[trial_bits(t, 72, 0, 0) % 4];
+#ifdef TEST_CUDA
+    t->arrays = 0; /* so far */
+#endif
 }
 
 static inline void trial_settings(trial *t, test_random *r, int focus) {
@@ -178,6 +219,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     t->defer = test_chance(r, 50);
     t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 4);
     t->stale = focus == TRIAL_STALE || trial_chance(t, 48, 0, 0, 15);
+    trial_types(t, focus);
     t->row_stride = t->dim + (trial_chance(t, 55, 0, 0, 30) ? (uint32_t)(trial_bits(t, 56, 0, 0) % 9) : 0);
 }
 
@@ -334,6 +376,7 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
     b->batch.read_only = test_chance(&r, t->read_only) || frozen;
     b->brings = !test_chance(&r, t->no_gradients) && !b->batch.read_only;
     b->in_place = test_chance(&r, t->in_place);
+    b->as = trial_type(t, 73, device, step, t->arrays), b->grads_as = trial_type(t, 75, device, step, t->arrays);
     b->pools = trial_chance(t, 22, device, step, t->bags);
     if (b->pools) trial_make_bags(t, device, step, b), b->in_place = 0;
     uint32_t at = 0;
@@ -355,6 +398,11 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
     b->batch.segments = b->batch.n_segments ? b->segments : NULL;
 }
 
+/* The number of rows that the trainer has of its batch: by position, or by bag. */
+static inline uint32_t trial_rows_of(const trial_batch *b) {
+    return b->pools ? b->bags.n_bags : b->n;
+}
+
 static inline float trial_lr(const trial *t, uint32_t step) {
     uint64_t bits = trial_bits(t, 3, 0, t->lr_changes ? step : 0);
     return 0.01f + 0.1f * (float)(bits % 1000) / 1000.0f;
@@ -366,9 +414,16 @@ static inline float trial_scale(const trial *t, uint32_t step) {
     return trial_chance(t, 66, 0, 0, 30) ? scales[trial_bits(t, 67, 0, step) % 5] : 0;
 }
 
-/* Gradients between -1 and 1 that change altogether when one bit of a looked-up row does: grads[n][dim]. */
-static inline void trial_gradients(const trial *t, uint32_t device, uint32_t step, const float *rows, uint32_t n,
-                                   float *grads) {
+/* The nearest floats that the type has. */
+static inline void trial_round(frugal_type as, float *x, uint64_t n) {
+    for (uint64_t i = 0; as != FRUGAL_FP32 && i < n; i++) x[i] = reference_round((int)as, x[i], -1);
+}
+
+/* Gradients between -1 and 1, of the type of the batch, that change altogether when one bit of a looked-up row does:
+ * grads[n][dim]. */
+static inline void trial_gradients(const trial *t, uint32_t device, uint32_t step, const trial_batch *b,
+                                   const float *rows, float *grads) {
+    uint32_t n = trial_rows_of(b);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)trial_bits(t, 4, device, (uint64_t)step << 32 | i);
         for (uint64_t at = (uint64_t)i * t->dim; at < (uint64_t)(i + 1) * t->dim; at++) {
@@ -380,6 +435,7 @@ static inline void trial_gradients(const trial *t, uint32_t device, uint32_t ste
             bits += 0x9e3779b9u;
         }
     }
+    trial_round(b->grads_as, grads, (uint64_t)n * t->dim);
 }
 
 #endif /* TRIAL_H */

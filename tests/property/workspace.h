@@ -9,10 +9,16 @@
 #endif
 #include "trial.h"
 
+enum { WIDE_BESIDE = 8 }; /* elements before and behind the trainer's array, of which some are left out */
+
+static inline size_t wide_bytes(const trial *t) {
+    return 4 * ((size_t)t->max_keys * t->row_stride + WIDE_BESIDE);
+}
+
 typedef struct workspace { /* of one device; its trainer's and its loader's part */
     trial_batch trained, announced;
     float *rows, *grads; /* [max_keys][dim] */
-    float *wide;         /* [max_keys][row_stride]: rows or gradients, as the library is given them */
+    unsigned char *wide; /* rows or gradients, as the library is given them, and elements beside them */
     uint64_t repeated_keys;
     struct gpu *gpu; /* NULL: a device on the host */
 } workspace;
@@ -71,21 +77,21 @@ static inline frugal_status announce_there(frugal *f, workspace *w, uint32_t d, 
     return status;
 }
 
-/* Where a lookup writes; what is in w->wide now is there. */
-static inline float *rows_of(workspace *w, size_t floats) {
-    if (w->gpu) gpu_put(w->gpu, gpu_rows(w->gpu), w->wide, 4 * floats);
-    return w->gpu ? gpu_rows(w->gpu) : w->wide;
+/* Where a lookup writes: there is what is in the array `here` now. */
+static inline void *rows_of(workspace *w, void *here, size_t bytes) {
+    if (w->gpu) gpu_put(w->gpu, gpu_rows(w->gpu), here, bytes);
+    return w->gpu ? gpu_rows(w->gpu) : here;
 }
 
 /* After a lookup: the rows, or the block, are on the host. */
-static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
+static inline void fetch_rows(workspace *w, void *here, size_t bytes, int in_block) {
     if (w->gpu && in_block) gpu_wait(w->gpu);
-    if (w->gpu && !in_block) gpu_get(w->gpu, w->wide, gpu_rows(w->gpu), 4 * floats);
+    if (w->gpu && !in_block) gpu_get(w->gpu, here, gpu_rows(w->gpu), bytes);
 }
 
-static inline const float *send_grads(workspace *w, size_t floats) {
-    if (!w->gpu) return w->wide;
-    gpu_put(w->gpu, gpu_grads(w->gpu), w->wide, 4 * floats);
+static inline const void *send_grads(workspace *w, const void *here, size_t bytes) {
+    if (!w->gpu) return here;
+    gpu_put(w->gpu, gpu_grads(w->gpu), here, bytes);
     return gpu_grads(w->gpu);
 }
 
@@ -114,16 +120,16 @@ static inline frugal_status announce_there(frugal *f, workspace *w, uint32_t d, 
     (void)there;
     return frugal_announce(f, d, step, &w->announced.batch);
 }
-static inline float *rows_of(workspace *w, size_t floats) {
-    (void)floats;
-    return w->wide;
+static inline void *rows_of(workspace *w, void *here, size_t bytes) {
+    (void)w, (void)bytes;
+    return here;
 }
-static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
-    (void)w, (void)floats, (void)in_block;
+static inline void fetch_rows(workspace *w, void *here, size_t bytes, int in_block) {
+    (void)w, (void)here, (void)bytes, (void)in_block;
 }
-static inline const float *send_grads(workspace *w, size_t floats) {
-    (void)floats;
-    return w->wide;
+static inline const void *send_grads(workspace *w, const void *here, size_t bytes) {
+    (void)w, (void)bytes;
+    return here;
 }
 static inline frugal_bags send_bags(workspace *w) {
     return w->trained.bags;
