@@ -24,7 +24,7 @@ typedef struct copies { /* without a word: constant, or the stream's */
     unsigned room;   /* rows in four that may have a copy; seed says which */
     unsigned evicts; /* a lookup drops one in so many of those that its batch has not; 0: none */
     uint8_t has[COPIES], dirty[COPIES];
-    float *rows;                   /* rows[store->rows][dim + state_floats] */
+    float *rows;                   /* rows[store->rows][copies_floats]: weights of the store's type, and state */
     recall_job jobs[MOST_RECALLS]; /* handed over by `asked` */
     /* `asked` is raised under the device's lock, `answered` by the stream, both with release. */
     FRUGAL_ATOMIC(uint64_t) asked;
@@ -38,16 +38,20 @@ typedef struct copies { /* without a word: constant, or the stream's */
 } copies;
 
 static inline uint64_t copies_floats(const frugal_store *store) {
-    return store->dim + store->state_floats;
+    return frugal_state_at(store) + store->state_floats;
 }
 
 static inline float *copies_at(const copies *c, uint32_t row) {
     return c->rows + row * copies_floats(c->store);
 }
 
+static inline float *copies_state_at(const copies *c, uint32_t row) {
+    return copies_at(c, row) + frugal_state_at(c->store);
+}
+
 /* The host row's weights and state. */
-static inline float *copies_weights(const copies *c, uint32_t row) {
-    return (float *)frugal_row_at(c->store, row);
+static inline void *copies_weights(const copies *c, uint32_t row) {
+    return frugal_row_at(c->store, row);
 }
 static inline float *copies_state(const copies *c, uint32_t row) {
     return c->store->state + row * c->store->state_stride;
@@ -58,9 +62,9 @@ static inline float *copies_state(const copies *c, uint32_t row) {
 static inline void copies_clean(copies *c, uint32_t row) {
     const frugal_store *store = c->store;
     if (!c->dirty[row]) return;
-    memcpy(copies_weights(c, row), copies_at(c, row), store->dim * sizeof(float));
+    memcpy(copies_weights(c, row), copies_at(c, row), frugal_row_bytes(store));
     if (store->state_floats > 0)
-        memcpy(copies_state(c, row), copies_at(c, row) + store->dim, store->state_floats * sizeof(float));
+        memcpy(copies_state(c, row), copies_state_at(c, row), store->state_floats * sizeof(float));
     c->dirty[row] = 0;
     frugal_add_relaxed(&c->cleaned, 1); /* relaxed: the end of the step, or the answer, releases it */
 }
@@ -83,16 +87,16 @@ static inline int copies_refresh(copies *c, const frugal_step *step) {
         if (test_mix3(c->seed, 2, row) % 4 >= c->room) continue;
         if (c->has[row] && frugal_copy_is_current(step->valid, u)) continue;
         right &= !c->dirty[row];
-        memcpy(copies_at(c, row), copies_weights(c, row), store->dim * sizeof(float));
+        memcpy(copies_at(c, row), copies_weights(c, row), frugal_row_bytes(store));
         if (store->state_floats > 0)
-            memcpy(copies_at(c, row) + store->dim, copies_state(c, row), store->state_floats * sizeof(float));
+            memcpy(copies_state_at(c, row), copies_state(c, row), store->state_floats * sizeof(float));
         c->has[row] = 1;
     }
     return right;
 }
 
 /* As update_kept of src/devices/cpu.c. */
-static inline void copies_update(copies *c, const frugal_step *step, const float *grads) {
+static inline void copies_update(copies *c, const frugal_step *step, const void *grads) {
     const frugal_records *r = &step->records;
     const frugal_store *store = c->store;
     uint64_t placed[COPIES / 64] = {0};
@@ -107,7 +111,7 @@ static inline void copies_update(copies *c, const frugal_step *step, const float
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         if (!c->has[row]) continue;
-        frugal_apply(store, step->hyper, row, copies_at(c, row), copies_at(c, row) + store->dim,
+        frugal_apply(store, step->hyper, row, copies_at(c, row), copies_state_at(c, row),
                      frugal_gradient_of(&in_place, NULL, grads, u));
         if (!frugal_is_alone(step->alone, u) || frugal_is_alone(placed, u)) continue;
         frugal_add_relaxed(&c->kept, 1); /* relaxed, both: the end of the step releases it */
@@ -167,9 +171,9 @@ static inline int copies_verify(const copies *c, frugal *f, uint32_t device) {
     const frugal_store *store = c->store;
     for (uint32_t row = 0; row < store->rows; row++) {
         if (!c->has[row] || !frugal_is_current(f, device, row)) continue;
-        if (c->dirty[row] || memcmp(copies_at(c, row), copies_weights(c, row), store->dim * sizeof(float))) return 0;
+        if (c->dirty[row] || memcmp(copies_at(c, row), copies_weights(c, row), frugal_row_bytes(store))) return 0;
         if (store->state_floats > 0 &&
-            memcmp(copies_at(c, row) + store->dim, copies_state(c, row), store->state_floats * sizeof(float)))
+            memcmp(copies_state_at(c, row), copies_state(c, row), store->state_floats * sizeof(float)))
             return 0;
     }
     return 1;

@@ -108,7 +108,8 @@ static inline void crew_judge(const crew *c, reference *ref, uint64_t step) {
 
 static inline void crew_reference(const crew *c, const frugal *f, reference *ref) {
     if (!reference_of(ref, f)) abort();
-    memcpy(ref->weights, c->sources, sizeof c->sources);
+    for (uint32_t i = 0; i < CREW_ROWS * CREW_DIM; i++)
+        ref->weights[i] = reference_round(ref->rows_as, c->sources[i], -1);
 }
 
 static inline frugal_status crew_announce(const crew *c, const reference *ref, frugal *f, uint32_t d, uint64_t step) {

@@ -23,8 +23,8 @@ enum { QUEUE = 256, RING = 16, NEVER = 0 };
 typedef struct job {
     int kind, brings;
     frugal_step step;
-    float *rows;
-    const float *grads;
+    void *rows;
+    const void *grads;
     uint32_t n;
 } job;
 
@@ -59,10 +59,21 @@ static inline void nap(unsigned microseconds) {
     nanosleep(&time, NULL);
 }
 
-/* Gradients as rig_lookup makes them, from the stream's rows at that time. */
-static inline void compute(float *grads, const float *rows, uint64_t step, uint32_t device, uint32_t n, uint32_t dim) {
-    for (uint32_t i = 0; i < n * dim; i++)
-        grads[i] = 0.01f * rows[i] + (float)test_unit(test_mix3(step, device, i)) - 0.5f;
+/* 1: trainers have arrays of any type, at times, for rows and for gradients. */
+static int current_arrays;
+
+static inline frugal_type array_type(uint32_t device, uint64_t step, int of_grads) {
+    static const frugal_type types[] = {FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16};
+    return current_arrays ? types[test_mix3(41 + (uint64_t)of_grads, device, step) % 3] : FRUGAL_FP32;
+}
+
+/* Gradients as rig_lookup makes them, from the stream's rows at that time. The arrays have the types of the step. */
+static inline void compute(void *grads, const void *rows, uint64_t step, uint32_t device, uint32_t n, uint32_t dim) {
+    int as = (int)array_type(device, step, 0), to = (int)array_type(device, step, 1);
+    for (uint32_t i = 0; i < n * dim; i++) {
+        float x = 0.01f * reference_load(as, rows, i) + (float)test_unit(test_mix3(step, device, i)) - 0.5f;
+        reference_store(to, grads, i, reference_round(to, x, -1));
+    }
 }
 
 static inline uint64_t finished_steps(const stream *s) {
@@ -107,10 +118,10 @@ static inline void stream_gather(stream *s, const job *j) {
     if (s->copies && !copies_refresh(s->copies, &j->step)) s->wrong = 1;
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
-        const float *from =
-            s->copies && s->copies->has[row] ? copies_at(s->copies, row) : (float *)frugal_row_at(store, row);
+        const void *from = s->copies && s->copies->has[row] ? copies_at(s->copies, row) : frugal_row_at(store, row);
         if (s->rows[slot][i] != row) s->wrong = 1;
-        memcpy(j->rows + i * j->step.stride, from, 4 * store->dim);
+        frugal_convert((char *)j->rows + i * j->step.stride * frugal_type_bytes(j->step.as), j->step.as, from,
+                       store->rows_as, store->dim);
     }
 }
 
@@ -119,7 +130,7 @@ static inline void stream_sum(const stream *s, const job *j) {
     if (!j->brings || !j->grads) return;
     if (s->copies)
         copies_update(s->copies, &j->step, j->grads);
-    else if (j->step.alone)
+    else if (j->step.alone || j->step.as != FRUGAL_FP32)
         frugal_update_rows(store, &j->step, NULL, j->grads, 0, j->step.records.n_unique);
     else
         frugal_sum_gradients(&j->step.records, j->grads, j->step.stride, store->dim);
@@ -153,7 +164,7 @@ static inline void *stream_main(void *argument) {
             if (!forced) stream_gather(s, &j);
             break;
         case COMPUTE:
-            if (!forced) compute((float *)(uintptr_t)j.grads, j.rows, j.step.step, s->device, j.n, dim);
+            if (!forced) compute((void *)(uintptr_t)j.grads, j.rows, j.step.step, s->device, j.n, dim);
             break;
         case UPDATE:
             if (!forced) stream_sum(s, &j);
@@ -360,13 +371,14 @@ static inline frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
         status = frugal_lookup(r->f, d, step, rows);
         return status == FRUGAL_FINISHED ? FRUGAL_OK : status == FRUGAL_OK ? FRUGAL_ERR_ORDER : status;
     }
+    const frugal_row_array to = {.rows = rows, .as = array_type(d, step, 0)};
     for (uint64_t repeats = bits % 8 ? 1 : 2; repeats > 0; repeats--)
-        if ((status = frugal_lookup(r->f, d, step, rows)) != FRUGAL_OK) return status;
+        if ((status = frugal_lookup_into(r->f, d, step, &to)) != FRUGAL_OK) return status;
     if (w->kinds[d] == HOST)
         compute(grads, rows, step, d, b.n, r->desc.dim);
     else
         stream_put(&w->s[d], &(job){.kind = COMPUTE, .step.step = step, .rows = rows, .grads = grads, .n = b.n});
-    frugal_gradients g = {.grads = grads, .lr = r->lr};
+    frugal_gradients g = {.grads = grads, .lr = r->lr, .as = array_type(d, step, 1)};
     return frugal_update(r->f, d, step, b.brings ? &g : NULL);
 }
 
@@ -441,20 +453,24 @@ static inline frugal_status train_in_one(fleet *w) {
 static inline void judge(fleet *w, uint64_t to) {
     rig *r = &w->r;
     uint32_t dim = r->desc.dim;
-    float *rows = malloc(4 * (size_t)RIG_MOST_KEYS * dim);
+    float *rows = malloc(4 * (size_t)RIG_MOST_KEYS * dim), *grads = malloc(4 * (size_t)RIG_MOST_KEYS * dim);
     while (r->step < to) {
         for (uint32_t d = 0; d < r->desc.devices; d++) {
             rig_batch b = rig_batch_of(r, d, r->step);
             r->n[d] = b.n, r->brings[d] = b.brings;
+            int as = (int)array_type(d, r->step, 0), to_as = (int)array_type(d, r->step, 1);
             for (uint32_t i = 0; i < b.n; i++) {
                 r->rows[d][i] = (uint32_t)((i < b.split ? 0 : r->desc.tables[0].rows) + b.keys[i]);
-                memcpy(rows + i * dim, r->ref.weights + (uint64_t)r->rows[d][i] * dim, 4 * dim);
+                for (uint32_t j = 0; j < dim; j++)
+                    reference_store(as, rows, i * dim + j,
+                                    reference_round(as, r->ref.weights[(uint64_t)r->rows[d][i] * dim + j], -1));
             }
-            compute(r->grads[d], rows, r->step, d, b.n, dim);
+            compute(grads, rows, r->step, d, b.n, dim);
+            for (uint32_t i = 0; i < b.n * dim; i++) r->grads[d][i] = reference_load(to_as, grads, i);
         }
         rig_judge(r, 0);
     }
-    free(rows);
+    free(rows), free(grads);
 }
 
 /* A row, weights and state together, as `table` has it, and as the reference does. */

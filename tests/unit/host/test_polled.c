@@ -21,6 +21,15 @@ enum { TRIALS = 120, LOSSES = 40 };
 
 static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
 
+/* Types of weights and of arrays, by a number of their own, so that no other draw moves. */
+static void draw_types(uint64_t seed, frugal_desc *desc) {
+    static const frugal_type types[] = {FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16};
+    uint64_t bits = test_mix2(seed, 51);
+    desc->rows_as = types[bits % 3];
+    if (desc->rows_as != FRUGAL_FP32 && bits / 3 % 4 == 0) desc->rounding = FRUGAL_NEAREST;
+    current_arrays = bits / 12 % 2 == 0;
+}
+
 /* What is done between steps: any of them must find the reference's table. */
 static void between(fleet *w, uint64_t bits) {
     rig *r = &w->r;
@@ -62,6 +71,7 @@ static void mixed_trial(uint64_t seed) {
     desc.staging = (uint32_t)test_below(&random, 4);
     desc.first_step = test_chance(&random, 50) ? 0 : test_below(&random, 100);
     desc.optimizer.kind = test_chance(&random, 50) ? FRUGAL_ADAM : FRUGAL_ADAGRAD;
+    draw_types(seed, &desc);
     desc.alone = ways[test_below(&random, 3)];
     for (uint32_t d = 0; d < desc.devices; d++) w->kinds[d] = (int)test_below(&random, 3);
     w->kinds[test_below(&random, desc.devices)] = (int)test_between(&random, POLLED, WAITING);
@@ -80,6 +90,7 @@ static void mixed_trial(uint64_t seed) {
     rig_compare(&w->r);
     fleet_close(w);
     memset(current_ends, 0, sizeof current_ends);
+    current_arrays = 0;
     free(w);
 }
 
@@ -227,6 +238,7 @@ static void lost_trial(uint64_t seed) {
     desc.staging = (uint32_t)test_below(&random, 3);
     for (uint32_t d = 0; d < desc.devices; d++) w->kinds[d] = (int)test_below(&random, 3);
     uint32_t lost = (uint32_t)test_below(&random, desc.devices);
+    draw_types(test_mix2(seed, 9), &desc);
     w->kinds[lost] = (int)test_between(&random, POLLED, WAITING);
     w->ahead = (uint32_t)test_below(&random, desc.lookahead + 1);
     w->s[lost].lost_at = test_between(&random, 1, 25);
@@ -262,6 +274,7 @@ static void lost_trial(uint64_t seed) {
     assert_true(stats.steps <= w->s[lost].lost_at);
     compare_lost(w, stats.steps, kept);
     fleet_close(w);
+    current_arrays = 0;
     free(w);
 }
 

@@ -75,6 +75,9 @@ static stale_desc random_trial(uint64_t seed, uint32_t bound) {
     s.share = (unsigned[]){20, 60, 100}[test_below(&r, 3)];
     s.read_only = (unsigned[]){0, 20, 50}[test_below(&r, 3)];
     s.cancels = (unsigned[]){0, 20, 60}[test_below(&r, 3)];
+    uint64_t types = test_mix2(seed, 51); /* not drawn, so that no other draw moves */
+    s.desc.rows_as = (frugal_type[]){FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16}[types % 3];
+    if (s.desc.rows_as != FRUGAL_FP32 && types / 3 % 4 == 0) s.desc.rounding = FRUGAL_NEAREST;
     return s;
 }
 
@@ -119,6 +122,7 @@ static void test_bits_depend_on_nothing_else(void **state) {
     (void)state;
     for (uint64_t i = 0; i < 10; i++) {
         stale_desc s = stale_desc_of(3, (uint32_t)(1 + i), base_seed + i);
+        if (i % 2) s.desc.rows_as = i % 4 == 1 ? FRUGAL_BF16 : FRUGAL_FP16; /* copies take the same random bits */
         trained first = train(&s);
         assert_true(first.hits > 0);
         for (int other = 0; other < 6; other++) {
