@@ -30,7 +30,9 @@ def fill_table(struct: Any, table: Table, dim: int, keep: list) -> None:
         struct.init, struct.mean, struct.deviation = c.FRUGAL_INIT_NORMAL, init.mean, init.deviation
     elif init is not None:
         struct.init = c.FRUGAL_INIT_COPY
-        struct.source = matrix_of(init, "Table.init", (table.rows, dim), keep, False)
+        source = array_of(init, "Table.init", ("float32",), (table.rows, dim))
+        keep.append(source.owner)
+        struct.source = source.address
     if table.optimizer is not None:
         own = table.optimizer.struct()
         keep.append(own)
@@ -55,12 +57,14 @@ def labels_of(names: Optional[Sequence[str]], n: int) -> Any:
     return (ctypes.c_char_p * n)(*[text_of(name, "names") for name in names])
 
 
-def matrix_of(given: Any, what: str, shape: tuple, keep: list, writable: bool = True) -> Optional[int]:
+def matrix_of(given: Any, what: str, kinds: Sequence[str], shape: tuple, keep: list) -> tuple:
+    """The address of a matrix that the instance writes, and the elements from row to row, which is 0 if it has no gaps.
+    None and 0, if none is given."""
     if given is None:
-        return None
-    array = array_of(given, what, ("float32",), shape, writable)
+        return None, 0
+    array = array_of(given, what, kinds, shape, True, gaps="rows")
     keep.append(array.owner)
-    return array.address
+    return array.address, array.stride
 
 
 def by_table(keys: Keys) -> Any:
@@ -77,7 +81,7 @@ def by_table(keys: Keys) -> Any:
 
 def keys_of(given: Any, what: str, ordinal: Optional[int] = None, stream: int = 0) -> Array:
     """Keys [n]. The library copies them, so those in host memory that have gaps are copied here."""
-    return array_of(given, what, KEY_KINDS, (None,), False, ordinal, stream, copies=True)
+    return array_of(given, what, KEY_KINDS, (None,), False, ordinal, stream, gaps="copied")
 
 
 def as_dict(struct: Any) -> dict[str, Any]:

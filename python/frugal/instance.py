@@ -1,7 +1,8 @@
 """An instance: tables in host memory, the devices that train them, and their steps. The calls are those of frugal.h.
 
 Arrays are NumPy arrays, objects with the buffer protocol (array, memoryview), or DLPack (PyTorch, CuPy, JAX). They are
-read and written in place. Where a shape is given, n is the number of keys of a batch.
+read and written in place. Where a shape is given, n is the number of keys of a batch. An array "of floats" is float32,
+float16 ("fp16"), or ml_dtypes.bfloat16 or uint16 with the same bits ("bf16"), and may have gaps between its rows.
 
 Threads: a device has a loader (`announce`) and a trainer (`lookup`, `update`), in two threads or one; one thread may
 drive several devices. The calls release the GIL.
@@ -32,8 +33,8 @@ from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, mat
 from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, has_cuda, lib
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
-from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, Optimizer, Table, Workers, _open_workers,
-                       as_optimizer, flag, in_range, named, path_of, struct_of)
+from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, ROUNDING, TYPES, Optimizer, Table, Workers,
+                       _open_workers, as_optimizer, flag, in_range, named, path_of, struct_of, word_of)
 
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
@@ -125,16 +126,19 @@ class Frugal:
 
     Fields are those of frugal_desc in frugal.h, where each is described.
 
-    `tables`: Tables, or their numbers of rows. `dim`: floats a row. `devices`: logical devices. `max_keys`: the most
-    keys of one device in one step. `lookahead`: how many steps announcements may run ahead, 0 to 15. `workers`: a
-    number of threads of its own, or Workers that instances share; with 0 the calling threads do all work. `optimizer`:
-    its kind, or an Optimizer. `weights`: a matrix float32 [rows of all tables, dim] of the caller, which then is the
-    table; `state`: the same for optimizer states. `file`: the table is a file that is mapped into memory. `saved`:
-    files that the rows are restored from, a base and its increments. `name`: other processes may `join` the instance by
-    it, 1 to 64 bytes; needs `workers`, and no `weights`. ProcessError, if another instance has the name.
+    `tables`: Tables, or their numbers of rows. `dim`: weights a row. `rows_as`: what weights are stored as: "fp32",
+    "bf16" or "fp16". `rounding`: how updates round those of 16 bits: "stochastic", by random bits that `seed` decides,
+    or "nearest". `devices`: logical devices. `max_keys`: the most keys of one device in one step. `lookahead`: how many
+    steps announcements may run ahead, 0 to 15. `workers`: a number of threads of its own, or Workers that instances
+    share; with 0 the calling threads do all work. `optimizer`: its kind, or an Optimizer. `weights`: a matrix [rows of
+    all tables, dim] of the caller, of the type `rows_as`, which then is the table; `state`: the same, float32, for
+    optimizer states. `file`: the table is a file that is mapped into memory. `saved`: files that the rows are restored
+    from, a base and its increments. `name`: other processes may `join` the instance by it, 1 to 64 bytes; needs
+    `workers`, and no `weights`. ProcessError, if another instance has the name.
 
-    Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `state_floats` (of the
-    optimizer, per row), `name` (None: no other process may join), `joined` (another process has opened it).
+    Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `rows_as`, `rounding`,
+    `state_floats` (of the optimizer, per row), `name` (None: no other process may join), `joined` (another process has
+    opened it).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -143,7 +147,8 @@ class Frugal:
                  optimizer: Union[str, Optimizer] = "sgd", first_step: int = 0, seed: int = 0, init_threads: int = 0,
                  stuck_seconds: float = 0.0, weights: Any = None, state: Any = None, file: Optional[str] = None,
                  sparse: bool = False, take_torn: bool = False, saved: Sequence[str] = (), saved_part: int = 0,
-                 saved_settings_may_differ: bool = False, increments: bool = False, name: Optional[str] = None):
+                 saved_settings_may_differ: bool = False, increments: bool = False, name: Optional[str] = None,
+                 rows_as: str = "fp32", rounding: str = "stochastic"):
         self._handle: Optional[int] = None
         self._owner: Optional[_Owner] = None
         kept: list = [weights, state]
@@ -160,8 +165,9 @@ class Frugal:
             c.frugal_desc, tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices,
             max_keys=max_keys, lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
             mode=named(mode, MODES, "mode"), alone=named(alone, ALONE, "alone"),
-            reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
-            init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
+            reduce=named(reduce, REDUCE, "reduce"), rows_as=named(rows_as, TYPES, "rows_as"),
+            rounding=named(rounding, ROUNDING, "rounding"), optimizer=default.struct(), first_step=first_step,
+            seed=seed, init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
             file=None if file is None else path_of(file, "file"), n_saved=len(saved), saved_part=saved_part,
             saved_settings_may_differ=saved_settings_may_differ, increments=increments,
             name=None if name is None else name_of(name))
@@ -173,8 +179,10 @@ class Frugal:
         else:
             desc.workers = in_range(workers, 32, "workers")
         total = sum(table.rows for table in made)
-        desc.weights = matrix_of(weights, "weights", (total, dim), kept)
-        desc.state = matrix_of(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
+        desc.weights, desc.weights_stride = matrix_of(weights, f"weights, with rows_as={rows_as!r}",
+                                                      _arrays.KINDS[desc.rows_as], (total, dim), kept)
+        floats = lib.frugal_state_floats(desc.optimizer.kind, dim)
+        desc.state, desc.state_stride = matrix_of(state, "state", ("float32",), (total, floats), kept)
         desc.notice = NOTICE
         names = [path_of(path, "saved") for path in saved]
         desc.saved = (ctypes.c_char_p * len(names))(*names) if names else None
@@ -230,9 +238,8 @@ class Frugal:
         made._take(handle.value or 0, [], name, True)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle.value))
         of = settings.optimizer
-        kind = next(kind for kind, number in KINDS.items() if number == of.kind)
-        made.optimizer = Optimizer(kind, of.eps, of.beta1, of.beta2, of.weight_decay, of.initial_accumulator,
-                                   of.lr_scale, of.clip_norm, bool(of.frozen))
+        made.optimizer = Optimizer(word_of(of.kind, KINDS), of.eps, of.beta1, of.beta2, of.weight_decay,
+                                   of.initial_accumulator, of.lr_scale, of.clip_norm, bool(of.frozen))
         made.tables = tuple(Table(rows) for rows in made.rows)
         return made
 
@@ -248,6 +255,7 @@ class Frugal:
         self.rows = tuple(table.rows for table in rows)
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
         self.lookahead, self.first_step = settings.lookahead, settings.first_step
+        self.rows_as, self.rounding = word_of(settings.rows_as, TYPES), word_of(settings.rounding, ROUNDING)
         self.state_floats = lib.frugal_state_floats(settings.optimizer.kind, settings.dim)
         self._stuck_seconds = settings.stuck_seconds
         self._devices = [_Device(settings.first_step) for _ in range(settings.devices)]
@@ -474,36 +482,46 @@ class Frugal:
                 return False
         return True
 
-    def lookup(self, device: int, step: int, out: Any = None) -> Any:
-        """The rows of the announced batch: float32 [n, dim], by position; into `out` if it is given. May be repeated
-        before update. Waits at the gate, until these rows have all updates of the steps before."""
+    def lookup(self, device: int, step: int, out: Any = None, dtype: Optional[str] = None) -> Any:
+        """The rows of the announced batch, by position: an array of floats [n, dim]; `out` if it is given, else a new
+        one of `dtype`: "fp32", the default, "bf16" or "fp16". Weights that do not fit into 16 bits are rounded to the
+        nearest. May be repeated before update. Waits at the gate, until these rows have all updates of the steps
+        before."""
         d = self._device(device, step)
-        n = self._keys_of(d, step)
-        if out is None:
-            if d.ordinal is not None:
-                raise ValueError("lookup: the device is on a GPU; give `out`, an array float32 [n, dim] in its memory")
-            out = _arrays.new_array((n, self.dim))
-        rows = array_of(out, "lookup: out", ("float32",), (n, self.dim), True, d.ordinal, d.stream)
-        self.lookup_address(device, step, rows.address)
+        out, rows, number = self._target(d, (self._keys_of(d, step), self.dim), out, dtype, "lookup")
+        self.lookup_address(device, step, rows.address, rows.stride, number)
         return out
 
-    def lookup_address(self, device: int, step: int, address: int, stride: int = 0) -> None:
+    def _target(self, d: _Device, shape: tuple, out: Any, dtype: Optional[str], call: str) -> tuple:
+        """Where a lookup writes: the array that it returns, its memory, and its frugal_type."""
+        number = None if dtype is None else named(dtype, TYPES, f"{call}: dtype")
+        if out is None:
+            if d.ordinal is not None:
+                raise ValueError(f"{call}: the device is on a GPU; give `out`, an array {list(shape)} of float32, or "
+                                 "another type of floats, in its memory")
+            number = number or 0
+            out = _arrays.new_array(shape, number)
+        kinds = _arrays.FLOATS if number is None else _arrays.KINDS[number]
+        memory = array_of(out, f"{call}: out", kinds, shape, True, d.ordinal, d.stream, "rows")
+        return out, memory, _arrays.TYPE_OF[memory.kind] if number is None else number
+
+    def lookup_address(self, device: int, step: int, address: int, stride: int = 0, dtype: int = 0) -> None:
         """As lookup, into the memory at `address`, which is not checked; 0: only into the step's staging block.
-        `stride`: floats from row to row, at least dim; 0: dim."""
+        `stride`: elements from row to row, at least dim; 0: dim. `dtype`: the number of a frugal_type."""
         d = self._device(device, step)
         self._settle(d.trainer)
         self.await_lookup(device, step)
         to = d.to
-        to.rows, to.stride, to.bags = address or None, stride, None
+        to.rows, to.stride, to.bags, to.as_ = address or None, stride, None, dtype if address else 0
         status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup_into, (device,), (step,),
                               (ctypes.byref(to),))
         if status:
             self._fail(status)
 
     def lookup_bags(self, device: int, step: int, offsets: Any, weights: Any = None, pooling: str = "sum",
-                    out: Any = None) -> Any:
-        """The rows of the announced batch, pooled: float32 [n_bags, dim]. Bag b pools the positions offsets[b] to
-        offsets[b + 1] - 1.
+                    out: Any = None, dtype: Optional[str] = None) -> Any:
+        """The rows of the announced batch, pooled: an array of floats [n_bags, dim], as from `lookup`. Bag b pools the
+        positions offsets[b] to offsets[b + 1] - 1: sums are of float32, and rounded once.
 
         `offsets`: int32 or uint32 [n_bags + 1], the first 0, the last n. `weights`: float32 [n], by position; only
         with the pooling "sum". Both must stay as they are until `update`. `pooling`: "sum" or "mean".
@@ -517,26 +535,23 @@ class Frugal:
         if weights is not None:
             scale = array_of(weights, "lookup_bags: weights", ("float32",), (n,), False, d.ordinal, d.stream)
         n_bags = bounds.shape[0] - 1
-        if out is None:
-            if d.ordinal is not None:
-                raise ValueError("lookup_bags: the device is on a GPU; give `out`, float32 [n_bags, dim] in its memory")
-            out = _arrays.new_array((n_bags, self.dim))
-        pooled = array_of(out, "lookup_bags: out", ("float32",), (n_bags, self.dim), True, d.ordinal, d.stream)
+        out, pooled, number = self._target(d, (n_bags, self.dim), out, dtype, "lookup_bags")
         self.lookup_bags_addresses(device, step, n_bags, bounds.address, scale and scale.address,
-                                   named(pooling, POOLING, "pooling"), pooled.address, (bounds, scale))
+                                   named(pooling, POOLING, "pooling"), pooled.address, (bounds, scale), pooled.stride,
+                                   number)
         return out
 
     def lookup_bags_addresses(self, device: int, step: int, n_bags: int, offsets: int, weights: Optional[int],
-                              pooling: int, out: int, owner: Any, stride: int = 0) -> None:
-        """As lookup_bags, from addresses that are not checked; `owner` is kept until the update. `stride`: floats from
-        pooled row to pooled row, at least dim; 0: dim."""
+                              pooling: int, out: int, owner: Any, stride: int = 0, dtype: int = 0) -> None:
+        """As lookup_bags, from addresses that are not checked; `owner` is kept until the update. `stride`: elements
+        from pooled row to pooled row, at least dim; 0: dim. `dtype`: the number of a frugal_type."""
         d = self._device(device, step)
         self._settle(d.trainer)
         self.await_lookup(device, step)
         bags, to = d.bags, d.to
         bags.n_bags, bags.offsets, bags.weights, bags.pooling = n_bags, offsets, weights, pooling
         bags.stride = stride
-        to.rows, to.stride, to.bags = out or None, 0, ctypes.addressof(bags)
+        to.rows, to.stride, to.bags, to.as_ = out or None, 0, ctypes.addressof(bags), dtype if out else 0
         status = self._logged(d.trainer, (LOOKED_UP, d, step, (n_bags, owner)), lib.frugal_lookup_into, (device,),
                               (step,), (ctypes.byref(to),))
         if status:
@@ -546,9 +561,10 @@ class Frugal:
                scale: float = 1.0) -> None:
         """Commits the step of `device`.
 
-        `grads`: float32 [n, dim] by position; with `by_bag` [n_bags, dim], of the bags of the latest lookup_bags; None:
-        no gradients (a skipped step). `lr`: the learning rate of the step, the same on all devices; gradients need one.
-        `scale`: what gradients are multiplied by; with 0 the step has no gradients. Never waits.
+        `grads`: an array of floats [n, dim] by position; with `by_bag` [n_bags, dim], of the bags of the latest
+        lookup_bags; None: no gradients (a skipped step). Those of 16 bits are summed as float32. `lr`: the learning
+        rate of the step, the same on all devices; gradients need one. `scale`: what gradients are multiplied by; with 0
+        the step has no gradients. Never waits.
         """
         d = self._device(device, step)
         by_bag = flag(by_bag, "by_bag")
@@ -564,20 +580,24 @@ class Frugal:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")
             # Kept in a variable, because a copy that an object exports lives only as long as its owner here.
-            array = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream)
-        address = array.address if array else None
-        self.update_address(device, step, address or None, lr or 0.0, by_bag and address is not None, scale)
+            array = array_of(grads, "update: grads", _arrays.FLOATS, (n, self.dim), False, d.ordinal, d.stream, "rows")
+        if array is None or not array.address:
+            self.update_address(device, step, None, lr or 0.0, by_bag and array is not None, scale)
+        else:
+            self.update_address(device, step, array.address, lr or 0.0, by_bag, scale, 0, array.stride,
+                                _arrays.TYPE_OF[array.kind])
 
     def update_address(self, device: int, step: int, address: Optional[int], lr: float, by_bag: bool = False,
-                       scale: float = 1.0, n: int = 0, stride: int = 0) -> None:
-        """As update, with `n` gradients at `address`, `stride` floats apart (0: dim); None: none."""
+                       scale: float = 1.0, n: int = 0, stride: int = 0, dtype: int = 0) -> None:
+        """As update, with `n` gradients at `address`, `stride` elements apart (0: dim), of the frugal_type of the
+        number `dtype`; None: none."""
         d = self._device(device, step)
         self._settle(d.trainer)
         gradients = d.gradients
         if ctypes.c_float(scale).value == 0:
             address, n, stride, by_bag = None, 0, 0, False  # the library's 0 stands for 1
         gradients.grads, gradients.lr, gradients.by_bag = address, lr, by_bag
-        gradients.n, gradients.stride, gradients.scale = n, stride, scale
+        gradients.n, gradients.stride, gradients.scale, gradients.as_ = n, stride, scale, dtype if address else 0
         status = self._logged(d.trainer, (UPDATED, d, step, None), lib.frugal_update, (device,), (step,),
                               (ctypes.byref(gradients),))
         if status:
@@ -591,15 +611,16 @@ class Frugal:
         n = d.n_bags if by_bag else d.n.get(step)
         if n is None:
             raise ValueError(f"sum_squares: device {device} has not looked up step {step}{' by bags' * by_bag}")
-        array = array_of(grads, "sum_squares: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream)
-        return self.sum_squares_address(device, step, array.address, by_bag, scale, n)
+        array = array_of(grads, "sum_squares: grads", _arrays.FLOATS, (n, self.dim), False, d.ordinal, d.stream, "rows")
+        return self.sum_squares_address(device, step, array.address, by_bag, scale, n, array.stride,
+                                        _arrays.TYPE_OF[array.kind])
 
     def sum_squares_address(self, device: int, step: int, address: int, by_bag: bool = False, scale: float = 1.0,
-                            n: int = 0, stride: int = 0) -> float:
-        """As sum_squares, with `n` gradients at `address`, `stride` floats apart (0: dim)."""
+                            n: int = 0, stride: int = 0, dtype: int = 0) -> float:
+        """As sum_squares, of gradients as update_address has them."""
         if not address or ctypes.c_float(scale).value == 0:
             return 0.0
-        gradients = c.frugal_gradients(grads=address, by_bag=by_bag, n=n, stride=stride, scale=scale)
+        gradients = c.frugal_gradients(grads=address, by_bag=by_bag, n=n, stride=stride, scale=scale, as_=dtype)
         squares = ctypes.c_double()
         status = self._call(lib.frugal_sum_squares, device, step, ctypes.byref(gradients), ctypes.byref(squares))
         if status:
@@ -724,8 +745,9 @@ class Frugal:
     # Rows
 
     def read_rows(self, keys: Any, table: int = 0, state: bool = False, out: Any = None) -> Any:
-        """Rows as of the last committed step: float32 [n, dim] for `keys` [n]; with `state` a pair of them and of the
-        optimizer state, float32 [n, state_floats]. Only between steps."""
+        """Rows as of the last committed step: float32 [n, dim] for `keys` [n], which has every weight of 16 bits
+        exactly; with `state` a pair of them and of the optimizer state, float32 [n, state_floats]. Only between
+        steps."""
         array = keys_of(keys, "read_rows: keys")
         n = array.shape[0]
         weights = _arrays.new_array((n, self.dim)) if out is None else out
@@ -739,8 +761,8 @@ class Frugal:
         return (weights, floats) if state else weights
 
     def write_rows(self, keys: Any, weights: Any = None, table: int = 0, state: Any = None) -> None:
-        """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Only while
-        drained, nothing announced."""
+        """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Weights of 16
+        bits are the nearest ones. Only while drained, nothing announced."""
         array = keys_of(keys, "write_rows: keys")
         n = array.shape[0]
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
@@ -759,18 +781,27 @@ class Frugal:
             self._fail(status)
 
     def view(self, table: int = 0) -> Any:
-        """The host rows of `table` in place: a read-only array float32 [rows, dim], without a copy. Exact while the
-        instance is drained (BusyError unless it is). The memory lives as long as the view: `close` refuses while it is
-        in use, and the end of a `with` leaves it to the last view to free the memory."""
+        """The host rows of `table` in place: a read-only array [rows, dim], without a copy: float32; of bf16
+        ml_dtypes.bfloat16, or uint16 with the same bits where ml_dtypes is not installed; of fp16 float16. (Without
+        NumPy both are uint16.) Exact while the instance is drained (BusyError unless it is). The memory lives as long
+        as the view: `close` refuses while it is in use, and the end of a `with` leaves it to the last view to free the
+        memory."""
+        memory, stride = self.view_memory(table)
+        return _arrays.matrix_in(memory, (self.rows[table], self.dim), stride, TYPES[self.rows_as])
+
+    def view_memory(self, table: int = 0) -> tuple:
+        """As view, for other libraries: an object with the buffer protocol over the rows' elements, those of 16 bits as
+        uint16, and the number of elements from row to row. It may be written, and must not be."""
         self._table(table)
         return self._call(self._view, table)
 
-    def _view(self, handle: int, table: int) -> Any:
-        address, stride, anchor = ctypes.c_void_p(), ctypes.c_uint64(), []  # type: ignore[var-annotated]
+    def _view(self, handle: int, table: int) -> tuple:
+        address, stride = ctypes.c_void_p(), ctypes.c_uint64()
         self._check(lib.frugal_view(handle, table, ctypes.byref(address), ctypes.byref(stride)))
-        made = _arrays.matrix_at(address.value or 0, (self.rows[table], self.dim), stride.value, anchor, self._owner)
-        self._views = [view for view in self._views if view() is not None] + [weakref.ref(anchor.pop())]
-        return made
+        made = _arrays.memory_at(address.value or 0, (self.rows[table], self.dim), stride.value, TYPES[self.rows_as],
+                                 self._owner)
+        self._views = [view for view in self._views if view() is not None] + [weakref.ref(made)]
+        return made, stride.value
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
         """Puts the rows of `keys` [n] into the device's cache. Only while drained, nothing announced."""

@@ -22,6 +22,8 @@ ALONE = words(c.frugal_alone, "FRUGAL_ALONE_")
 MODES = words(c.frugal_mode)
 REDUCE = words(c.frugal_reduce)
 POOLING = words(c.frugal_pooling, "FRUGAL_POOL_")
+TYPES = words(c.frugal_type)
+ROUNDING = words(c.frugal_rounding)
 
 
 def named(value: str, names: dict, what: str) -> int:
@@ -30,6 +32,11 @@ def named(value: str, names: dict, what: str) -> int:
         return names[value.replace("-", "_")]
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{what}: one of {', '.join(names)} is wanted; {value!r} was given") from None
+
+
+def word_of(number: int, names: dict[str, int]) -> str:
+    """The name of a number, as `words` has them."""
+    return next(name for name, value in names.items() if value == number)
 
 
 def in_range(value: Any, bits: int, what: str) -> int:
@@ -157,8 +164,8 @@ class Table:
     """A table: `rows` rows of the instance's dim.
 
     `init`: Zero(), Uniform(low, high), Normal(mean, deviation), or a matrix float32 [rows, dim] that is copied; None:
-    zeros, or, if the instance has `weights` or `file`, what is there already. `optimizer`: the table's own settings, of
-    the instance's kind.
+    zeros, or, if the instance has `weights` or `file`, what is there already. Weights of 16 bits are the nearest ones.
+    `optimizer`: the table's own settings, of the instance's kind.
     """
 
     rows: int

@@ -1,8 +1,14 @@
 """The judge: sequential training in NumPy, written from frugal.h and not from the library's code. Bit for bit.
 
 Arithmetic is float32. Each product that is added is a fused multiply-add, computed here in double with rounding to odd.
+Weights of 16 bits are float32 here, of values that the type has.
 """
 import numpy as np
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:
+    bfloat16 = None
 
 F = np.float32
 
@@ -62,12 +68,71 @@ def spread(grads, offsets, weights=None, mean=False):
     return out
 
 
+def mix(x):
+    """splitmix64's finalizer, of a Python integer."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def noise(seed, step, row, dim):
+    """The 16 random bits of each element: of a mix of seed and step, one of that and the row, of which the upper half
+    counts, and a hash of 32 bits for each pair of elements."""
+    of_row = mix(mix(seed ^ mix(step)) ^ row) >> 32
+    x = (of_row + np.arange((dim + 1) // 2, dtype=np.uint64) * 0x9E3779B9) % 2**32
+    x = (x ^ x >> 16) * 0x21f0aaad % 2**32
+    x = (x ^ x >> 15) * 0x735a2d97 % 2**32
+    x = x ^ x >> 15
+    return np.stack([x & 0xffff, x >> 16], 1).reshape(-1)[:dim]
+
+
+def rounded(x, rows_as, bits=None):
+    """float32 as weights of `rows_as`, in float32: by `bits`, or to the nearest. In doubles, which are exact."""
+    if rows_as == "fp32":
+        return x
+    fraction, least, limit = {"bf16": (7, -126, 2.0**128), "fp16": (10, -14, 2.0**16)}[rows_as]
+    magnitude = np.abs(x.astype(np.float64))
+    magnitude[~np.isfinite(x)] = 0
+    exponent = np.maximum(np.frexp(magnitude)[1] - 1, least)
+    distance = np.ldexp(1.0, exponent - fraction)  # of the neighbours
+    below = np.floor(magnitude / distance)
+    part = magnitude / distance - below
+    if bits is None:
+        up = (part > 0.5) | ((part == 0.5) & (below % 2 == 1))
+    else:
+        up = np.floor(part * 65536) + bits >= 65536
+    made = (below + up) * distance
+    with np.errstate(over="ignore"):
+        made = np.copysign(np.where(made >= limit, np.inf, made), x).astype(F)
+    return np.where(np.isfinite(x), made, x)
+
+
+def array_as(x, kind, numpys_own=False):
+    """float32 as an array of a type, rounded to the nearest. `numpys_own`: bf16 as uint16."""
+    x = rounded(np.asarray(x, F), kind)
+    if kind == "fp16":
+        return x.astype(np.float16)
+    if kind == "fp32":
+        return x
+    bits = (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
+    return bits if numpys_own or bfloat16 is None else bits.view(bfloat16)
+
+
+def floats_of(array):
+    """An array of 16 bits as float32, which is exact."""
+    if array.dtype in (np.dtype(F), np.dtype(np.float16)):
+        return array.astype(F)
+    return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(F)
+
+
 class Reference:
     """Tables side by side: rows of all of them are numbered through."""
 
-    def __init__(self, weights, kind, devices=1, mean=False, step=0):
+    def __init__(self, weights, kind, devices=1, mean=False, step=0, rows_as="fp32", rounding="stochastic", seed=0):
         self.weights, self.kind, self.devices = weights.astype(F).copy(), kind, devices
         self.mean, self.step = mean, step
+        self.rows_as, self.rounding, self.seed = rows_as, rounding, seed
         rows, dim = weights.shape
         floats = {"sgd": 0, "adagrad": dim, "rowwise_adagrad": 1, "adam": 2 * dim}[kind]
         self.state = np.zeros((rows, floats), F)
@@ -114,3 +179,5 @@ class Reference:
             m[:] = fma(g - m, F(1) - F(0.9), m)
             v[:] = fma(fma(g, g, -v), F(1) - F(0.999), v)
             w[:] = fma(-size, m / (np.sqrt(v) + self.eps), w)
+        bits = noise(self.seed, self.step, row, dim) if self.rounding == "stochastic" else None
+        w[:] = rounded(w, self.rows_as, bits)

@@ -1,9 +1,11 @@
 """Instances with NumPy arrays, beside the sequential reference: rows that are looked up, and the drained table with its
 state, have the reference's bits."""
 import os
+import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -11,8 +13,9 @@ except ImportError as error:
     raise unittest.SkipTest("NumPy is not installed") from error
 
 import frugal
-from frugal.settings import KINDS
-from reference import F, Reference, pool, spread
+from frugal import _arrays
+from frugal.settings import KINDS, TYPES
+from reference import F, Reference, array_as, bfloat16, floats_of, pool, rounded, spread
 
 
 def all_rows(f):
@@ -26,9 +29,23 @@ class Bits(unittest.TestCase):
         self.assertEqual(weights.tobytes(), reference.weights.tobytes(), message)
         self.assertEqual(state.tobytes(), reference.state.tobytes(), message)
 
+    def lookup(self, f, device, step, dtype):
+        """The rows, as float32, looked up into an array of `dtype`; in every second step into a part of a wider one."""
+        out = f.lookup(device, step, dtype=dtype)
+        if step % 2:
+            wide = np.zeros((len(out), f.dim + 3), out.dtype)
+            part = wide[:, 1:1 + f.dim]
+            self.assertIs(f.lookup(device, step, part), part)
+            self.assertEqual(part.tobytes(), out.tobytes())
+            self.assertFalse(wide[:, 0].any() or wide[:, 1 + f.dim:].any())
+        return floats_of(out)
+
     def train(self, kind, devices, bags, **settings):
-        """30 steps of two tables; duplicate keys, more than 32 of one; int32 and int64; empty batches."""
+        """30 steps of two tables; duplicate keys, more than 32 of one; int32 and int64; empty batches. `dtypes`: of
+        arrays, in turn."""
         generator = np.random.default_rng(7)
+        dtypes = settings.pop("dtypes", ["fp32"])
+        rows_as, rounding = settings.get("rows_as", "fp32"), settings.get("rounding", "stochastic")
         reduce = settings.pop("reduce", "sum")
         cache_rows = settings.pop("cache_rows", 16)
         lookahead = settings.pop("lookahead", 3)
@@ -38,7 +55,8 @@ class Bits(unittest.TestCase):
                            reduce=reduce, **settings) as f:
             for device in range(devices):
                 f.attach_cpu(device, cache_rows=cache_rows)
-            reference = Reference(all_rows(f)[0], kind, devices, reduce == "mean")
+            reference = Reference(all_rows(f)[0], kind, devices, reduce == "mean", 0, rows_as, rounding, 3)
+            self.assertEqual(rounded(reference.weights, rows_as).tobytes(), reference.weights.tobytes())
             batches = []
             for step in range(steps):
                 of_step = []
@@ -55,12 +73,13 @@ class Bits(unittest.TestCase):
                         f.announce(device, ahead, list(enumerate(batches[ahead][device])))
                     ahead += 1
                 brought = []
+                dtype = dtypes[step % len(dtypes)]
                 for device in range(devices):
                     first, second = batches[step][device]
                     rows = np.concatenate([first.astype(np.int64), second.astype(np.int64) + 40])
                     n = len(rows)
-                    looked_up = f.lookup(device, step)
-                    self.assertEqual(looked_up.tobytes(), reference.weights[rows].tobytes())
+                    looked_up = self.lookup(f, device, step, dtype)
+                    self.assertEqual(looked_up.tobytes(), rounded(reference.weights[rows], dtype).tobytes())
                     if step % 5 == 4:
                         f.update(device, step)
                         brought.append(None)
@@ -70,20 +89,22 @@ class Bits(unittest.TestCase):
                         offsets = np.unique(np.concatenate([[0, n], generator.integers(0, n + 1, 20)])).astype(np.int32)
                         weights = generator.standard_normal(n, F) if bags == "weights" else None
                         mean = bags == "mean"
-                        pooled = f.lookup_bags(device, step, offsets, weights, "mean" if mean else "sum")
-                        self.assertEqual(pooled.tobytes(), pool(looked_up, offsets, weights, mean).tobytes())
-                        grads = generator.standard_normal(pooled.shape, F)
+                        pooled = f.lookup_bags(device, step, offsets, weights, "mean" if mean else "sum", dtype=dtype)
+                        wanted = pool(reference.weights[rows], offsets, weights, mean)
+                        self.assertEqual(floats_of(pooled).tobytes(), rounded(wanted, dtype).tobytes())
+                        grads = array_as(generator.standard_normal(pooled.shape, F), dtype, step % 2)
                         f.update(device, step, grads, lr, by_bag=True)
-                        grads = spread(grads, offsets, weights, mean)
+                        grads = spread(floats_of(grads), offsets, weights, mean)
                     else:
-                        grads = generator.standard_normal((n, dim), F)
+                        grads = array_as(generator.standard_normal((n, dim + step % 2), F), dtype, step % 2)[:, :dim]
                         f.update(device, step, grads, lr)
+                        grads = floats_of(grads)
                     brought.append((rows, grads))
                 reference.train(brought, 0.05 * (1 + step % 3))
             f.drain()
             f.verify()
             self.same(f, reference)
-            self.assertEqual(np.array_equal(f.view(0), reference.weights[:40]), True)
+            self.assertEqual(floats_of(f.view(0)).tobytes(), reference.weights[:40].tobytes())
             return all_rows(f)
 
     def test_optimizers(self):
@@ -106,6 +127,28 @@ class Bits(unittest.TestCase):
                          dict(alone="kept"), dict(mode="sync", workers=1)):
             with self.subTest(settings):
                 self.train("rowwise_adagrad", 2, None, **settings)
+
+
+    def test_rows_of_16_bits(self):
+        for rows_as in ("bf16", "fp16"):
+            for rounding in ("stochastic", "nearest"):
+                for kind, devices, bags, settings in (
+                        ("sgd", 1, None, dict(cache_rows=0)), ("adam", 1, "weights", dict(alone="kept")),
+                        ("adagrad", 2, "mean", dict(workers=1, alone="staged")), ("rowwise_adagrad", 2, None, {})):
+                    with self.subTest(rows_as=rows_as, rounding=rounding, kind=kind):
+                        self.train(kind, devices, bags, rows_as=rows_as, rounding=rounding, dtypes=list(TYPES),
+                                   **settings)
+
+    def test_arrays_of_16_bits(self):
+        for bags in (None, "sum", "weights"):
+            with self.subTest(bags):
+                self.train("adagrad", 2, bags, dtypes=["fp16", "fp32", "bf16"])
+
+    def test_the_seed_decides_the_rounding(self):
+        made = [self.train("adagrad", 1, None, rows_as="bf16", rounding=rounding, **settings)[0].tobytes()
+                for rounding, settings in (("stochastic", {}), ("stochastic", dict(lookahead=0)), ("nearest", {}))]
+        self.assertEqual(made[0], made[1])
+        self.assertNotEqual(made[0], made[2])
 
 
 class Arrays(unittest.TestCase):
@@ -161,7 +204,7 @@ class Arrays(unittest.TestCase):
         f.announce(0, 1, Foreign(np.arange(6)[::2]))
         self.assertEqual(f.lookup(0, 1).tobytes(), rows[::2][:3].tobytes())
         with self.assertRaisesRegex(ValueError, "contiguous"):
-            f.update(0, 1, Foreign(np.ones((6, 4), F)[::2]), lr=0.5)
+            f.update(0, 1, Foreign(np.ones((3, 8), F)[:, ::2]), lr=0.5)
         with self.assertRaisesRegex(ValueError, "multiple of 4 bytes"):
             f.update(0, 1, np.zeros(49, np.uint8)[1:].view(F).reshape(3, 4), lr=0.5)
         f.update(0, 1)
@@ -211,7 +254,7 @@ class Arrays(unittest.TestCase):
         f = self.open()
         f.announce(0, 0, np.array([1, 2]))
         f.lookup(0, 0)
-        with self.assertRaisesRegex(TypeError, "float32 is wanted; float64 of shape"):
+        with self.assertRaisesRegex(TypeError, "float32 or .* is wanted; float64 of shape"):
             f.update(0, 0, np.ones((2, 4)), lr=0.1)
         with self.assertRaisesRegex(ValueError, r"shape \(2, 4\) is wanted"):
             f.update(0, 0, np.ones((3, 4), F), lr=0.1)
@@ -285,6 +328,114 @@ class Arrays(unittest.TestCase):
         loader.join()
         f.drain()
         self.assertEqual(np.ascontiguousarray(f.view()).tobytes(), reference.weights.tobytes())
+
+
+class Types(unittest.TestCase):
+    """Arrays and tables of 16 bits, one call at a time."""
+
+    def test_a_matrix_of_the_caller(self):
+        values = np.arange(40, dtype=F).reshape(10, 4) / 8
+        for rows_as, numpys_own in (("fp32", False), ("bf16", False), ("bf16", True), ("fp16", False)):
+            with self.subTest(rows_as=rows_as, numpys_own=numpys_own):
+                wide = np.zeros((10, 7), array_as(values, rows_as, numpys_own).dtype)
+                matrix = wide[:, 2:6]
+                matrix[...] = array_as(values, rows_as, numpys_own)
+                state = np.zeros((10, 6), F)
+                with frugal.Frugal([10], 4, max_keys=5, weights=matrix, state=state[:, 1:5], rows_as=rows_as,
+                                   optimizer="adagrad") as f:
+                    f.attach_cpu()
+                    self.assertEqual(f.rows_as, rows_as)
+                    view = f.view()
+                    self.assertEqual((view.__array_interface__["data"][0], view.strides),
+                                     (matrix.__array_interface__["data"][0], matrix.strides))
+                    self.assertFalse(view.flags.writeable)
+                    self.assertEqual(floats_of(view).tobytes(), values.tobytes())
+                    self.assertEqual(f.read_rows(np.arange(10)).tobytes(), values.tobytes())
+                    f.announce(0, 0, np.array([5]))
+                    f.lookup(0, 0)
+                    f.update(0, 0, np.ones((1, 4), F), lr=1.0)
+                    f.drain()
+                    self.assertEqual(floats_of(view)[5].tolist(), [1.5, 1.625, 1.75, 1.875])
+                    self.assertEqual(state[5].tolist(), [0, 1, 1, 1, 1, 0])
+                    self.assertFalse(wide[:, :2].any() or wide[:, 6:].any() or state[:, ::5].any())
+                    del view
+
+    def test_a_wrong_type_is_refused_and_both_are_named(self):
+        def opened(rows_as, matrix):
+            return lambda: frugal.Frugal([10], 4, max_keys=5, weights=matrix, rows_as=rows_as)
+        of = {kind: array_as(np.zeros((10, 4), F), kind, kind == "bf16") for kind in TYPES}
+        for rows_as, given, wanted, found in (
+                ("bf16", "fp32", "bfloat16 or uint16", "float32"), ("bf16", "fp16", "bfloat16 or uint16", "float16"),
+                ("fp16", "bf16", "float16", "uint16"), ("fp16", "fp32", "float16", "float32"),
+                ("fp32", "fp16", "float32", "float16"), ("fp32", "bf16", "float32", "uint16")):
+            with self.assertRaisesRegex(TypeError, rf"weights, with rows_as='{rows_as}': an array of {wanted} is "
+                                        rf"wanted; {found} of shape \(10, 4\) was given"):
+                opened(rows_as, of[given])()
+        if bfloat16 is not None:
+            with self.assertRaisesRegex(TypeError, "float16 is wanted; bfloat16 of"):
+                opened("fp16", of["bf16"].view(bfloat16))()
+        with self.assertRaisesRegex(TypeError, "Table.init: an array of float32 is wanted; float16"):
+            frugal.Frugal([frugal.Table(10, of["fp16"])], 4, max_keys=5, rows_as="fp16")
+        with self.assertRaisesRegex(ValueError, "rows_as: one of fp32, bf16, fp16 is wanted; 'float16' was given"):
+            opened("float16", of["fp16"])()
+        with self.assertRaisesRegex(ValueError, "rounding: one of stochastic, nearest is wanted; 'up' was given"):
+            frugal.Frugal([10], 4, max_keys=5, rows_as="bf16", rounding="up")
+        with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_ARGUMENT.*`rounding` is set"):
+            frugal.Frugal([10], 4, max_keys=5, rounding="nearest")
+        with frugal.Frugal([10], 4, max_keys=5, rows_as="bf16") as f:
+            f.attach_cpu()
+            f.announce(0, 0, np.arange(5))
+            with self.assertRaisesRegex(TypeError, "lookup: out: an array of float16 is wanted; float32"):
+                f.lookup(0, 0, np.empty((5, 4), F), dtype="fp16")
+            with self.assertRaisesRegex(ValueError, "lookup: dtype: one of fp32, bf16, fp16"):
+                f.lookup(0, 0, dtype="double")
+            f.lookup(0, 0)
+            with self.assertRaisesRegex(ValueError, "multiple of 2 bytes"):
+                f.update(0, 0, np.zeros(41, np.uint8)[1:].view(np.float16).reshape(5, 4), lr=0.5)
+            with self.assertRaisesRegex(ValueError, "contiguous rows that do not overlap"):
+                f.update(0, 0, np.lib.stride_tricks.as_strided(np.zeros(20, F), (5, 4), (8, 4)), lr=0.5)
+            for call in (f.read_rows, lambda keys, out: f.write_rows(keys, out)):
+                with self.assertRaisesRegex(TypeError, "an array of float32 is wanted; float16"):
+                    call(np.arange(5), out=np.zeros((5, 4), np.float16))
+
+    def test_the_type_of_bf16_where_ml_dtypes_is_missing(self):
+        found = []
+        for missing in (False, True):
+            _arrays._numpy_type.cache_clear()
+            self.addCleanup(_arrays._numpy_type.cache_clear)
+            with mock.patch.dict(sys.modules, {"ml_dtypes": None} if missing else {}), \
+                    frugal.Frugal([frugal.Table(10, frugal.Normal())], 3, max_keys=5, rows_as="bf16") as f:
+                f.attach_cpu()
+                f.announce(0, 0, np.arange(5))
+                rows = f.lookup(0, 0, dtype="bf16")
+                self.assertEqual(rows.dtype, f.view().dtype)
+                self.assertEqual(rows.tobytes(), f.view()[:5].tobytes())
+                found.append(rows)
+        self.assertEqual(found[0].dtype, np.uint16 if bfloat16 is None else bfloat16)
+        self.assertEqual(found[1].dtype, np.uint16)
+        self.assertEqual(found[0].tobytes(), found[1].tobytes())
+
+    def test_rows_that_are_written_are_the_nearest(self):
+        nan, inf = float("nan"), float("inf")
+        given = [1 + 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65519.0, 65520.0, 2.0**-25, 2.0**-24, 3e38, 3.4e38, -nan, -inf,
+                 -0.0]
+        for rows_as, wanted in (
+                ("bf16", [1.0, 1.0, 1 + 2**-6, 65536.0, 65536.0, 2.0**-25, 2.0**-24, 226 * 2.0**120, inf, nan, -inf,
+                          -0.0]),
+                ("fp16", [1.0, 1 + 2**-8, 1 + 3 * 2**-8, 65504.0, inf, 0.0, 2.0**-24, inf, inf, nan, -inf, -0.0])):
+            with frugal.Frugal([1], len(given), max_keys=1, rows_as=rows_as) as f:
+                f.write_rows(np.array([0]), F([given]))
+                self.assertEqual(str(f.read_rows(np.array([0]))[0].tolist()), str(wanted), rows_as)
+
+    def test_squares_of_gradients(self):
+        with frugal.Frugal([10], 5, max_keys=6, rows_as="fp16") as f:
+            f.attach_cpu()
+            f.announce(0, 0, np.array([1, 2, 1, 3, 4, 9]))
+            f.lookup(0, 0)
+            of = F(np.random.default_rng(1).standard_normal((6, 5)))
+            for dtype in TYPES:
+                grads = array_as(of, dtype)
+                self.assertEqual(f.sum_squares(0, 0, grads), f.sum_squares(0, 0, floats_of(grads)))
 
 
 if __name__ == "__main__":

@@ -115,7 +115,47 @@ class Plain(unittest.TestCase):
             odd = memoryview(bytearray(b"x" + array.array("q", [4, 2]).tobytes()))[1:].cast("q")
             self.assertEqual(memoryview(f.read_rows(odd)).tolist(), wanted)
             with self.assertRaisesRegex(ValueError, "contiguous"):  # what is written, or large, is not copied
-                f.update(0, 0, memoryview((ctypes.c_float * 4 * 4)())[::2], lr=1.0)
+                f.update(0, 0, memoryview((ctypes.c_float * 4 * 4)())[::-2], lr=1.0)
+
+    def test_rows_of_16_bits(self):
+        without = mock.patch.object(frugal._arrays, "numpy", None)
+        without.start()
+        self.addCleanup(without.stop)
+        for rows_as, one_and_a_half in (("bf16", 0x3fc0), ("fp16", 0x3e00)):
+            matrix = array.array("H", [one_and_a_half] * 12)
+            with frugal.Frugal([4], dim=3, max_keys=3, rows_as=rows_as, rounding="nearest",
+                               weights=memoryview(matrix).cast("B").cast("H", (4, 3))) as f:
+                f.attach_cpu()
+                self.assertEqual((f.rows_as, f.rounding), (rows_as, "nearest"))
+                f.announce(0, 0, array.array("q", [1]))
+                self.assertEqual(memoryview(f.lookup(0, 0)).tolist(), [[1.5] * 3])
+                self.assertEqual(f.lookup(0, 0, dtype=rows_as).tolist(), [[one_and_a_half] * 3])
+                self.assertEqual((f.view().format, f.view().tolist()), ("H", [[one_and_a_half] * 3] * 4))
+                out = array.array("H", bytes(6))
+                f.lookup(0, 0, memoryview(out).cast("B").cast("H", (1, 3)), dtype=rows_as)
+                self.assertEqual(out.tolist(), [one_and_a_half] * 3)
+                f.update(0, 0, (ctypes.c_float * 3 * 1)((0.5, 0.5, 0.5)), lr=1.0)
+                f.drain()
+                self.assertEqual(memoryview(f.read_rows(array.array("q", [0, 1]))).tolist(), [[1.5] * 3, [1.0] * 3])
+            with self.assertRaisesRegex(TypeError, f"rows_as='{rows_as}': an array of .*float16.* wanted; format 'f'"):
+                frugal.Frugal([4], dim=3, max_keys=3, rows_as=rows_as,
+                              weights=memoryview(bytearray(48)).cast("f", (4, 3)))
+
+    def test_gaps_between_rows(self):
+        with frugal.Frugal([frugal.Table(10, frugal.Uniform(1, 2))], dim=4, max_keys=3) as f:
+            f.attach_cpu()
+            keys = array.array("q", [4, 2])
+            before = memoryview(f.read_rows(keys)).tolist()
+            f.announce(0, 0, keys)
+            out = (ctypes.c_float * 4 * 4)()
+            f.lookup(0, 0, memoryview(out)[::2])
+            self.assertEqual([list(row) for row in out], [before[0], [0] * 4, before[1], [0] * 4])
+            grads = (ctypes.c_float * 4 * 4)((1, 1, 1, 1), (9, 9, 9, 9), (2, 2, 2, 2), (9, 9, 9, 9))
+            f.update(0, 0, memoryview(grads)[::2], lr=1.0)
+            f.drain()
+            for now, then, lost in zip(memoryview(f.read_rows(keys)).tolist(), before, (1, 2)):
+                for one, other in zip(now, then):
+                    self.assertAlmostEqual(one, other - lost, places=5)
 
     def test_floats_at_an_odd_address_are_refused(self):
         def odd(count):
