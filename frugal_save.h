@@ -71,6 +71,9 @@ typedef struct frugal_saved { /* what a save contains */
     uint32_t dim, devices;
     frugal_optimizer_kind optimizer;
     frugal_reduce reduce;
+    frugal_type rows_as;
+    frugal_rounding rounding; /* of weights of 16 bits; else 0 */
+    uint64_t seed;            /* of stochastic rounding; else 0 */
 } frugal_saved;
 /* Says what the save `path` contains; `part` is the number of the instance. Head and end of the file are checked, but
  * not its rows: frugal_open and `frugal_file check` check them. Any thread. Errors: ARGUMENT, FILE, MEMORY. */

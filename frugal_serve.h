@@ -85,6 +85,7 @@ typedef struct frugal_serve_info {
     uint64_t versions;  /* how many there have been */
     uint64_t own_bytes; /* memory that this version, when it was made, shared with no version and no other process */
     uint32_t n_tables, dim;
+    frugal_type rows_as; /* what weights are stored as, in saves or the file as in memory */
 } frugal_serve_info;
 FRUGAL_API frugal_status frugal_serve_get_info(frugal_server *server, frugal_serve_info *out);
 /* Rows of a table; 0: there is no such table. */
@@ -94,8 +95,9 @@ FRUGAL_API uint64_t frugal_serve_rows(frugal_server *server, uint32_t table);
  * after the other; row r is at weights + r stride. The memory stays as it is until it is released; a refresh that takes
  * over another version meanwhile returns only then. */
 typedef struct frugal_served_memory {
-    const float *weights;
-    uint64_t stride, step, version; /* stride: floats from row to row; versions are counted from 1 */
+    const void *weights; /* of this type */
+    frugal_type rows_as;
+    uint64_t stride, step, version; /* stride: weights from row to row; versions are counted from 1 */
     /* The memory that versions of one base share: a file that can be mapped, and where rows begin in it. -1: there is
      * none; read all rows from `weights`. */
     int file;

@@ -14,6 +14,9 @@
  * ROWS come in the order of instances, and of rows within an instance. Those of a base have the form SAVED_ALL, and
  * leave no gap.
  *
+ * Where weights of all instances are floats, the version is 1, and a PART says nothing of types: older readers read such
+ * a file. Else it is 2, which they refuse by its number.
+ *
  * COUNTS are what rows have counted (worth.c); a reader without counts skips them. Those of the last file of a
  * chain are all that there are; rows without one have counted nothing.
  *
@@ -36,7 +39,8 @@
     "FRUGAL\n" /* 8 bytes, without the zero behind */
 #define SAVED_MAGIC_BYTES 8u
 #define SAVED_BLOCK_MAGIC UINT32_C(0x42475246) /* "FRGB" */
-#define SAVED_VERSION     1u
+#define SAVED_VERSION     2u
+#define SAVED_OF_FLOATS   1u /* the version before */
 #define SAVED_MOST_PARTS  64u
 #define SAVED_MOST_TABLES (UINT32_C(1) << 20) /* of an instance, so that a reader knows how much memory it needs */
 
@@ -70,6 +74,9 @@ typedef struct saved_part { /* PART: an instance; behind it saved_table[n_tables
     uint32_t dim, n_tables;
     uint32_t optimizer, state_floats; /* frugal_optimizer_kind; of one row */
     uint32_t reduce, devices;
+    /* From version 2 on; in version 1 the tables begin here. */
+    uint32_t rows_as, rounding; /* frugal_type, frugal_rounding; the latter is 0 if weights are floats */
+    uint64_t seed;              /* of stochastic rounding, where there is any; else 0 */
 } saved_part;
 
 typedef struct saved_table { /* rows and settings, resolved, of one table */
@@ -84,7 +91,8 @@ typedef struct saved_table { /* rows and settings, resolved, of one table */
  * writes, the first offset is 0 and the last is span - 1. The index is filled up to a multiple of 8 bytes. */
 enum { SAVED_ALL = 0, SAVED_BITS = 1, SAVED_OFFSETS16 = 2, SAVED_OFFSETS32 = 3 };
 
-typedef struct saved_rows { /* ROWS: this struct, the index (above), weights[n][dim], state[n][state_floats] */
+/* ROWS: this struct, the index (above), weights[n][dim] of saved_part.rows_as, state[n][state_floats], without a gap. */
+typedef struct saved_rows {
     uint32_t part, form;
     uint64_t first, span, n;
 } saved_rows;
@@ -98,9 +106,22 @@ typedef struct saved_end {  /* END, the last block */
     uint32_t zero;
 } saved_end;
 
-_Static_assert(sizeof(saved_header) == 32 && sizeof(saved_file) == 48 && sizeof(saved_part) == 40 &&
-                   sizeof(saved_table) == 40 && sizeof(saved_rows) == 32 && sizeof(saved_end) == 24,
+_Static_assert(sizeof(saved_header) == 32 && sizeof(saved_file) == 48 && sizeof(saved_part) == 56 &&
+                   offsetof(saved_part, rows_as) == 40 && sizeof(saved_table) == 40 && sizeof(saved_rows) == 32 &&
+                   sizeof(saved_end) == 24,
                "no padding");
+
+/* Bytes of a PART before its tables. */
+static inline uint64_t saved_part_bytes(uint32_t version) {
+    return version == SAVED_OF_FLOATS ? offsetof(saved_part, rows_as) : sizeof(saved_part);
+}
+/* Bytes of the weights of a row; of a row. */
+static inline uint64_t saved_weight_bytes(const saved_part *part) {
+    return (uint64_t)part->dim * (part->rows_as ? 2 : 4);
+}
+static inline uint64_t saved_row_bytes(const saved_part *part) {
+    return saved_weight_bytes(part) + (uint64_t)part->state_floats * 4;
+}
 
 /* A block of ROWS has at most this number of bytes of rows, or one row. So a reader knows how much memory it needs. */
 #define SAVED_BLOCK_BYTES (UINT64_C(4) << 20)
@@ -135,11 +156,12 @@ _Static_assert(SAVED_MOST_COUNTS <= SAVED_BLOCK_BYTES / 2,
  * end of the file, the weights and their state as they lie in memory, in whole pages. Where this file has its version,
  * a save has SAVED_BLOCK_MAGIC. */
 
-#define TABLE_VERSION 1u
-#define TABLE_KIND    1u
-#define TABLE_PAGE    4096u /* bytes of the header; all parts behind it begin on such pages */
-#define TABLE_CLEAN   1u    /* closed after a drain: the rows are those of `step` */
-#define TABLE_IN_USE  2u    /* a process trains; if none has the lock, the table is torn, with rows of several steps */
+#define TABLE_OF_FLOATS 1u /* the version of a file whose weights are floats */
+#define TABLE_VERSION   2u /* ... of 16 bits; older readers refuse it by its number */
+#define TABLE_KIND      1u
+#define TABLE_PAGE      4096u /* bytes of the header; all parts behind it begin on such pages */
+#define TABLE_CLEAN     1u    /* closed after a drain: the rows are those of `step` */
+#define TABLE_IN_USE    2u /* a process trains; if none has the lock, the table is torn, with rows of several steps */
 
 /* Constant once the file is made, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first
  * 512 bytes, which a disk writes as one; so after a power loss it is the old header or the new one. */
@@ -155,17 +177,18 @@ typedef struct table_header {
     uint32_t optimizer; /* frugal_optimizer_kind */
     uint32_t n_tables;
     uint32_t state_floats;                 /* of one row */
-    uint64_t weights_stride, state_stride; /* floats from row to row */
+    uint64_t weights_stride, state_stride; /* weights, and floats, from row to row */
     uint64_t weights_at, state_at;         /* bytes from the beginning of the file; state_at 0: there is none */
     uint64_t file_bytes;
     uint32_t list_checksum; /* crc32c of the list, saved_table[n_tables], which begins at TABLE_PAGE */
     uint32_t process;       /* id of the process that has it, or had it last */
     uint8_t host[64];       /* name of the machine of that process, with a zero behind */
+    uint32_t rows_as, zero; /* frugal_type; zeros in TABLE_OF_FLOATS */
 } table_header;
 
 _Static_assert(offsetof(table_header, checksum) == 16 && offsetof(table_header, step) == 32 &&
                    offsetof(table_header, weights_stride) == 64 && offsetof(table_header, host) == 112 &&
-                   sizeof(table_header) == 176,
+                   offsetof(table_header, rows_as) == 176 && sizeof(table_header) == 184,
                "the format is fixed, and has no holes");
 
 #endif /* FRUGAL_FORMAT_H */

@@ -264,6 +264,7 @@ typedef struct worker_seat {
 typedef struct saved_chain { /* the save that an instance was last saved to or restored from; id 0: none */
     uint64_t id, base, sequence;
     uint32_t part, parts; /* this instance's number in it; the number of instances */
+    frugal_type rows_as;  /* of this instance in it */
 } saved_chain;
 
 struct frugal_workers { /* threads, and the instances that they serve: the one that owns them, or all that share them */
@@ -373,9 +374,14 @@ typedef struct instance_memory { /* constant once it is open */
     memory_nodes nodes; /* over which that is interleaved, with words and counts */
 } instance_memory;
 
+typedef struct found_rows { /* rows that were found */
+    uint64_t n, first;
+} found_rows;
+
 typedef struct instance_saving {
     struct saved_reader *reader; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;
+    found_rows infinite; /* rows of saves that became so, because the table's type has no such large weights */
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     atomic_word *changed;
@@ -454,7 +460,7 @@ typedef struct instance_tracing {
 
 typedef struct instance_found { /* rows that are not finite, of what the last save or verify has read */
     atomic_word nonfinite, first;
-    struct found_rows *verified; /* while frugal_verify is under way; else NULL (notice.c) */
+    found_rows *verified; /* while frugal_verify is under way; else NULL (notice.c) */
 } instance_found;
 
 typedef struct instance_pages {
@@ -518,6 +524,10 @@ static inline void tally(atomic_word *counter, uint64_t n) {
 /* Another process may be about to attach the device. */
 static inline int is_attached(const frugal *f, uint32_t d) {
     return frugal_load_acquire(&f->devices[d].attached) != 0; /* [F45] pairs with [F46] */
+}
+/* As users write it. */
+static inline const char *type_word(frugal_type type) {
+    return type == FRUGAL_FP32 ? "fp32" : type == FRUGAL_BF16 ? "bf16" : "fp16";
 }
 static inline void *weights_of(const frugal *f, uint64_t row) {
     return frugal_row_at(&f->store, row);

@@ -12,7 +12,7 @@
 #define FRUGAL_SHARED_H
 
 #define REGION_MAGIC  UINT64_C(0x4e4f494745524646)
-#define REGION_LAYOUT 4u /* raised with every change of a struct in this file, and of messages (processes.h) */
+#define REGION_LAYOUT 5u /* raised with every change of a struct in this file, and of messages (processes.h) */
 
 typedef struct memory_part { /* of the region's file; bytes 0: there is none */
     uint64_t at, bytes;
@@ -89,7 +89,7 @@ typedef enum { END_NONE, END_STOPPED, END_LOST } region_end;
 typedef struct region_header { /* constant once others can join, except `ended` and the fields after it */
     frugal_desc desc;          /* resolved, without pointers */
     frugal_store store;
-    uint64_t state_behind; /* floats from weights to state, if `table` has both */
+    uint64_t state_behind; /* bytes from weights to state, if `table` has both */
     uint64_t p2f_bytes, batch_bytes, block_bytes, block_stride;
     memory_part tables, devices, fixed, p2f, table, state, worth; /* shared_table[], device_parts[], fixed_settings */
     uint32_t table_is_file;                                       /* `table` is a part of the table's file */

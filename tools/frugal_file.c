@@ -41,8 +41,9 @@ static const struct command {
      "merged as a whole.\n",
      2, 0, REPLACE},
     {"to-npy", "FOLDER BASE [INCREMENT...]",
-     "Writes weights-P-T.npy and state-P-T.npy for each table T of each instance P: float32 [rows][floats].\n", 2, 0,
-     REPLACE},
+     "Writes weights-P-T.npy and state-P-T.npy for each table T of each instance P: float32 [rows][floats].\n"
+     "Weights of 16 bits are widened, which is exact.\n",
+     2, 0, REPLACE},
     {"from-npy", "OUT WEIGHTS.npy...",
      "Writes a base of one instance: a table a file, float32 [rows][dim]. The optimizer's state is zeros.\n", 2, 0,
      OPTIMIZER | STEP | REPLACE},

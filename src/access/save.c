@@ -49,6 +49,11 @@ static frugal_status check_increment(frugal *const *instances, uint32_t n) {
                                "save: an increment continues a save, and instance %u has none: it was neither saved "
                                "nor restored, or its last base may not be on the disk; save a base first",
                                i);
+        if (chain->rows_as != instances[i]->store.rows_as)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "save: an increment continues a save of the same type, and instance %u, whose weights "
+                               "are %s, was restored from one of %s; save a base first",
+                               i, type_word(instances[i]->store.rows_as), type_word(chain->rows_as));
         if (chain->id != first->id || chain->part != i || chain->parts != n)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
                                "save: the %u instances of an increment must have been saved last by one call, in this "
@@ -131,6 +136,10 @@ static uint64_t next_saved_row(const frugal *f, int increment, uint64_t row) {
     return word ? at * 64 + (uint64_t)__builtin_ctzll(word) : f->store.rows;
 }
 
+static uint64_t row_bytes_of(const frugal *f) {
+    return frugal_row_bytes(&f->store) + f->store.state_floats * sizeof(float);
+}
+
 static uint64_t block_bytes_of(const frugal *f, const planned_block *b) {
     return sizeof(saved_rows) + saved_index_bytes(b->form, b->span, b->n) + b->n * row_bytes_of(f);
 }
@@ -194,8 +203,8 @@ static uint64_t sums_of(const save_job *job) {
     return 1 + job->head.parts + job->n_blocks + job->n_counts;
 }
 
-static uint64_t part_bytes_of(const frugal *f) {
-    return sizeof(saved_part) + f->desc.n_tables * sizeof(saved_table);
+static uint64_t part_bytes_of(const save_job *job, const frugal *f) {
+    return saved_part_bytes(job->head.version) + f->desc.n_tables * sizeof(saved_table);
 }
 
 /* Allocates the memory of a job: planned blocks, checksums, and a buffer for each thread. */
@@ -203,7 +212,7 @@ static frugal_status allocate_job(save_job *job) {
     const frugal_desc *memory = job->memory;
     uint64_t most = 0, most_part = 0, begin = SAVED_MAGIC_BYTES + sizeof(saved_header) + sizeof(saved_file);
     for (uint32_t p = 0; p < job->head.parts; p++) {
-        uint64_t part = part_bytes_of(job->instances[p]), rows = saved_most_bytes(row_bytes_of(job->instances[p]));
+        uint64_t part = part_bytes_of(job, job->instances[p]), rows = saved_most_bytes(row_bytes_of(job->instances[p]));
         begin += sizeof(saved_header) + saved_filled(part);
         if (rows > most) most = rows;
         if (sizeof(saved_header) + saved_filled(part) > most_part)
@@ -253,7 +262,7 @@ static size_t finish_block(unsigned char *buffer, uint32_t type, uint64_t number
 static uint64_t pack_rows(const frugal *f, const planned_block *b, unsigned char *to, found_rows *found) {
     const frugal_store *s = &f->store;
     saved_rows rows = {.part = b->part, .form = b->form, .first = b->first, .span = b->span, .n = b->n};
-    size_t weight_bytes = s->dim * sizeof(float), state_bytes = s->state_floats * sizeof(float);
+    size_t weight_bytes = (size_t)frugal_row_bytes(s), state_bytes = s->state_floats * sizeof(float);
     memcpy(to, &rows, sizeof rows);
     unsigned char *index = to + sizeof rows;
     size_t index_bytes = (size_t)saved_index_bytes(b->form, b->span, b->n);
@@ -286,9 +295,7 @@ static void *save_blocks(void *argument) {
         size_t whole = finish_block(buffer, SAVED_ROWS, number, bytes, &job->sums[number]);
         int error = write_at(job->file.file, buffer, whole, b->at);
         pthread_mutex_lock(&job->lock);
-        found_rows *all = &job->found[b->part];
-        if (found.n > 0 && (all->n == 0 || found.first < all->first)) all->first = found.first;
-        all->n += found.n;
+        add_all_found(&job->found[b->part], &found);
         if (error && !job->error) job->error = error, job->error_bytes = whole;
     }
     pthread_mutex_unlock(&job->lock);
@@ -296,7 +303,9 @@ static void *save_blocks(void *argument) {
 }
 
 /* Writes the instance and its tables to `to`, as a PART of src/format.h. */
-static void pack_part(const frugal *f, unsigned char *to) {
+static void pack_part(const save_job *job, const frugal *f, unsigned char *to) {
+    size_t head = (size_t)saved_part_bytes(job->head.version);
+    int is_random = f->store.rows_as != FRUGAL_FP32 && f->store.rounding == FRUGAL_STOCHASTIC;
     saved_part part = {.rows = f->store.rows,
                        .step = frugal_p2f_closed(f->p2f),
                        .dim = f->store.dim,
@@ -304,11 +313,14 @@ static void pack_part(const frugal *f, unsigned char *to) {
                        .optimizer = (uint32_t)f->store.kind,
                        .state_floats = f->store.state_floats,
                        .reduce = (uint32_t)f->desc.reduce,
-                       .devices = f->desc.devices};
-    memcpy(to, &part, sizeof part);
+                       .devices = f->desc.devices,
+                       .rows_as = (uint32_t)f->store.rows_as,
+                       .rounding = (uint32_t)f->store.rounding,
+                       .seed = is_random ? f->desc.seed : 0};
+    memcpy(to, &part, head);
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
         saved_table table = describe_table(f, t);
-        memcpy(to + sizeof part + t * sizeof table, &table, sizeof table);
+        memcpy(to + head + t * sizeof table, &table, sizeof table);
     }
 }
 
@@ -350,8 +362,8 @@ static int write_blocks(save_job *job) {
     memcpy(payload, &job->head, sizeof job->head);
     if (!error) error = write_small(job, SAVED_FILE, 0, sizeof job->head, &at);
     for (uint32_t p = 0; p < job->head.parts && !error; p++) {
-        pack_part(job->instances[p], payload);
-        error = write_small(job, SAVED_PART, 1 + p, part_bytes_of(job->instances[p]), &at);
+        pack_part(job, job->instances[p], payload);
+        error = write_small(job, SAVED_PART, 1 + p, part_bytes_of(job, job->instances[p]), &at);
     }
     if (error) return error;
     run_parallel((uint32_t)job->buffer_count, save_blocks, job);
@@ -385,7 +397,7 @@ static frugal_status write_save(save_job *job, const file_name *name, const frug
 
 /* After a save that succeeded: the next increment continues it, and no row counts as changed. */
 static void continue_chain(frugal *f, const saved_file *head, uint32_t part) {
-    f->saving.chain = (saved_chain){head->id, head->base, head->sequence, part, head->parts};
+    f->saving.chain = (saved_chain){head->id, head->base, head->sequence, part, head->parts, f->store.rows_as};
     for (uint64_t i = 0; f->saving.changed && i < (f->store.rows + 63) / 64; i++)
         frugal_store_relaxed(&f->saving.changed[i], 0); /* relaxed: no other call is under way */
 }
@@ -417,7 +429,9 @@ frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_sav
     frugal_status status = check_save(instances, n, desc);
     if (status != FRUGAL_OK) return status;
     const saved_chain *chain = &instances[0]->saving.chain;
-    saved_file head = {.version = SAVED_VERSION, .kind = SAVED_BASE, .parts = n};
+    saved_file head = {.version = SAVED_OF_FLOATS, .kind = SAVED_BASE, .parts = n};
+    for (uint32_t i = 0; i < n; i++)
+        if (instances[i]->store.rows_as != FRUGAL_FP32) head.version = SAVED_VERSION;
     do {
         head.id = draw_number();
     } while (head.id == 0);

@@ -244,7 +244,8 @@ static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const f
         for (uint64_t i = 0; i < n; i++) {
             uint64_t position = position_of(p, g, at + i);
             if (position < p->n_rows)
-                memcpy(staging + i * c->stride, m->weights + p->rows[position] * m->stride, c->dim * sizeof(float));
+                memcpy(staging + i * c->stride, (const float *)m->weights + p->rows[position] * m->stride,
+                       c->dim * sizeof(float));
         }
         error = copy_to_gpu(gpu, p->caches[g] + at * c->stride, staging, n * row_bytes);
     }
@@ -290,7 +291,7 @@ static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal
     float *to = v->changed;
     for (uint64_t row = 0; row < c->rows; row++) {
         if (!is_marked(m->changed, row)) continue;
-        memcpy(to, m->weights + row * m->stride, c->dim * sizeof(float));
+        memcpy(to, (const float *)m->weights + row * m->stride, c->dim * sizeof(float));
         to += c->stride;
     }
     return FRUGAL_OK;

@@ -270,7 +270,8 @@ static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const f
         seen |= UINT64_C(1) << source;
         status = read_key(c, g, view, p->rows[i], memory);
         if (status != FRUGAL_OK) break;
-        if (memcmp(row, m->weights + p->rows[i] * m->stride, c->dim * sizeof(float))) return fail_check(c, g, source);
+        if (memcmp(row, (const float *)m->weights + p->rows[i] * m->stride, c->dim * sizeof(float)))
+            return fail_check(c, g, source);
         status = read_key(c, g, view, c->rows + source, memory);
         for (uint32_t e = 0; e < c->dim && status == FRUGAL_OK; e++) {
             float wanted = telling_value(p, source, e);
@@ -476,6 +477,8 @@ static frugal_status open_layout(frugal_cuda_server *c) {
     frugal_serve_info info;
     frugal_status status = frugal_serve_get_info(c->server, &info);
     if (status != FRUGAL_OK) return status;
+    if (info.rows_as != FRUGAL_FP32)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: GPUs do not serve weights of 16 bits yet");
     c->rows = info.rows, c->n_tables = info.n_tables, c->dim = info.dim, c->stride = (info.dim + 3) / 4 * 4;
     c->first_row = (uint64_t *)calloc(info.n_tables + 1, sizeof *c->first_row);
     if (!c->first_row) return fail_room("the list of tables", info.n_tables * sizeof *c->first_row);

@@ -84,10 +84,6 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "`rounding` is set, and `rows_as` is 0 (fp32): without weights of 16 bits, it says nothing; "
                            "set both or none");
-    if (d->rows_as != FRUGAL_FP32 && (d->file || d->n_saved || d->name))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "weights of 16 bits in a file, from saves, or with other processes: not "
-                           "yet");
     if (d->max_keys == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "max_keys is 0; give the largest batch of a device");
     uint64_t rows = 0;
     for (uint32_t t = 0; t < d->n_tables; t++) {
@@ -284,6 +280,21 @@ static void tell_nodes(frugal *f) {
                     f->memory.nodes.n, error_text(f->memory.nodes.error));
 }
 
+/* Legal, but the rows are not those of the save, or what is trained from them is not what it would be with its type. */
+static void tell_types(frugal *f) {
+    const instance_saving *s = &f->saving;
+    frugal_type now = f->store.rows_as;
+    if (s->chain.id == 0 || s->chain.rows_as == now) return;
+    give_notice(f, "open: weights are %s in the save and %s in this instance: %s", type_word(s->chain.rows_as),
+                type_word(now),
+                now == FRUGAL_FP32 ? "they were widened, which is exact" : "each was rounded to the nearest");
+    if (s->infinite.n > 0)
+        give_notice(f,
+                    "open: %llu rows of the save have weights beyond the largest %s, which are infinite now; the first "
+                    "is row %llu, counted through all tables",
+                    (unsigned long long)s->infinite.n, type_word(now), (unsigned long long)s->infinite.first);
+}
+
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
@@ -329,6 +340,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1;
+    tell_types(f);
     open_to_others(f);
     return FRUGAL_OK;
 }

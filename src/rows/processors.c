@@ -35,7 +35,13 @@ void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint3
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,
                  frugal_type as) {
-    rows_here()->pool(records, bags, dim, pooled, stride, as);
+    const pooled_from from = {{records->block, records->stride, FRUGAL_FP32}, records->record_of, records->n};
+    rows_here()->pool(&(pooled_rows){pooled, stride, as, dim}, &from, bags);
+}
+
+/* The same of rows of any type, which lie anywhere. */
+FRUGAL_INTERNAL void pool_rows(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags) {
+    rows_here()->pool(to, from, bags);
 }
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,

@@ -60,10 +60,8 @@
         b.sum = sum_positions_##suffix, b.sum_bags = sum_bags_##suffix;                                                \
         update_rows(&b, step, bag_of, grads, from, end);                                                               \
     }                                                                                                                  \
-    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, void *pooled,  \
-                                        uint64_t stride, frugal_type as) {                                             \
-        const pooled_rows to = {pooled, stride, as, dim};                                                              \
-        pool_all(&to, r, bags);                                                                                        \
+    attribute static void pool_##suffix(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags) {     \
+        pool_all(to, from, bags);                                                                                      \
     }                                                                                                                  \
     attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
                                              const bag_gradients *g) {                                                 \

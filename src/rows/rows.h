@@ -102,6 +102,19 @@ typedef struct strided_rows { /* of an array of the caller */
     frugal_type as;
 } strided_rows;
 
+typedef struct pooled_from { /* what is pooled: the row of position p is rows[row_of[p]] */
+    strided_rows rows;
+    const uint32_t *row_of; /* row_of[n] */
+    uint32_t n;
+} pooled_from;
+
+typedef struct pooled_rows { /* where bags are pooled to */
+    void *at;
+    uint64_t stride;
+    frugal_type as;
+    uint32_t dim;
+} pooled_rows;
+
 typedef struct bag_gradients { /* gradients by bag, from which those by position are computed */
     strided_rows grads;        /* by bag */
     const frugal_bags *bags;
@@ -129,8 +142,7 @@ typedef struct row_functions { /* of one instruction set */
     void (*gather)(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride, frugal_type as);
     void (*update)(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const void *grads,
                    uint32_t from, uint32_t end);
-    void (*pool)(const frugal_records *r, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,
-                 frugal_type as);
+    void (*pool)(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags);
     sum_bags_function *sum_bags;
     double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
     void (*convert)(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint32_t n);
@@ -152,6 +164,7 @@ typedef fenv_t float_mode;
 #endif
 FRUGAL_INTERNAL void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
                                 uint32_t n);
+FRUGAL_INTERNAL void pool_rows(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags);
 FRUGAL_INTERNAL float_mode float_mode_enter(void);
 FRUGAL_INTERNAL void float_mode_leave(float_mode saved);
 
@@ -187,6 +200,9 @@ static const struct { /* as FRUGAL_OPTIMIZERS lists them */
     FRUGAL_OPTIMIZERS(OPTIMIZER_FACTS)};
 
 FRUGAL_INTERNAL int is_finite(float x);
+FRUGAL_INTERNAL int is_row_finite(const void *row, frugal_type as, uint32_t n);
+FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row);
+FRUGAL_INTERNAL void add_all_found(found_rows *found, const found_rows *more);
 FRUGAL_INTERNAL void resolve_optimizer(frugal_optimizer *o);
 FRUGAL_INTERNAL const char *unused_setting(const frugal_optimizer *o);
 FRUGAL_INTERNAL frugal_status check_optimizers(const frugal_desc *d);

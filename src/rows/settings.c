@@ -18,6 +18,33 @@ FRUGAL_INTERNAL int is_finite(float x) {
     return (bits & 0x7f800000u) != 0x7f800000u;
 }
 
+/* Has the row a weight that is NaN or infinite? By its bits, as is_finite. */
+FRUGAL_INTERNAL int is_row_finite(const void *row, frugal_type as, uint32_t n) {
+    uint32_t most = 0;
+    if (as != FRUGAL_FP32) {
+        const uint16_t *halves = row;
+        for (uint32_t i = 0; i < n; i++) most = (halves[i] & 0x7fffu) > most ? halves[i] & 0x7fffu : most;
+        return most < (as == FRUGAL_BF16 ? 0x7f80u : 0x7c00u);
+    }
+    const float *weights = row;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits = frugal_bits_of(weights[i]) & 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most < 0x7f800000u;
+}
+
+FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row) {
+    if (found->n == 0 || row < found->first) found->first = row;
+    found->n++;
+}
+
+/* The rows of another thread, too. */
+FRUGAL_INTERNAL void add_all_found(found_rows *found, const found_rows *more) {
+    if (more->n > 0 && (found->n == 0 || more->first < found->first)) found->first = more->first;
+    found->n += more->n;
+}
+
 /* `whose` begins the message: "", or the name of the table that has these settings. */
 static frugal_status check_setting(const char *whose, const char *name, float value, int is_beta, const char *zero) {
     if (is_finite(value) && value >= 0 && (!is_beta || value < 1)) return FRUGAL_OK;

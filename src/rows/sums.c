@@ -111,56 +111,53 @@ INLINED void weigh_row(float *to, const float *what, float by, int first, uint32
     IN_PIECES(floats, i, n, weigh_elements(to + i, what + i, by, first, n));
 }
 
-/* Pools one bag: positions range[0] to range[1] - 1, in rising order. */
-INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, uint32_t dim, const uint32_t *range,
+/* Pools `width` elements of one bag: positions range[0] to range[1] - 1, in rising order. Of rows of 16 bits `width` is
+ * at most a chunk. */
+INLINED void pool_bag(float *to, const pooled_from *r, const float *weights, uint32_t width, const uint32_t *range,
                       bag_scaling scaling) {
+    float wide[CHUNK_FLOATS];
     uint32_t from = range[0], end = range[1];
-    if (from == end) memset(to, 0, dim * sizeof(float));
+    if (from == end) memset(to, 0, width * sizeof(float));
     for (uint32_t p = from; p < end; p++) {
-        if (p + AHEAD_POSITIONS < r->n) prefetch_row(r->block + r->record_of[p + AHEAD_POSITIONS] * r->stride, dim, 0);
-        const float *row = r->block + r->record_of[p] * r->stride;
+        if (p + AHEAD_POSITIONS < r->n) prefetch_elements(r->rows, r->row_of[p + AHEAD_POSITIONS], width);
+        const float *row = floats_at(r->rows, r->row_of[p], width, wide);
         if (scaling == BY_WEIGHT && p == from)
-            weigh_row(to, row, weights[p], 1, dim);
+            weigh_row(to, row, weights[p], 1, width);
         else if (scaling == BY_WEIGHT)
-            weigh_row(to, row, weights[p], 0, dim);
+            weigh_row(to, row, weights[p], 0, width);
         else if (p == from)
-            memcpy(to, row, dim * sizeof(float));
+            memcpy(to, row, width * sizeof(float));
         else
-            add_row(to, row, dim);
+            add_row(to, row, width);
     }
-    if (scaling == BY_MEAN && end - from > 1) divide_row(to, (float)(end - from), dim);
+    if (scaling == BY_MEAN && end - from > 1) divide_row(to, (float)(end - from), width);
 }
 
-typedef struct pooled_rows { /* where bags are pooled to */
-    void *at;
-    uint64_t stride;
-    frugal_type as;
-    uint32_t dim;
-} pooled_rows;
-
-/* As pool_bag, to 16 bits: in chunks, because sums are floats. */
-INLINED void pool_halves(const pooled_rows *to, uint32_t b, const frugal_records *r, const frugal_bags *bags,
+/* Pools one bag of or to 16 bits: in chunks, because sums are floats. */
+INLINED void pool_chunks(const pooled_rows *to, uint32_t b, const pooled_from *r, const frugal_bags *bags,
                          bag_scaling scaling) {
     float buffer[CHUNK_FLOATS];
-    frugal_records chunk = *r;
     for (uint32_t from = 0; from < to->dim; from += CHUNK_FLOATS) {
         uint32_t n = LEAST(CHUNK_FLOATS, to->dim - from);
-        chunk.block = r->block + from;
-        pool_bag(buffer, &chunk, bags->weights, n, bags->offsets + b, scaling);
-        nearest_row((uint16_t *)to->at + b * to->stride + from, buffer, to->as, n);
+        pooled_from chunk = {rows_from(r->rows, from), r->row_of, r->n};
+        float *sum = to->as == FRUGAL_FP32 ? (float *)to->at + b * to->stride + from : buffer;
+        pool_bag(sum, &chunk, bags->weights, n, bags->offsets + b, scaling);
+        if (to->as != FRUGAL_FP32) nearest_row((uint16_t *)to->at + b * to->stride + from, buffer, to->as, n);
     }
 }
 
-INLINED void pool_each(const pooled_rows *to, const frugal_records *r, const frugal_bags *bags, bag_scaling scaling) {
+INLINED void pool_each(const pooled_rows *to, const pooled_from *r, const frugal_bags *bags, bag_scaling scaling) {
+    pooled_from floats = *r;
+    floats.rows.as = FRUGAL_FP32; /* a constant, so that loops do not ask for it */
     for (uint32_t b = 0; b < bags->n_bags; b++) {
-        if (to->as == FRUGAL_FP32)
-            pool_bag((float *)to->at + b * to->stride, r, bags->weights, to->dim, bags->offsets + b, scaling);
+        if (to->as == FRUGAL_FP32 && r->rows.as == FRUGAL_FP32)
+            pool_bag((float *)to->at + b * to->stride, &floats, bags->weights, to->dim, bags->offsets + b, scaling);
         else
-            pool_halves(to, b, r, bags, scaling);
+            pool_chunks(to, b, r, bags, scaling);
     }
 }
 
-INLINED void pool_all(const pooled_rows *to, const frugal_records *r, const frugal_bags *bags) {
+INLINED void pool_all(const pooled_rows *to, const pooled_from *r, const frugal_bags *bags) {
     WITH_SCALING(bags, pool_each, to, r, bags);
 }
 

@@ -43,19 +43,22 @@ static frugal_status lay_out_served(served *v, const frugal_desc *desc) {
     f->shared.file = -1;
     frugal_status status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
+    uint32_t bytes = frugal_type_bytes(desc->rows_as);
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
                               .dim = desc->dim,
                               .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
                               .kind = desc->optimizer.kind,
                               .n_tables = desc->n_tables,
                               .first_row = f->first_row,
-                              .weights_stride = aligned_floats(desc->dim)};
+                              .rows_as = desc->rows_as,
+                              .weights_stride = aligned_bytes((uint64_t)desc->dim * bytes) / bytes};
     return FRUGAL_OK;
 }
 
-/* The same tables, of the same dim? */
+/* The same tables, of the same type and dim? */
 static int is_same_layout(const served *a, const served *b) {
-    if (a->f->store.dim != b->f->store.dim || a->f->desc.n_tables != b->f->desc.n_tables) return 0;
+    if (a->f->store.rows_as != b->f->store.rows_as || a->f->store.dim != b->f->store.dim) return 0;
+    if (a->f->desc.n_tables != b->f->desc.n_tables) return 0;
     return !memcmp(a->f->first_row, b->f->first_row, (a->f->desc.n_tables + 1) * sizeof(uint64_t));
 }
 
@@ -63,9 +66,10 @@ static frugal_status fail_other_layout(const served *now, const served *next, co
     const frugal_store *a = &now->f->store, *b = &next->f->store;
     return frugal_fail(
         FRUGAL_ERR_FILE,
-        "refresh: %u tables with %llu rows of dim %u are served, and the new ones are %u with %llu rows of dim %u, or "
-        "other rows by table; open another server for them: %s",
-        a->n_tables, (unsigned long long)a->rows, a->dim, b->n_tables, (unsigned long long)b->rows, b->dim, name);
+        "refresh: %u tables with %llu rows of dim %u in %s are served, and the new ones are %u with %llu rows of dim "
+        "%u in %s, or other rows by table; open another server for them: %s",
+        a->n_tables, (unsigned long long)a->rows, a->dim, type_word(a->rows_as), b->n_tables,
+        (unsigned long long)b->rows, b->dim, type_word(b->rows_as), name);
 }
 
 /* >>saves */
@@ -82,6 +86,7 @@ static frugal_status look_at_saved(const frugal_served *from, frugal_desc *desc,
         size_t list_bytes = part->n_tables * sizeof **tables;
         *desc = (frugal_desc){.n_tables = part->n_tables,
                               .dim = part->dim,
+                              .rows_as = (frugal_type)part->rows_as,
                               .devices = 1,
                               .optimizer = {.kind = (frugal_optimizer_kind)part->optimizer},
                               .saved = from->saved,
@@ -112,7 +117,7 @@ static uint32_t first_new(const served *before, const frugal *f, int *continues)
 /* Memory for the weights: of a new file, or a private view of the file of `before`. */
 static frugal_status map_served(served *v, const served *before) {
     frugal_store *s = &v->f->store;
-    v->bytes = whole_pages((size_t)(s->rows * s->weights_stride * sizeof(float)));
+    v->bytes = whole_pages((size_t)(s->rows * s->weights_stride * frugal_type_bytes(s->rows_as)));
     v->is_private = before != NULL;
     memory_part whole = {0, v->bytes};
     int error;
@@ -152,7 +157,7 @@ static frugal_status copy_changed(served *v, const served *before) {
         frugal_store_relaxed(&f->saving.changed[word], bits);
         for (; bits; bits &= bits - 1) {
             uint64_t row = word * 64 + frugal_priv_lowest(bits);
-            memcpy(weights_of(f, row), weights_of(before->f, row), f->store.dim * sizeof(float));
+            memcpy(weights_of(f, row), weights_of(before->f, row), frugal_row_bytes(&f->store));
         }
     }
     return FRUGAL_OK;
@@ -179,7 +184,8 @@ static frugal_status read_served(const frugal_served *from, uint32_t threads, co
     if (status != FRUGAL_OK) return status;
     const saved_reader *last = &v->f->saving.reader[from->n_saved - 1];
     v->step = last->part.step;
-    v->chain = (saved_chain){last->head.id, last->head.base, last->head.sequence, from->part, last->head.parts};
+    v->chain = (saved_chain){last->head.id, last->head.base,  last->head.sequence,
+                             from->part,    last->head.parts, v->f->store.rows_as};
     v->in_file = next > 0 ? before->in_file : v->chain.id;
     close_all_saved(v->f);
     if (v->file >= 0) mprotect(v->map, v->bytes, PROT_READ); /* may fail: no code writes there anyway */
@@ -203,7 +209,7 @@ static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved
     if (bytes != h->file_bytes || h->n_tables == 0 || h->n_tables > SAVED_MOST_TABLES || h->dim == 0 ||
         h->weights_stride < h->dim || h->rows == 0 || h->rows > FRUGAL_MAX_ROWS || h->weights_at % TABLE_PAGE ||
         h->weights_at < TABLE_PAGE + list_bytes || h->weights_at > bytes ||
-        h->weights_stride > (bytes - h->weights_at) / sizeof(float) / h->rows)
+        h->weights_stride > (bytes - h->weights_at) / frugal_type_bytes((frugal_type)h->rows_as) / h->rows)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the table's file has %llu bytes, and its header says %llu for %llu rows: the file was "
                            "truncated, or bytes were added to its end; restore the table from a save: %s",
@@ -256,7 +262,9 @@ static frugal_status map_served_file(const char *path, served *v) {
         status = fail_memory("table settings", h->n_tables * sizeof *tables);
     for (uint32_t i = 0; status == FRUGAL_OK && i < h->n_tables; i++) tables[i] = (frugal_table){.rows = list[i].rows};
     if (status == FRUGAL_OK)
-        status = lay_out_served(v, &(frugal_desc){.tables = tables, .n_tables = h->n_tables, .dim = h->dim});
+        status = lay_out_served(
+            v, &(frugal_desc){
+                   .tables = tables, .n_tables = h->n_tables, .dim = h->dim, .rows_as = (frugal_type)h->rows_as});
     v->file = t->file; /* closed with the version, also if this fails */
     if (status == FRUGAL_OK) {
         v->f->store.weights_stride = h->weights_stride;
@@ -265,7 +273,7 @@ static frugal_status map_served_file(const char *path, served *v) {
         if (map == MAP_FAILED)
             status = fail_system("map the table's file", errno, t->name.path);
         else
-            v->map = map, v->f->store.weights = (float *)(void *)((unsigned char *)map + h->weights_at);
+            v->map = map, v->f->store.weights = (unsigned char *)map + h->weights_at;
     }
 #if defined(MADV_RANDOM)
     if (v->map) madvise(v->map, v->bytes, MADV_RANDOM); /* asks for no read-ahead around a row; may fail */
@@ -302,8 +310,8 @@ FRUGAL_INTERNAL uint64_t own_bytes(const served *v) {
             continue;
         }
         if (!(frugal_load_relaxed(&f->saving.changed[row / 64]) >> row % 64 & 1)) continue;
-        uint64_t from = row * f->store.weights_stride * sizeof(float) / page;
-        uint64_t end = ((row * f->store.weights_stride + f->store.dim) * sizeof(float) - 1) / page + 1;
+        uint64_t at = row * f->store.weights_stride * frugal_type_bytes(f->store.rows_as), from = at / page;
+        uint64_t end = (at + frugal_row_bytes(&f->store) - 1) / page + 1;
         if (from < page_end) from = page_end;
         if (end > from) bytes += (end - from) * page, page_end = end;
     }

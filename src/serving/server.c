@@ -122,16 +122,20 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     return FRUGAL_OK;
 }
 
-/* Copies the rows of a segment. Rows are prefetched, so that many that are not in a processor's cache are waited for at
+/* Copies the rows of a segment, as floats. Rows are prefetched, so that many that are not in a processor's cache are waited for at
  * a time. */
 static float *copy_served(const frugal *f, const frugal_keys *keys, float *to) {
-    uint64_t first = f->first_row[keys->table];
+    uint64_t first = f->first_row[keys->table], bytes = frugal_row_bytes(&f->store);
     uint32_t dim = f->store.dim;
+    frugal_type as = f->store.rows_as;
     for (uint32_t k = 0; k < LEAST(keys->n, AHEAD_GATHER); k++)
-        prefetch_row(weights_of(f, first + key_at(keys, k)), dim, 0);
+        prefetch_bytes(weights_of(f, first + key_at(keys, k)), bytes, 0);
     for (uint32_t k = 0; k < keys->n; k++, to += dim) {
-        if (k + AHEAD_GATHER < keys->n) prefetch_row(weights_of(f, first + key_at(keys, k + AHEAD_GATHER)), dim, 0);
-        copy_row(to, weights_of(f, first + key_at(keys, k)), dim);
+        if (k + AHEAD_GATHER < keys->n) prefetch_bytes(weights_of(f, first + key_at(keys, k + AHEAD_GATHER)), bytes, 0);
+        if (as == FRUGAL_FP32)
+            copy_row(to, weights_of(f, first + key_at(keys, k)), dim);
+        else
+            frugal_convert(to, FRUGAL_FP32, weights_of(f, first + key_at(keys, k)), as, dim);
     }
     return to;
 }
@@ -166,7 +170,7 @@ static frugal_status check_served_bags(const frugal *f, const frugal_bags *bags,
     return FRUGAL_OK;
 }
 
-/* Pools, as lookups of a trainer do: the host table stands for the block, and row numbers for record numbers. */
+/* Pools, as lookups of a trainer do: row numbers stand for record numbers. */
 static frugal_status pool_served(const frugal *f, const frugal_keys *segments, uint32_t n_segments, uint64_t n,
                                  const frugal_bags *bags, float *pooled) {
     uint32_t few[4096], *rows = few, at = 0;
@@ -175,10 +179,11 @@ static frugal_status pool_served(const frugal *f, const frugal_keys *segments, u
     for (uint32_t i = 0; i < n_segments; i++)
         for (uint32_t k = 0; k < segments[i].n; k++)
             rows[at++] = (uint32_t)(f->first_row[segments[i].table] + key_at(&segments[i], k));
-    const frugal_records records = {
-        .block = f->store.weights, .stride = f->store.weights_stride, .n = (uint32_t)n, .record_of = rows};
+    const pooled_from from = {
+        {f->store.weights, f->store.weights_stride, f->store.rows_as}, .row_of = rows, .n = (uint32_t)n};
+    const pooled_rows to = {pooled, bags->stride ? bags->stride : f->store.dim, FRUGAL_FP32, f->store.dim};
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
-    frugal_pool(&records, bags, f->store.dim, pooled, bags->stride ? bags->stride : f->store.dim, FRUGAL_FP32);
+    pool_rows(&to, &from, bags);
     float_mode_leave(saved);
     if (rows != few) free(rows);
     return FRUGAL_OK;
@@ -205,7 +210,8 @@ frugal_status frugal_serve_get_info(frugal_server *s, frugal_serve_info *out) {
                                .versions = v->number,
                                .own_bytes = v->own_bytes,
                                .n_tables = v->f->desc.n_tables,
-                               .dim = v->f->store.dim};
+                               .dim = v->f->store.dim,
+                               .rows_as = v->f->store.rows_as};
     end_serving(s, v);
     return FRUGAL_OK;
 }
@@ -215,6 +221,7 @@ frugal_status frugal_serve_hold(frugal_server *s, frugal_served_memory *out) {
     const served *v = begin_serving(s);
     const frugal_store *store = &v->f->store;
     *out = (frugal_served_memory){.weights = store->weights,
+                                  .rows_as = store->rows_as,
                                   .stride = store->weights_stride,
                                   .step = v->step,
                                   .version = v->number,

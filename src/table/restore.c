@@ -102,8 +102,8 @@ static frugal_status read_magic(saved_reader *r) {
 
 static frugal_status check_head(const saved_reader *r) {
     const saved_file *h = &r->head;
-    if (h->version != SAVED_VERSION)
-        return frugal_fail(FRUGAL_ERR_FILE, "the save has format %u, and this version of Frugal reads %u: %s",
+    if (h->version != SAVED_VERSION && h->version != SAVED_OF_FLOATS)
+        return frugal_fail(FRUGAL_ERR_FILE, "the save has format %u, and this version of Frugal reads 1 to %u: %s",
                            h->version, SAVED_VERSION, r->name);
     int is_base = h->kind == SAVED_BASE && h->parent == 0 && (h->sequence > 0 || h->base == h->id);
     int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
@@ -114,9 +114,10 @@ static frugal_status check_head(const saved_reader *r) {
 
 /* Checked before memory is allocated for it, because a file with holes can have any length. */
 static frugal_status check_part_block(const saved_reader *r, const saved_header *h, uint64_t at) {
-    if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table))
+    uint64_t head = saved_part_bytes(r->head.version);
+    if (h->type != SAVED_PART || h->bytes < head + sizeof(saved_table))
         return fail_saved(r, at, "an instance is expected");
-    uint64_t tables = (h->bytes - sizeof(saved_part)) / sizeof(saved_table);
+    uint64_t tables = (h->bytes - head) / sizeof(saved_table);
     if (tables <= SAVED_MOST_TABLES) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the save cannot be used: at byte %llu an instance has %llu tables; the limit is %u; take "
@@ -124,12 +125,15 @@ static frugal_status check_part_block(const saved_reader *r, const saved_header 
                        (unsigned long long)at, (unsigned long long)tables, SAVED_MOST_TABLES, r->name);
 }
 
-/* Do an instance and its tables agree with each other? */
+/* Do an instance and its tables agree with each other? `bytes`: of both, in memory. */
 static int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes) {
     uint64_t rows = 0;
     if (part->n_tables == 0 || bytes != sizeof *part + (uint64_t)part->n_tables * sizeof *tables) return 0;
     if (part->dim == 0 || part->dim > 65536 || part->optimizer >= FRUGAL_OPTIMIZER_KINDS || part->reduce > FRUGAL_MEAN)
         return 0;
+    if (part->rows_as > FRUGAL_FP16 || part->rounding > FRUGAL_NEAREST) return 0;
+    int is_random = part->rows_as != FRUGAL_FP32 && part->rounding == FRUGAL_STOCHASTIC;
+    if ((part->rows_as == FRUGAL_FP32 && part->rounding != 0) || (!is_random && part->seed != 0)) return 0;
     if (part->state_floats != frugal_state_floats((frugal_optimizer_kind)part->optimizer, part->dim)) return 0;
     for (uint32_t t = 0; t < part->n_tables; t++) {
         if (tables[t].rows == 0 || tables[t].rows > FRUGAL_MAX_ROWS - rows) return 0;
@@ -148,12 +152,16 @@ static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_d
         if (status != FRUGAL_OK) return status;
         uint64_t at = r->at - saved_filled(h.bytes) - sizeof h;
         if ((status = check_part_block(r, &h, at)) != FRUGAL_OK) return status;
-        size_t bytes = (size_t)saved_filled(h.bytes);
+        size_t head = (size_t)saved_part_bytes(r->head.version), less = sizeof(saved_part) - head;
+        size_t bytes = less + (size_t)saved_filled(h.bytes);
         saved_part *part = allocate_memory(memory, bytes, CACHE_LINE);
         if (!part) return fail_memory("the settings of a save", bytes);
-        status = read_saved(r, part, bytes, at + sizeof h);
-        if (status == FRUGAL_OK && !is_sum_right(h, part)) status = fail_saved(r, at, "a block is damaged");
-        if (status == FRUGAL_OK && !is_part_sound(part, (saved_table *)(part + 1), h.bytes))
+        unsigned char *payload = (unsigned char *)part + less; /* so that the tables lie behind a whole saved_part */
+        status = read_saved(r, payload, bytes - less, at + sizeof h);
+        if (status == FRUGAL_OK && !is_sum_right(h, payload)) status = fail_saved(r, at, "a block is damaged");
+        memmove(part, payload, head);
+        memset((unsigned char *)part + head, 0, less);
+        if (status == FRUGAL_OK && !is_part_sound(part, (saved_table *)(part + 1), less + h.bytes))
             status = fail_saved(r, at, "an instance's settings or tables are wrong");
         if (status == FRUGAL_OK) r->part_rows[p] = part->rows;
         if (status == FRUGAL_OK && p == wanted) r->part = *part;
@@ -235,7 +243,10 @@ frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *o
                           .dim = r.part.dim,
                           .devices = r.part.devices,
                           .optimizer = (frugal_optimizer_kind)r.part.optimizer,
-                          .reduce = (frugal_reduce)r.part.reduce};
+                          .reduce = (frugal_reduce)r.part.reduce,
+                          .rows_as = (frugal_type)r.part.rows_as,
+                          .rounding = (frugal_rounding)r.part.rounding,
+                          .seed = r.part.seed};
     return FRUGAL_OK;
 }
 
@@ -244,10 +255,11 @@ frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *o
 typedef struct restore_job { /* reading the rows of one save, on several threads */
     frugal *f;
     saved_reader *r;
-    uint32_t part; /* the wanted instance */
-    int apply;     /* 0: rows are only checked */
-    int is_served; /* of rows weights alone are wanted, and no counts (served.c) */
-    int marks;     /* ... and rows that are read are marked as changed */
+    uint32_t part;           /* the wanted instance */
+    const saved_part *saved; /* as the save has it */
+    int apply;               /* 0: rows are only checked */
+    int is_served;           /* of rows weights alone are wanted, and no counts (served.c) */
+    int marks;               /* ... and rows that are read are marked as changed */
     unsigned char *buffers;
     size_t buffer_bytes;  /* of one thread */
     pthread_mutex_t lock; /* of the walk, and of the fields below */
@@ -261,10 +273,6 @@ typedef struct rows_block { /* in a thread's buffer, as it is in the file */
     saved_rows rows;
     unsigned char payload[];
 } rows_block;
-
-FRUGAL_INTERNAL uint64_t row_bytes_of(const frugal *f) {
-    return (uint64_t)(f->store.dim + f->store.state_floats) * sizeof(float);
-}
 
 /* Blocks of rows must come in the order of instances and of rows; those of a base leave no gap. */
 static frugal_status check_rows_order(saved_reader *r, const saved_rows *rows, uint64_t at) {
@@ -364,26 +372,39 @@ static uint64_t offset_of(const saved_rows *rows, const unsigned char *index, ui
     }
 }
 
-static void apply_saved_rows(const restore_job *job, const rows_block *block) {
+static void apply_saved_rows(restore_job *job, const rows_block *block) {
     frugal *f = job->f;
     const saved_rows *rows = &block->rows;
     const frugal_store *s = &f->store;
+    frugal_type as = (frugal_type)job->saved->rows_as;
+    size_t row_bytes = (size_t)saved_weight_bytes(job->saved);
     const unsigned char *weights = block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
-    const unsigned char *state = weights + rows->n * s->dim * sizeof(float);
-    for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
+    const unsigned char *state = weights + rows->n * row_bytes;
+    found_rows infinite = {0};
+    for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++, weights += row_bytes) {
         offset = offset_of(rows, block->payload, i, offset);
-        memcpy(weights_of(f, rows->first + offset), weights + i * s->dim * sizeof(float), s->dim * sizeof(float));
+        void *to = weights_of(f, rows->first + offset);
+        if (as == s->rows_as)
+            memcpy(to, weights, row_bytes);
+        else
+            frugal_convert(to, s->rows_as, weights, as, s->dim);
+        if (as != s->rows_as && !is_row_finite(to, s->rows_as, s->dim) && is_row_finite(weights, as, s->dim))
+            add_found(&infinite, rows->first + offset);
         if (job->marks) mark_changed(f, rows->first + offset);
         if (s->state_floats && !job->is_served)
             memcpy(state_of(f, rows->first + offset), state + i * s->state_floats * sizeof(float),
                    s->state_floats * sizeof(float));
     }
+    if (infinite.n == 0) return;
+    pthread_mutex_lock(&job->lock);
+    add_all_found(&f->saving.infinite, &infinite);
+    pthread_mutex_unlock(&job->lock);
 }
 
 /* Reads the rest of a block of the wanted instance; its header is in the buffer. */
-static frugal_status read_rows_block(const restore_job *job, rows_block *block, uint64_t at) {
+static frugal_status read_rows_block(restore_job *job, rows_block *block, uint64_t at) {
     const saved_rows *rows = &block->rows;
-    uint64_t row_bytes = row_bytes_of(job->f), bytes = block->header.bytes;
+    uint64_t row_bytes = saved_row_bytes(job->saved), bytes = block->header.bytes;
     if (rows->form > SAVED_OFFSETS32 ||
         bytes != sizeof *rows + saved_index_bytes(rows->form, rows->span, rows->n) + rows->n * row_bytes ||
         sizeof block->header + saved_filled(bytes) > job->buffer_bytes)
@@ -452,7 +473,8 @@ FRUGAL_INTERNAL uint32_t threads_of(const frugal *f) {
 static frugal_status read_saves(frugal *f, uint32_t first, restore_job how) {
     restore_job job = how;
     job.f = f, job.part = f->desc.saved_part, job.status = FRUGAL_OK;
-    job.buffer_bytes = (saved_most_bytes(row_bytes_of(f)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    job.saved = &f->saving.reader[0].part; /* of all files of a chain the same, except its settings */
+    job.buffer_bytes = (saved_most_bytes(saved_row_bytes(job.saved)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     job.buffers = frugal_allocate(f, threads_of(f) * job.buffer_bytes, CACHE_LINE);
     if (!job.buffers) return fail_memory("reading saves", threads_of(f) * job.buffer_bytes);
     if (job.apply && !job.is_served) job.status = overwrite_table_file(f); /* after all else that may fail */
@@ -497,6 +519,21 @@ static frugal_status check_saved_layout(const frugal *f, const saved_reader *r, 
     return FRUGAL_OK;
 }
 
+/* Goes training on by the same random bits? A save of another type says nothing of that. */
+static frugal_status check_saved_rounding(const frugal *f, const saved_reader *r) {
+    static const char *const how[] = {[FRUGAL_STOCHASTIC] = "stochastically", [FRUGAL_NEAREST] = "to the nearest"};
+    const saved_part *p = &r->part;
+    int is_random = f->desc.rounding == FRUGAL_STOCHASTIC;
+    if (f->desc.rows_as == FRUGAL_FP32 || p->rows_as != (uint32_t)f->desc.rows_as) return FRUGAL_OK;
+    if (p->rounding == (uint32_t)f->desc.rounding && (!is_random || p->seed == f->desc.seed)) return FRUGAL_OK;
+    return frugal_fail(
+        FRUGAL_ERR_SETTINGS,
+        "weights of %s are rounded %s, by seed %llu; in the save %s, by seed %llu; give the same, or set "
+        "saved_settings_may_differ: %s",
+        type_word(f->desc.rows_as), how[f->desc.rounding], (unsigned long long)(is_random ? f->desc.seed : 0),
+        how[p->rounding], (unsigned long long)p->seed, r->name);
+}
+
 /* Checks the settings that the bits of the result depend on. */
 static frugal_status check_saved_settings(const frugal *f, const saved_reader *r, const saved_table *tables) {
     const char *remedy = "give the same, or set saved_settings_may_differ";
@@ -506,6 +543,8 @@ static frugal_status check_saved_settings(const frugal *f, const saved_reader *r
         return frugal_fail(FRUGAL_ERR_SETTINGS, "%u devices, reduced by %s; the save has %u, reduced by %s; %s: %s",
                            f->desc.devices, f->desc.reduce == FRUGAL_MEAN ? "mean" : "sum", r->part.devices,
                            r->part.reduce == FRUGAL_MEAN ? "mean" : "sum", remedy, r->name);
+    frugal_status status = check_saved_rounding(f, r);
+    if (status != FRUGAL_OK) return status;
     for (uint32_t t = 0; t < r->part.n_tables; t++) {
         frugal_optimizer now = optimizer_of(f, t);
         frugal_optimizer then = {.kind = now.kind,
@@ -542,6 +581,10 @@ static frugal_status check_chain(const saved_reader *before, const saved_reader 
                            "the increment is number %llu of its base and does not continue the one before, which is "
                            "number %llu; name all of them, in order: %s",
                            (unsigned long long)r->head.sequence, (unsigned long long)before->head.sequence, r->name);
+    if (r->part.rows_as != before->part.rows_as)
+        return frugal_fail(FRUGAL_ERR_FILE, "weights are %s in the increment, and %s in the save that it continues: %s",
+                           type_word((frugal_type)r->part.rows_as), type_word((frugal_type)before->part.rows_as),
+                           r->name);
     return FRUGAL_OK;
 }
 
@@ -594,8 +637,8 @@ FRUGAL_INTERNAL frugal_status restore_table(frugal *f) {
     frugal_status status = read_chain(f, 1);
     const saved_reader *last = &f->saving.reader[f->desc.n_saved - 1];
     if (status == FRUGAL_OK)
-        f->saving.chain =
-            (saved_chain){last->head.id, last->head.base, last->head.sequence, f->desc.saved_part, last->head.parts};
+        f->saving.chain = (saved_chain){last->head.id,      last->head.base,  last->head.sequence,
+                                        f->desc.saved_part, last->head.parts, (frugal_type)last->part.rows_as};
     close_all_saved(f);
     return status;
 }

@@ -20,9 +20,10 @@ FRUGAL_INTERNAL uint64_t aligned_floats(uint32_t floats) {
 }
 
 /* Bytes of the weights of a row that lies in memory of ours. Behind weights of 16 bits the state must be aligned, too:
- * to 16 bytes, if it is as long, because GPUs move four floats together. */
+ * to 16 bytes, if it is as long, because GPUs move four floats together. (Floats lie as in files of before.) */
 static uint64_t weights_bytes(const frugal_store *s, int element_wise) {
     uint64_t bytes = aligned_bytes(frugal_row_bytes(s)), least = element_wise ? aligned_floats(s->state_floats) * 4 : 0;
+    if (s->rows_as == FRUGAL_FP32) return bytes;
     return bytes < LEAST(least, 16) ? LEAST(least, 16) : bytes;
 }
 
@@ -40,7 +41,7 @@ static uint64_t table_pages(uint64_t bytes) {
 static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     const frugal_store *s = &f->store;
     uint64_t behind_list = TABLE_PAGE + table_pages(f->desc.n_tables * sizeof(saved_table));
-    table_header wanted = {.version = TABLE_VERSION,
+    table_header wanted = {.version = table_version(s->rows_as),
                            .kind = TABLE_KIND,
                            .rows = s->rows,
                            .dim = s->dim,
@@ -51,9 +52,10 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
                            .state_stride = s->state_stride,
                            .weights_at = behind_list,
                            .state_at = s->state_floats ? behind_list + state_at : 0,
-                           .file_bytes = behind_list + table_pages(bytes)};
+                           .file_bytes = behind_list + table_pages(bytes),
+                           .rows_as = (uint32_t)s->rows_as};
     memcpy(wanted.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
-    frugal_status status = open_table_file(f, &wanted, bytes);
+    frugal_status status = open_table_file(f, &wanted, s->rows_as == FRUGAL_FP32 ? bytes : 0); /* 0.1 had floats */
     if (status == FRUGAL_OK) f->memory.table = (unsigned char *)f->file->map + behind_list;
     return status;
 }
@@ -62,7 +64,8 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
  * the end. */
 static frugal_status place_table(frugal *f, int element_wise) {
     frugal_store *s = &f->store;
-    uint64_t behind = weights_bytes(s, element_wise), pitch = row_pitch(s, element_wise), bytes = s->rows * pitch;
+    uint64_t behind = weights_bytes(s, element_wise), pitch = row_pitch(s, element_wise);
+    uint64_t bytes = (s->rows * pitch + sizeof(float) - 1) / sizeof(float) * sizeof(float); /* state may lie there */
     s->weights_stride = pitch / frugal_type_bytes(s->rows_as);
     s->state_stride = element_wise ? pitch / sizeof(float) : s->state_floats;
     uint64_t tail = element_wise || !f->desc.file ? 0 : s->rows * s->state_floats * sizeof(float);

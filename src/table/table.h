@@ -29,6 +29,11 @@ struct table_file {
     void *map;            /* the mapping of the whole file, or NULL */
 };
 
+/* Of a file of this type. */
+static inline uint32_t table_version(frugal_type rows_as) {
+    return rows_as == FRUGAL_FP32 ? TABLE_OF_FLOATS : TABLE_VERSION;
+}
+
 FRUGAL_INTERNAL frugal_status fail_taken(int file, const char *how, const char *name);
 FRUGAL_INTERNAL frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old);
 FRUGAL_INTERNAL saved_table describe_table(const frugal *f, uint32_t table);
@@ -89,7 +94,6 @@ typedef struct saved_reader { /* a save that is being read */
 FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
                                          saved_part **tables, size_t *tables_bytes);
 FRUGAL_INTERNAL void close_saved(saved_reader *r);
-FRUGAL_INTERNAL uint64_t row_bytes_of(const frugal *f);
 FRUGAL_INTERNAL uint32_t threads_of(const frugal *f);
 FRUGAL_INTERNAL frugal_status read_weights(frugal *f, uint32_t first, int marks);
 FRUGAL_INTERNAL void close_all_saved(frugal *f);

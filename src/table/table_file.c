@@ -86,16 +86,21 @@ FRUGAL_INTERNAL frugal_status read_header(table_file *t, uint64_t bytes, uint64_
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file has %llu bytes and is no table: it does not begin as one; choose another name: %s",
                            (unsigned long long)bytes, name);
-    if (header->version != TABLE_VERSION || header->kind != TABLE_KIND)
+    if ((header->version != TABLE_OF_FLOATS && header->version != TABLE_VERSION) || header->kind != TABLE_KIND)
         return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table's file is of version %u, kind %u; this Frugal reads version %u, kind %u; use the "
-                           "one that made it: %s",
+                           "the table's file is of version %u, kind %u; this Frugal reads versions 1 to %u, kind %u; "
+                           "use the one that made it: %s",
                            header->version, header->kind, TABLE_VERSION, TABLE_KIND, name);
     if (!is_page_whole(page, header))
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the header of the table's file is damaged, its checksum wrong; restore the table from a "
                            "save into a new file: %s",
                            name);
+    if (header->version != table_version((frugal_type)header->rows_as) || header->rows_as > FRUGAL_FP16)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table's file is of version %u, and has weights of type %u, which no file of that "
+                           "version has; use the Frugal that made it: %s",
+                           header->version, header->rows_as, name);
     return FRUGAL_OK;
 }
 
@@ -114,12 +119,13 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
     static const struct {
         size_t at, bytes;
         const char *what;
-    } fields[] = {FIELD(dim, "dim"),
+    } fields[] = {FIELD(rows_as, "type of weights (fp32, bf16, fp16, counted from 0)"),
+                  FIELD(dim, "dim"),
                   FIELD(rows, "number of rows"),
                   FIELD(n_tables, "number of tables"),
                   FIELD(optimizer, "optimizer (" FRUGAL_OPTIMIZERS(NAME) "counted from 0)"),
                   FIELD(state_floats, "state (floats of a row)"),
-                  FIELD(weights_stride, "stride of weights (floats)"),
+                  FIELD(weights_stride, "stride of weights (weights)"),
                   FIELD(state_stride, "stride of state (floats)"),
                   FIELD(weights_at, "place of the weights (bytes)"),
                   FIELD(state_at, "place of the state (bytes)"),

@@ -115,27 +115,6 @@ FRUGAL_INTERNAL double tell_wait(frugal *f, double after, const char *format, ..
 
 /* >>rows - that are not finite */
 
-/* Has the row a weight that is NaN or infinite? By its bits, as is_finite. */
-FRUGAL_INTERNAL int is_row_finite(const void *row, frugal_type as, uint32_t n) {
-    uint32_t most = 0;
-    if (as != FRUGAL_FP32) {
-        const uint16_t *halves = row;
-        for (uint32_t i = 0; i < n; i++) most = (halves[i] & 0x7fffu) > most ? halves[i] & 0x7fffu : most;
-        return most < (as == FRUGAL_BF16 ? 0x7f80u : 0x7c00u);
-    }
-    const float *weights = row;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits = frugal_bits_of(weights[i]) & 0x7fffffffu;
-        most = bits > most ? bits : most;
-    }
-    return most < 0x7f800000u;
-}
-
-FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row) {
-    if (found->n == 0 || row < found->first) found->first = row;
-    found->n++;
-}
-
 /* `call` has read rows, and found these. Relaxed, all: statistics order nothing. */
 FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *found) {
     uint32_t t = 0;

@@ -8,11 +8,6 @@
 
 /* notice.c */
 
-/* Rows that were found. */
-typedef struct found_rows {
-    uint64_t n, first;
-} found_rows;
-
 /* Of the call, its step, the seconds, and why: of STUCK, and of the notice before. */
 #define STUCK_FORMAT "%s, step %llu: nothing has moved for %.3g s: %s"
 
@@ -21,8 +16,6 @@ FRUGAL_INTERNAL void open_notices(frugal *f, frugal_notice call, void *user);
 FRUGAL_INTERNAL void give_notice(frugal *f, const char *format, ...);
 FRUGAL_INTERNAL double notice_seconds(frugal *f);
 FRUGAL_INTERNAL double tell_wait(frugal *f, double after, const char *format, ...);
-FRUGAL_INTERNAL int is_row_finite(const void *row, frugal_type as, uint32_t n);
-FRUGAL_INTERNAL void add_found(found_rows *found, uint64_t row);
 FRUGAL_INTERNAL void tell_found(frugal *f, const char *call, const found_rows *found);
 FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_t step, char *text,
                                       size_t size);

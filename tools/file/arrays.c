@@ -49,7 +49,7 @@ static frugal_status begin_array(array_file *a, uint64_t n, uint32_t floats) {
     return error ? fail_write(sizeof header, error, path) : FRUGAL_OK;
 }
 
-static frugal_status append_array(array_file *a, const float *rows, uint64_t bytes) {
+static frugal_status append_array(array_file *a, const void *rows, uint64_t bytes) {
     int error = write_at(a->file.file, rows, (size_t)bytes, a->at);
     a->at += bytes;
     return error ? fail_write(bytes, error, a->name.path) : FRUGAL_OK;
@@ -96,7 +96,8 @@ static void take_array_back(array_file *a) {
 
 typedef struct table_arrays { /* of all tables: each has a temporary name until all, and the saves, are whole */
     array_file *first, *last;
-    float *rows; /* a piece: weights, then state */
+    unsigned char *rows; /* a piece: weights, then state, as the saves have them */
+    float *wide;         /* its weights as floats, if they have 16 bits */
     uint64_t most;
     course course;
 } table_arrays;
@@ -148,12 +149,15 @@ static frugal_status write_rows_of(table_arrays *a, const row_source *from, cons
     frugal_status status = FRUGAL_OK;
     for (uint64_t k, first = t->first, end = first + t->n; first < end && status == FRUGAL_OK; first += k) {
         k = LEAST(a->most, end - first);
-        float *state = a->rows + k * part->dim;
+        unsigned char *state = a->rows + k * saved_weight_bytes(part);
         status = from->fetch(from->source, t->p, first, k, a->rows, state);
-        if (status == FRUGAL_OK) status = append_array(t->weights, a->rows, k * part->dim * sizeof(float));
+        if (status == FRUGAL_OK && a->wide)
+            frugal_convert(a->wide, FRUGAL_FP32, a->rows, (frugal_type)part->rows_as, k * part->dim);
+        const void *weights = a->wide ? (const void *)a->wide : a->rows;
+        if (status == FRUGAL_OK) status = append_array(t->weights, weights, k * part->dim * sizeof(float));
         if (status == FRUGAL_OK && t->state)
             status = append_array(t->state, state, k * part->state_floats * sizeof(float));
-        if (status == FRUGAL_OK) status = go_on(&a->course, k * row_bytes_in(part));
+        if (status == FRUGAL_OK) status = go_on(&a->course, k * saved_row_bytes(part));
     }
     return status;
 }
@@ -181,13 +185,16 @@ static frugal_status write_part(table_arrays *a, const row_source *from, uint32_
     const saved_part *part = from->image->parts[p];
     const saved_table *tables = (const saved_table *)(part + 1);
     uint64_t first = 0;
-    a->most = saved_most_rows(row_bytes_in(part));
-    size_t bytes = (size_t)(a->most * row_bytes_in(part));
+    a->most = saved_most_rows(saved_row_bytes(part));
+    size_t bytes = (size_t)(a->most * saved_row_bytes(part));
+    size_t wide = part->rows_as ? (size_t)(a->most * part->dim * sizeof(float)) : 0;
     a->rows = allocate_memory(&own_memory, bytes, CACHE_LINE);
-    frugal_status status = a->rows ? FRUGAL_OK : fail_memory("writing arrays", bytes);
+    a->wide = wide ? allocate_memory(&own_memory, wide, CACHE_LINE) : NULL;
+    frugal_status status = a->rows && !wide == !a->wide ? FRUGAL_OK : fail_memory("writing arrays", bytes + wide);
     for (uint32_t t = 0; t < part->n_tables && status == FRUGAL_OK; first += tables[t++].rows)
         status = write_table(a, from, (table_rows){.p = p, .first = first, .n = tables[t].rows}, t, folder);
     release_memory(&own_memory, a->rows, bytes);
+    release_memory(&own_memory, a->wide, wide);
     return status;
 }
 
@@ -271,11 +278,11 @@ static frugal_status look_at_array(array_source *a, uint32_t i) {
     return status;
 }
 
-static frugal_status fetch_arrays(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights,
-                                  float *state) {
+static frugal_status fetch_arrays(void *source, uint32_t part, uint64_t first, uint64_t n, void *to, void *state) {
     array_source *a = source;
+    float *weights = to;
     uint64_t row_bytes = a->dim * sizeof(float), file_bytes;
-    memset(state, 0, n * a->image.parts[part]->state_floats * sizeof *state);
+    memset(state, 0, n * a->image.parts[part]->state_floats * sizeof(float));
     for (uint64_t k; n > 0; first += k, n -= k, weights += k * a->dim) {
         while (first - a->first >= a->rows[a->now]) { /* its rows are used up */
             if (a->file >= 0) close(a->file);
@@ -320,8 +327,9 @@ typedef struct old_source {
     save_image image;
 } old_source;
 
-static frugal_status fetch_old(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights, float *state) {
+static frugal_status fetch_old(void *source, uint32_t part, uint64_t first, uint64_t n, void *to, void *state_to) {
     old_source *o = source;
+    float *weights = to, *state = state_to;
     const saved_part *p = o->image.parts[part];
     uint64_t row_bytes = o->stride * sizeof(float), state_bytes = p->state_floats * sizeof(float);
     frugal_status status = FRUGAL_OK;

@@ -25,12 +25,14 @@ static frugal_status open_part(save_chain *c, uint32_t i, uint32_t p, const char
     if (status == FRUGAL_OK && r->head.id != c->files[i].r.head.id)
         status = frugal_fail(FRUGAL_ERR_FILE, "another file was given this name meanwhile; try again: %s", path);
     int is_same = status != FRUGAL_OK || !before || /* `part` is NULL where the file could not be read so far */
-                  (before->dim == part->dim && before->n_tables == part->n_tables &&
+                  (before->dim == part->dim && before->n_tables == part->n_tables && before->rows_as == part->rows_as &&
                    before->optimizer == part->optimizer && bytes == c->image.part_bytes[p]);
     for (uint32_t t = 0; status == FRUGAL_OK && before && is_same && t < part->n_tables; t++)
         is_same = ((saved_table *)(before + 1))[t].rows == ((saved_table *)(part + 1))[t].rows;
     if (!is_same)
-        status = frugal_fail(FRUGAL_ERR_FILE, "instance %u has other tables than in the previous file: %s", p, path);
+        status = frugal_fail(FRUGAL_ERR_FILE,
+                             "instance %u has other tables, or weights of another type, than in the previous file: %s",
+                             p, path);
     release_memory(&own_memory, before, c->image.part_bytes[p]);
     c->image.parts[p] = part, c->image.part_bytes[p] = bytes;
     return status;
@@ -71,7 +73,7 @@ static void close_chain(save_chain *c) {
 
 static frugal_status allocate_block(const save_chain *c, chain_file *file) {
     for (uint32_t p = 0; p < c->image.head.parts; p++) {
-        uint64_t bytes = saved_most_bytes(row_bytes_in(c->image.parts[p]));
+        uint64_t bytes = saved_most_bytes(saved_row_bytes(c->image.parts[p]));
         if (bytes > file->block_bytes) file->block_bytes = (size_t)bytes;
     }
     file->block = allocate_memory(&own_memory, file->block_bytes, CACHE_LINE);
@@ -85,8 +87,7 @@ static frugal_status next_rows(const save_chain *c, chain_file *file) {
     if (status == FRUGAL_OK) status = walk_rows(&file->r, file->block, &at, 0);
     if (status != FRUGAL_OK || file->r.ended) return status;
     const saved_part *part = c->image.parts[file->block->rows.part];
-    frugal layout = {.store = {.dim = part->dim, .state_floats = part->state_floats}};
-    restore_job job = {.f = &layout, .r = &file->r, .buffer_bytes = file->block_bytes};
+    restore_job job = {.r = &file->r, .saved = part, .buffer_bytes = file->block_bytes};
     file->used = file->offset = 0;
     file->at_hand = 1;
     return read_rows_block(&job, file->block, at);
@@ -94,28 +95,27 @@ static frugal_status next_rows(const save_chain *c, chain_file *file) {
 
 /* Copies the wanted rows of the current block, and passes those before them. Are more rows wanted, from the next block?
  */
-static int take_rows(chain_file *file, const saved_rows *wanted, const saved_part *part, float *weights, float *state) {
+static int take_rows(chain_file *file, const saved_rows *wanted, const saved_part *part, unsigned char *weights,
+                     unsigned char *state) {
     const saved_rows *rows = &file->block->rows;
     const unsigned char *index = file->block->payload;
     const unsigned char *from = index + saved_index_bytes(rows->form, rows->span, rows->n);
-    size_t weight_bytes = part->dim * sizeof(float), state_bytes = part->state_floats * sizeof(float);
+    size_t weight_bytes = (size_t)saved_weight_bytes(part), state_bytes = part->state_floats * sizeof(float);
     if (rows->part != wanted->part) return 0;
     for (; file->used < rows->n; file->used++, file->offset++) {
         file->offset = offset_of(rows, index, file->used, file->offset);
         uint64_t row = rows->first + file->offset;
         if (row >= wanted->first + wanted->n) return 0;
         uint64_t to = row - wanted->first;
-        memcpy(weights + to * part->dim, from + file->used * weight_bytes, weight_bytes);
+        memcpy(weights + to * weight_bytes, from + file->used * weight_bytes, weight_bytes);
         if (state_bytes)
-            memcpy(state + to * part->state_floats, from + rows->n * weight_bytes + file->used * state_bytes,
-                   state_bytes);
+            memcpy(state + to * state_bytes, from + rows->n * weight_bytes + file->used * state_bytes, state_bytes);
     }
     file->at_hand = 0;
     return 1;
 }
 
-static frugal_status fetch_chain(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights,
-                                 float *state) {
+static frugal_status fetch_chain(void *source, uint32_t part, uint64_t first, uint64_t n, void *weights, void *state) {
     save_chain *c = source;
     const saved_rows wanted = {.part = part, .first = first, .n = n};
     frugal_status status = FRUGAL_OK;

@@ -33,10 +33,11 @@ typedef struct save_image { /* all of a base except its rows */
     size_t part_bytes[SAVED_MOST_PARTS];
 } save_image;
 
-/* Where rows come from. `fetch` puts rows first .. first + n - 1 of an instance to weights[n][dim] and
- * state[n][state_floats]; it is called for all rows of all instances, in order. */
+/* Where rows come from. `fetch` puts rows first .. first + n - 1 of an instance to weights[n][dim], of the instance's
+ * type, and state[n][state_floats]; it is called for all rows of all instances, in order. Behind weights of 16 bits the
+ * state need not be aligned. */
 typedef struct row_source {
-    frugal_status (*fetch)(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights, float *state);
+    frugal_status (*fetch)(void *source, uint32_t part, uint64_t first, uint64_t n, void *weights, void *state);
     void *source;
     const save_image *image;
 } row_source;

@@ -25,7 +25,7 @@ static frugal_status make_image(save_image *image, const uint64_t *rows, uint32_
             (saved_table){.rows = rows[t], .eps = o.eps, .beta1 = o.beta1, .beta2 = o.beta2, .lr_scale = o.lr_scale};
         part->rows += rows[t];
     }
-    image->head = (saved_file){.version = SAVED_VERSION, .kind = SAVED_BASE, .parts = 1};
+    image->head = (saved_file){.version = SAVED_OF_FLOATS, .kind = SAVED_BASE, .parts = 1};
     do {
         image->head.id = draw_number();
     } while (image->head.id == 0);
@@ -35,13 +35,9 @@ static frugal_status make_image(save_image *image, const uint64_t *rows, uint32_
                        (unsigned long long)FRUGAL_MAX_ROWS);
 }
 
-static uint64_t row_bytes_in(const saved_part *part) {
-    return (uint64_t)(part->dim + part->state_floats) * sizeof(float);
-}
-
 static uint64_t bytes_of_rows(const save_image *image) {
     uint64_t bytes = 0;
-    for (uint32_t p = 0; p < image->head.parts; p++) bytes += image->parts[p]->rows * row_bytes_in(image->parts[p]);
+    for (uint32_t p = 0; p < image->head.parts; p++) bytes += image->parts[p]->rows * saved_row_bytes(image->parts[p]);
     return bytes;
 }
 
@@ -72,8 +68,11 @@ static frugal_status append_head(base_file *b, const save_image *image) {
     memcpy(payload, &image->head, sizeof image->head);
     frugal_status status = append_block(b, SAVED_FILE, sizeof image->head);
     for (uint32_t p = 0; p < image->head.parts && status == FRUGAL_OK; p++) {
-        memcpy(payload, image->parts[p], image->part_bytes[p]);
-        status = append_block(b, SAVED_PART, image->part_bytes[p]);
+        size_t bytes = (size_t)saved_part_bytes(image->head.version),
+               tables = image->part_bytes[p] - sizeof(saved_part);
+        memcpy(payload, image->parts[p], bytes);
+        memcpy(payload + bytes, image->parts[p] + 1, tables);
+        status = append_block(b, SAVED_PART, bytes + tables);
     }
     return status;
 }
@@ -82,14 +81,14 @@ static frugal_status append_rows(base_file *b, const row_source *from, uint32_t 
     const saved_part *part = from->image->parts[p];
     frugal_status status = FRUGAL_OK;
     for (uint64_t first = 0, n; first < part->rows && status == FRUGAL_OK; first += n) {
-        n = LEAST(saved_most_rows(row_bytes_in(part)), part->rows - first);
+        n = LEAST(saved_most_rows(saved_row_bytes(part)), part->rows - first);
         saved_rows rows = {.part = p, .form = SAVED_ALL, .first = first, .span = n, .n = n};
         unsigned char *payload = b->buffer + sizeof(saved_header);
-        float *weights = (float *)(void *)(payload + sizeof rows);
+        unsigned char *weights = payload + sizeof rows;
         memcpy(payload, &rows, sizeof rows);
-        status = from->fetch(from->source, p, first, n, weights, weights + n * part->dim);
-        if (status == FRUGAL_OK) status = append_block(b, SAVED_ROWS, sizeof rows + n * row_bytes_in(part));
-        if (status == FRUGAL_OK) status = go_on(c, n * row_bytes_in(part));
+        status = from->fetch(from->source, p, first, n, weights, weights + n * saved_weight_bytes(part));
+        if (status == FRUGAL_OK) status = append_block(b, SAVED_ROWS, sizeof rows + n * saved_row_bytes(part));
+        if (status == FRUGAL_OK) status = go_on(c, n * saved_row_bytes(part));
     }
     return status;
 }
@@ -103,7 +102,7 @@ static frugal_status append_end(base_file *b) {
 
 static frugal_status allocate_buffer(base_file *b, const save_image *image) {
     for (uint32_t p = 0; p < image->head.parts; p++) {
-        uint64_t rows = saved_most_bytes(row_bytes_in(image->parts[p]));
+        uint64_t rows = saved_most_bytes(saved_row_bytes(image->parts[p]));
         uint64_t part = sizeof(saved_header) + image->part_bytes[p];
         if (rows > b->buffer_bytes) b->buffer_bytes = (size_t)rows;
         if (part > b->buffer_bytes) b->buffer_bytes = (size_t)part;

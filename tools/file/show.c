@@ -25,11 +25,21 @@ static void show_head(const saved_reader *r) {
     printf(", %llu bytes\n", (unsigned long long)r->bytes);
 }
 
+/* What the weights of a row are. */
+static const char *plural_of(uint32_t rows_as) {
+    return rows_as == FRUGAL_FP32   ? "floats"
+           : rows_as <= FRUGAL_FP16 ? type_word((frugal_type)rows_as)
+                                    : "weights of an unknown type";
+}
+
 static void show_part(uint32_t p, uint32_t parts, const saved_part *part) {
-    printf("  instance %u of %u: next step %llu, %llu rows of %u floats and %u of state, %s, %u device%s by %s\n", p,
-           parts, (unsigned long long)part->step, (unsigned long long)part->rows, part->dim, part->state_floats,
-           optimizers[part->optimizer].name, part->devices, part->devices == 1 ? "" : "s",
-           part->reduce == FRUGAL_MEAN ? "mean" : "sum");
+    printf("  instance %u of %u: next step %llu, %llu rows of %u %s and %u %sof state, %s, %u device%s by %s", p, parts,
+           (unsigned long long)part->step, (unsigned long long)part->rows, part->dim, plural_of(part->rows_as),
+           part->state_floats, part->rows_as ? "floats " : "", optimizers[part->optimizer].name, part->devices,
+           part->devices == 1 ? "" : "s", part->reduce == FRUGAL_MEAN ? "mean" : "sum");
+    if (part->rows_as && part->rounding == FRUGAL_STOCHASTIC)
+        printf(", rounded stochastically by seed %llu", (unsigned long long)part->seed);
+    printf("%s\n", part->rows_as && part->rounding == FRUGAL_NEAREST ? ", rounded to the nearest" : "");
     for (uint32_t t = 0; t < part->n_tables; t++) show_table(t, (const saved_table *)(part + 1) + t, part->optimizer);
 }
 
@@ -63,9 +73,9 @@ static void show_page(const char *path, const table_header *h, int in_use, uint6
            : h->use == TABLE_CLEAN ? "clean, last used by"
                                    : "torn (rows of several steps), last used by",
            h->process, (const char *)h->host);
-    printf("  %s %llu, %u tables, %llu rows of %u floats and %u of state, %s\n",
+    printf("  %s %llu, %u tables, %llu rows of %u %s and %u %sof state, %s\n",
            h->use == TABLE_CLEAN ? "next step" : "opened at step", (unsigned long long)h->step, h->n_tables,
-           (unsigned long long)h->rows, h->dim, h->state_floats,
+           (unsigned long long)h->rows, h->dim, plural_of(h->rows_as), h->state_floats, h->rows_as ? "floats " : "",
            h->optimizer < FRUGAL_OPTIMIZER_KINDS ? optimizers[h->optimizer].name : "an unknown optimizer");
 }
 
@@ -100,10 +110,13 @@ static int show_mapped(const char *path, int file, uint64_t bytes) {
     table_header h;
     if (read_at(file, page, sizeof page, 0)) return fail_page(path, "is cut");
     memcpy(&h, page, sizeof h);
-    if (h.version != TABLE_VERSION || h.kind != TABLE_KIND) return fail_page(path, "is of another version");
+    if ((h.version != TABLE_OF_FLOATS && h.version != TABLE_VERSION) || h.kind != TABLE_KIND)
+        return fail_page(path, "is of another version");
     show_page(path, &h, is_in_use(file), bytes);
     if (!is_page_whole(page, &h)) return fail_page(path, "is damaged: the checksum of what it says here is wrong");
-    if (h.optimizer >= FRUGAL_OPTIMIZER_KINDS) return fail_page(path, "is of another version");
+    if (h.optimizer >= FRUGAL_OPTIMIZER_KINDS || h.rows_as > FRUGAL_FP16 ||
+        h.version != table_version((frugal_type)h.rows_as))
+        return fail_page(path, "is of another version");
     if (h.file_bytes != bytes) return fail_page(path, "has another size than its header says");
     return show_list(path, file, &h);
 }
@@ -131,11 +144,12 @@ static int show_file(const char *path) {
 /* Adds the rows of the block at hand that are not finite. */
 static void find_nonfinite(const save_chain *c, const chain_file *file, found_rows *found) {
     const saved_rows *rows = &file->block->rows;
-    uint32_t dim = c->image.parts[rows->part]->dim;
+    const saved_part *part = c->image.parts[rows->part];
     const unsigned char *weights = file->block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
     for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
         offset = offset_of(rows, file->block->payload, i, offset);
-        if (!is_row_finite(weights + i * dim * sizeof(float), FRUGAL_FP32, dim)) add_found(found, rows->first + offset);
+        if (!is_row_finite(weights + i * saved_weight_bytes(part), (frugal_type)part->rows_as, part->dim))
+            add_found(found, rows->first + offset);
     }
 }
 

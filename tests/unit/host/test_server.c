@@ -211,7 +211,7 @@ static void expect_held(const world *w, const frugal_served_memory *m, uint32_t 
     for (uint64_t row = 0; row < ROWS; row++) {
         const float *wanted = w->tables[v] + row * w->dim;
         int differs = m->changed && m->changed[row / 64] >> row % 64 & 1;
-        assert_memory_equal(wanted, m->weights + row * m->stride, w->dim * sizeof(float));
+        assert_memory_equal(wanted, (const float *)m->weights + row * m->stride, w->dim * sizeof(float));
         if (!differs) assert_memory_equal(wanted, base + row * m->stride, w->dim * sizeof(float));
     }
     munmap((void *)(uintptr_t)file, m->file_bytes);
@@ -437,14 +437,15 @@ static void test_refusals(void **state) {
     saved_teardown(NULL), saved_setup(NULL);
     open_world(&other, 6, FRUGAL_SGD); /* another dim */
     desc.from = saves_of(&other, 0);
-    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 are served", "of dim 6");
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 in fp32 are served", "of dim 6 in fp32");
     rig r = {.lr = 0.25f}; /* and in a table's file */
     char *path = strdup(saved_path("table"));
     frugal_desc table = world_desc(6, FRUGAL_SGD);
     table.file = path;
     rig_open(&r, &table);
     rig_finish(&r, 0);
-    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "dim 5 are served", path);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &(frugal_served){.file = path}), "dim 5 in fp32 are served",
+                 path);
     assert_int_equal(0, unlink(path));
     table.n_tables = 1, table.dim = 5;
     rig_open(&r, &table);

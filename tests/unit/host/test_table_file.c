@@ -300,13 +300,13 @@ static void test_other_versions(void **state) {
         unsigned char *bytes = scratch_read(d.file, &n);
         table_header h;
         memcpy(&h, bytes, sizeof h);
-        if (i == 0) h.version = 2;
+        if (i == 0) h.version = 3;
         if (i == 1) h.kind = 7;
         if (i == 2) h.weights_at += TABLE_PAGE;
         make_page(&h, bytes);
         scratch_write(d.file, bytes, n);
         free(bytes);
-        refused(d, i == 0 ? "version 2" : i == 1 ? "kind 7" : "place of the weights", d.file);
+        refused(d, i == 0 ? "version 3" : i == 1 ? "kind 7" : "place of the weights", d.file);
         assert_int_equal(1, scratch_end());
         d.file = scratch_path("table");
     }
