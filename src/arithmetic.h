@@ -155,12 +155,13 @@ FRUGAL_INLINE uint32_t frugal_mask(int condition) {
     return 0u - (uint32_t)condition;
 }
 /* Exponents of fp16 become those of floats by adding 112, those of infinity and NaN 224. Its subnormal numbers are
- * multiples of 2^-24: the fraction is put behind the exponent of 2^-14, and 2^-14 is taken away, which is exact. */
+ * multiples of 2^-24: the fraction is put behind the exponent of 2^-14, and 2^-14 is taken away, which is exact. What
+ * is left of 0 has a sign where the processor rounds downward. */
 FRUGAL_INLINE float frugal_widen_fp16(uint16_t weight) {
     uint32_t sign = (uint32_t)(weight & 0x8000u) << 16, u = (uint32_t)(weight & 0x7fffu) << 13;
     uint32_t is_small = frugal_mask(u < 0x00800000u), more = frugal_mask(u >= 0x0f800000u) & 112u << 23;
     uint32_t small = frugal_bits_of(frugal_add(frugal_float_of(u + (113u << 23)), -0x1p-14f));
-    return frugal_float_of(sign | (is_small & small) | (~is_small & (u + (112u << 23) + more)));
+    return frugal_float_of(sign | (is_small & small & 0x7fffffffu) | (~is_small & (u + (112u << 23) + more)));
 }
 /* The magnitude below 2^-14 in units of 2^-40, of which 2^16 are a unit of a subnormal weight. *rest: 1 if it has more
  * bits than that. Of subnormal floats there are no units, however the processor multiplies them. */

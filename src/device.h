@@ -450,9 +450,10 @@ FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint64_t st
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
 FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim);
 /* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients,
- * of step->as, step->stride elements apart, are summed: by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is
- * NULL the records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory,
- * and its record is left undefined if one position brings its gradient; of any other row the record is written. */
+ * of step->as, step->stride elements apart, are summed: by position, or, if the step has bags, by bag as for
+ * frugal_sum_bags; if it is NULL the records are written already. A row whose bit in step->alone is set gets one
+ * optimizer step, in host memory, and its record is left undefined if one position brings its gradient; of any other
+ * row the record is written. */
 FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                                    const void *grads, uint32_t from, uint32_t end);
 /* The sum of squares of the gradients of all unique rows, rows of frozen tables left out; arguments as above, and

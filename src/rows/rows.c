@@ -1,8 +1,9 @@
 /* rows.c - the row functions, compiled once for each instruction set.
  *
  * On x86-64 these are AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library call; elsewhere the baseline
- * alone. They are the same source (vectors.c, types.c, optimizer.c, sums.c, gather.c, alone.c) under other target attributes,
- * and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it runs on.
+ * alone. They are the same source (vectors.c, types.c, optimizer.c, sums.c, gather.c, alone.c) under other target
+ * attributes, and give the same bits, because every operation is IEEE's. processors.c picks a set by the processor it
+ * runs on.
  *
  * frugal_flush.c includes this file with all sets. Optimizing them takes most of the time in which it is compiled.
  * Two macros, for both files:
@@ -68,8 +69,8 @@
         return square_records(store, r, g);                                                                            \
     }                                                                                                                  \
     ROWS_LINKAGE const row_functions frugal_rows_##suffix = {                                                          \
-        apply_##suffix, sum_records_##suffix, sum_positions_##suffix, gather_##suffix, update_##suffix,                \
-        pool_##suffix,  sum_bags_##suffix,    squares_##suffix,       convert_##suffix};
+        apply_##suffix, sum_records_##suffix, sum_positions_##suffix, gather_##suffix,  update_##suffix,               \
+        pool_##suffix,  sum_bags_##suffix,    squares_##suffix,       convert_##suffix, &types_##suffix};
 
 #if defined(ROWS_X86)
 #define AVX2_TARGET __attribute__((target("avx2,fma")))

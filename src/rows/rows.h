@@ -146,6 +146,7 @@ typedef struct row_functions { /* of one instruction set */
     sum_bags_function *sum_bags;
     double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
     void (*convert)(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint32_t n);
+    const row_conversions *types;
 } row_functions;
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(FRUGAL_ROWS_BASELINE)
