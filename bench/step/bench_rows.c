@@ -159,7 +159,7 @@ static double sample(bench *b, uint32_t variant) {
         else if (b->op == APPLY)
             apply_all(b, sets[variant]);
         else if (b->op == SUM)
-            sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim, b->as}, b->dim);
+            sets[variant]->sum_records(&step->records, (strided_rows){b->grads, b->dim, b->as, NULL}, b->dim);
         else
             sets[variant]->gather(b->store, &step->records, b->grads, step->stride, b->as);
     }

@@ -60,7 +60,7 @@ INLINED void alone_each(const alone_batch *b, uint32_t group, uint32_t from, uin
                         float decay) {
     const frugal_store *s = b->store;
     const frugal_optimizer *optimizer = &s->groups[group].optimizer;
-    const update_place place = {s, b->types};
+    const row_place place = {s, b->types};
     for (uint32_t u = from; u < end; u++) {
         if (u + AHEAD_UPDATES < b->r->n_unique) prefetch_alone(b, u + AHEAD_UPDATES);
         int alone = frugal_is_alone(b->alone, u);
@@ -101,7 +101,7 @@ INLINED void alone_groups(const alone_batch *b, uint32_t from, uint32_t end) {
 /* `b` has what depends on the instruction set. */
 INLINED void update_rows(alone_batch *b, const frugal_step *step, const uint32_t *bag_of, const void *grads,
                          uint32_t from, uint32_t end) {
-    const strided_rows all = {grads, step->stride, step->as}, none = {NULL, 0, FRUGAL_FP32};
+    const strided_rows all = {grads, step->stride, step->as, b->types}, none = {.at = NULL};
     const bag_gradients by_bag = {all, step->bags, bag_of};
     b->r = &step->records, b->alone = step->alone, b->hyper = step->hyper;
     b->grads = step->bags ? none : all;

@@ -13,8 +13,9 @@ INLINED void *position_at(const frugal_records *r, void *rows, uint64_t bytes, u
     return (unsigned char *)rows + r->order[k] * bytes;
 }
 
-INLINED void gather_by_position(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride,
+INLINED void gather_by_position(const row_place *p, const frugal_records *r, void *rows, uint64_t stride,
                                 frugal_type as) {
+    const frugal_store *store = p->store;
     uint32_t dim = store->dim;
     uint64_t apart = stride * frugal_type_bytes(as), bytes = dim * frugal_type_bytes(as);
     for (uint32_t u = 0; u < r->n_unique; u++) {
@@ -23,26 +24,26 @@ INLINED void gather_by_position(const frugal_store *store, const frugal_records 
         const void *from = frugal_row_at(store, r->rows[u]);
         for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++) {
             if (k + AHEAD_GATHER < r->n) prefetch_bytes(position_at(r, rows, apart, k + AHEAD_GATHER), bytes, 1);
-            convert_row(position_at(r, rows, apart, k), as, from, store->rows_as, dim);
+            convert_row(p->types, position_at(r, rows, apart, k), as, from, store->rows_as, dim);
         }
     }
 }
 
-INLINED void gather_by_record(const frugal_store *store, const frugal_records *r) {
+INLINED void gather_by_record(const row_place *p, const frugal_records *r) {
+    const frugal_store *store = p->store;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + AHEAD_GATHER < r->n_unique)
             prefetch_bytes(frugal_row_at(store, r->rows[u + AHEAD_GATHER]), frugal_row_bytes(store), 0);
-        convert_row(r->block + u * r->stride, FRUGAL_FP32, frugal_row_at(store, r->rows[u]), store->rows_as,
+        convert_row(p->types, r->block + u * r->stride, FRUGAL_FP32, frugal_row_at(store, r->rows[u]), store->rows_as,
                     store->dim);
     }
 }
 
-INLINED void gather_all(const frugal_store *store, const frugal_records *r, void *rows, uint64_t stride,
-                        frugal_type as) {
+INLINED void gather_all(const row_place *p, const frugal_records *r, void *rows, uint64_t stride, frugal_type as) {
     if (rows)
-        gather_by_position(store, r, rows, stride, as);
+        gather_by_position(p, r, rows, stride, as);
     else
-        gather_by_record(store, r);
+        gather_by_record(p, r);
 }
 
 #endif

@@ -65,21 +65,15 @@ INLINED float fold_all(float *restrict lanes) {
     return frugal_add(lanes[0], lanes[1]);
 }
 
-/* What is the same for all rows that are updated in a call. */
-typedef struct update_place {
-    const frugal_store *store;
-    const row_conversions *types;
-} update_place;
-
 /* Elements [from, from + n) of a row's weights, as floats: where they are, or in the buffer. */
-INLINED float *weights_from(const update_place *p, const row_update *update, uint32_t from, uint32_t n, float *buffer) {
+INLINED float *weights_from(const row_place *p, const row_update *update, uint32_t from, uint32_t n, float *buffer) {
     if (p->store->rows_as == FRUGAL_FP32) return (float *)update->weights + from;
     p->types->widen(buffer, (uint16_t *)update->weights + from, p->store->rows_as, n);
     return buffer;
 }
 
 /* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
-INLINED float sum_of_squares(const update_place *p, const row_update *update, float decay, float scale) {
+INLINED float sum_of_squares(const row_place *p, const row_update *update, float decay, float scale) {
     float lanes[32] = {0}, buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
     for (uint32_t from = 0; from < p->store->dim; from += CHUNK_FLOATS) {
         uint32_t n = LEAST(CHUNK_FLOATS, p->store->dim - from);
@@ -96,43 +90,55 @@ typedef struct row_rule { /* what is the same for all elements of a row */
     uint32_t noise; /* the row's random bits; of rows of 16 bits */
 } row_rule;
 
+/* The weight of an element after the step. */
+INLINED float apply_element(const row_rule *o, float w, float *s, float *v, float g) {
+    g = frugal_decay(g, w, o->decay);
+    if (o->kind == FRUGAL_ADAGRAD) return frugal_adagrad(w, s, g, o->factor, o->eps);
+    if (o->kind == FRUGAL_ADAM) return frugal_adam(w, s, v, g, o->factor, o->rest1, o->rest2, o->eps);
+    return frugal_sgd(w, g, o->factor);
+}
+
 /* Applies the step to n elements of a row. */
 INLINED void apply_elements(const row_rule *o, float *restrict w, float *restrict s, float *restrict v,
                             const float *restrict g, uint32_t n) {
-    if (o->kind == FRUGAL_ADAGRAD) {
-        VECTORS
-        for (uint32_t i = 0; i < n; i++)
-            w[i] = frugal_adagrad(w[i], &s[i], frugal_decay(g[i], w[i], o->decay), o->factor, o->eps);
-    } else if (o->kind == FRUGAL_ADAM) {
-        VECTORS
-        for (uint32_t i = 0; i < n; i++)
-            w[i] = frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], o->decay), o->factor, o->rest1, o->rest2,
-                               o->eps);
-    } else {
-        VECTORS
-        for (uint32_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], frugal_decay(g[i], w[i], o->decay), o->factor);
-    }
+    VECTORS
+    for (uint32_t i = 0; i < n; i++) w[i] = apply_element(o, w[i], &s[i], &v[i], g[i]);
+}
+
+/* The same for bf16, rounded stochastically. In one loop, because it is what is used most; other types and roundings
+ * go through a buffer. */
+INLINED void apply_bf16(const row_rule *o, uint16_t *restrict w, float *restrict s, float *restrict v,
+                        const float *restrict g, const uint16_t *restrict noise, uint32_t n) {
+    VECTORS
+    for (uint32_t i = 0; i < n; i++)
+        w[i] = frugal_round_bf16(apply_element(o, frugal_widen_bf16(w[i]), &s[i], &v[i], g[i]), noise[i]);
 }
 
 /* Applies the step to elements [from, from + floats) of a row. */
-INLINED void apply_chunk(const update_place *p, const row_update *update, const row_rule *o, uint32_t from,
+INLINED void apply_chunk(const row_place *p, const row_update *update, const row_rule *o, uint32_t from,
                          uint32_t floats) {
     const frugal_store *store = p->store;
+    frugal_type as = store->rows_as;
     float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
+    uint16_t noise[CHUNK_FLOATS], *halves = (uint16_t *)update->weights + from;
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
+    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : wide;
+    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : wide;
+    int draws = as != FRUGAL_FP32 && store->rounding == FRUGAL_STOCHASTIC;
+    if (draws) p->types->draw_noise(noise, o->noise, from, floats);
+    if (draws && as == FRUGAL_BF16) {
+        IN_PIECES(floats, i, n, apply_bf16(o, halves + i, s + i, v + i, g + i, noise + i, n));
+        return;
+    }
     float *w = weights_from(p, update, from, floats, wide);
-    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : w;
-    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
     IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
-    if (store->rows_as == FRUGAL_FP32) return;
-    uint16_t *to = (uint16_t *)update->weights + from;
-    if (store->rounding == FRUGAL_NEAREST)
-        p->types->nearest(to, w, store->rows_as, floats);
-    else
-        p->types->round(to, w, store->rows_as, floats, o->noise, from);
+    if (draws)
+        p->types->round(halves, w, noise, as, floats);
+    else if (as != FRUGAL_FP32)
+        p->types->nearest(halves, w, as, floats);
 }
 
-INLINED void apply_row(const update_place *p, const frugal_optimizer *optimizer, const row_update *update,
+INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, const row_update *update,
                        frugal_optimizer_kind kind, float decay) {
     uint32_t dim = p->store->dim;
     row_rule o = {kind,
@@ -178,7 +184,7 @@ INLINED void apply_row(const update_place *p, const frugal_optimizer *optimizer,
     else                                                                                                               \
         function(__VA_ARGS__, 0.0f)
 
-INLINED void apply_each(const update_place *p, const frugal_optimizer *optimizer, const row_update *update, uint32_t n,
+INLINED void apply_each(const row_place *p, const frugal_optimizer *optimizer, const row_update *update, uint32_t n,
                         frugal_optimizer_kind kind, float decay) {
     for (uint32_t i = 0; i < n; i++) {
         if (i + AHEAD_UPDATES < n) prefetch_update(p->store, &update[i + AHEAD_UPDATES]);
@@ -186,8 +192,7 @@ INLINED void apply_each(const update_place *p, const frugal_optimizer *optimizer
     }
 }
 
-INLINED void apply_group(const update_place *p, const frugal_optimizer *optimizer, const row_update *update,
-                         uint32_t n) {
+INLINED void apply_group(const row_place *p, const frugal_optimizer *optimizer, const row_update *update, uint32_t n) {
     if (optimizer->frozen) return;
     WITH_RULE(optimizer, apply_each, p, optimizer, update, n);
 }

@@ -25,17 +25,17 @@ void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t
 }
 
 void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim) {
-    rows_here()->sum_records(records, (strided_rows){grads, stride, FRUGAL_FP32}, dim);
+    rows_here()->sum_records(records, (strided_rows){.at = grads, .stride = stride}, dim);
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim, const uint32_t *order,
                           uint32_t n) {
-    rows_here()->sum_positions(sum, (strided_rows){grads, stride, FRUGAL_FP32}, dim, order, n, n);
+    rows_here()->sum_positions(sum, (strided_rows){.at = grads, .stride = stride}, dim, order, n, n);
 }
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,
                  frugal_type as) {
-    const pooled_from from = {{records->block, records->stride, FRUGAL_FP32}, records->record_of, records->n};
+    const pooled_from from = {{.at = records->block, .stride = records->stride}, records->record_of, records->n};
     rows_here()->pool(&(pooled_rows){pooled, stride, as, dim}, &from, bags);
 }
 
@@ -46,7 +46,7 @@ FRUGAL_INTERNAL void pool_rows(const pooled_rows *to, const pooled_from *from, c
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint64_t stride, uint32_t dim) {
-    const bag_gradients all = {{grads, stride, FRUGAL_FP32}, bags, bag_of};
+    const bag_gradients all = {{.at = grads, .stride = stride}, bags, bag_of};
     rows_here()->sum_bags(records, &all, dim, 0, records->n_unique);
 }
 
@@ -65,7 +65,7 @@ void frugal_convert(void *to, frugal_type to_as, const void *from, frugal_type f
 
 double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                               const void *grads) {
-    const bag_gradients g = {{grads, step->stride, step->as}, grads ? step->bags : NULL, bag_of};
+    const bag_gradients g = {{grads, step->stride, step->as, NULL}, grads ? step->bags : NULL, bag_of};
     return rows_here()->squares(store, &step->records, &g);
 }
 

@@ -26,34 +26,43 @@
     attribute static void nearest_##suffix(uint16_t *to, const float *from, frugal_type as, uint32_t n) {              \
         nearest_row(to, from, as, n);                                                                                  \
     }                                                                                                                  \
-    attribute static void round_##suffix(uint16_t *to, const float *from, frugal_type as, uint32_t n, uint32_t noise,  \
-                                         uint32_t at) {                                                                \
-        round_row(to, from, as, n, noise, at);                                                                         \
+    attribute static void round_##suffix(uint16_t *to, const float *from, const uint16_t *noise, frugal_type as,       \
+                                         uint32_t n) {                                                                 \
+        round_row(to, from, noise, as, n);                                                                             \
     }                                                                                                                  \
-    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix};                  \
+    attribute static void draw_noise_##suffix(uint16_t *noise, uint32_t row_noise, uint32_t at, uint32_t n) {          \
+        draw_noise(noise, row_noise, at, n);                                                                           \
+    }                                                                                                                  \
+    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix,                   \
+                                                   draw_noise_##suffix};                                               \
     attribute static void convert_##suffix(void *to, frugal_type to_as, const void *from, frugal_type from_as,         \
                                            uint32_t n) {                                                               \
-        convert_row(to, to_as, from, from_as, n);                                                                      \
+        convert_row(&types_##suffix, to, to_as, from, from_as, n);                                                     \
     }                                                                                                                  \
     attribute static void apply_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,                 \
                                          const row_update *rows, uint32_t n) {                                         \
-        const update_place place = {store, &types_##suffix};                                                           \
+        const row_place place = {store, &types_##suffix};                                                              \
         apply_group(&place, optimizer, rows, n);                                                                       \
     }                                                                                                                  \
     attribute static void sum_records_##suffix(const frugal_records *r, strided_rows grads, uint32_t dim) {            \
+        grads.types = &types_##suffix;                                                                                 \
         sum_records(r, grads, dim);                                                                                    \
     }                                                                                                                  \
     attribute static void sum_positions_##suffix(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order,  \
                                                  uint32_t n, uint32_t left) {                                          \
+        grads.types = &types_##suffix;                                                                                 \
         sum_row(sum, grads, dim, order, n, left);                                                                      \
     }                                                                                                                  \
     attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, void *rows,              \
                                           uint64_t stride, frugal_type as) {                                           \
-        gather_all(store, r, rows, stride, as);                                                                        \
+        const row_place place = {store, &types_##suffix};                                                              \
+        gather_all(&place, r, rows, stride, as);                                                                       \
     }                                                                                                                  \
     attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim,           \
                                             uint32_t from, uint32_t end) {                                             \
-        sum_bags_range(r, all, dim, from, end);                                                                        \
+        bag_gradients own = *all;                                                                                      \
+        own.grads.types = &types_##suffix;                                                                             \
+        sum_bags_range(r, &own, dim, from, end);                                                                       \
     }                                                                                                                  \
     attribute static void update_##suffix(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,  \
                                           const void *grads, uint32_t from, uint32_t end) {                            \
@@ -62,11 +71,15 @@
         update_rows(&b, step, bag_of, grads, from, end);                                                               \
     }                                                                                                                  \
     attribute static void pool_##suffix(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags) {     \
-        pool_all(to, from, bags);                                                                                      \
+        pooled_from own = *from;                                                                                       \
+        own.rows.types = &types_##suffix;                                                                              \
+        pool_all(to, &own, bags);                                                                                      \
     }                                                                                                                  \
     attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
                                              const bag_gradients *g) {                                                 \
-        return square_records(store, r, g);                                                                            \
+        bag_gradients own = *g;                                                                                        \
+        own.grads.types = &types_##suffix;                                                                             \
+        return square_records(store, r, &own);                                                                         \
     }                                                                                                                  \
     ROWS_LINKAGE const row_functions frugal_rows_##suffix = {                                                          \
         apply_##suffix, sum_records_##suffix, sum_positions_##suffix, gather_##suffix,  update_##suffix,               \

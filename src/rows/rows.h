@@ -71,11 +71,18 @@ INLINED void copy_row(float *to, const float *from, uint32_t n) {
 
 /* types.c */
 
-typedef struct row_conversions { /* of one instruction set; `as` has 16 bits, n is at most a chunk */
+typedef struct row_conversions { /* of one instruction set; `as` has 16 bits */
     void (*widen)(float *to, const uint16_t *from, frugal_type as, uint32_t n);
     void (*nearest)(uint16_t *to, const float *from, frugal_type as, uint32_t n);
-    void (*round)(uint16_t *to, const float *from, frugal_type as, uint32_t n, uint32_t noise, uint32_t at);
+    /* noise[n]: 16 bits of each element, as draw_noise writes them */
+    void (*round)(uint16_t *to, const float *from, const uint16_t *noise, frugal_type as, uint32_t n);
+    void (*draw_noise)(uint16_t *noise, uint32_t row_noise, uint32_t at, uint32_t n);
 } row_conversions;
+
+typedef struct row_place { /* where rows are updated, or read; the same for all rows of a call */
+    const frugal_store *store;
+    const row_conversions *types;
+} row_place;
 
 /* optimizer.c */
 
@@ -100,6 +107,7 @@ typedef struct strided_rows { /* of an array of the caller */
     const void *at;           /* a chunk of each row, or all of it */
     uint64_t stride;          /* elements from row to row */
     frugal_type as;
+    const row_conversions *types; /* to widen what is not floats; each instruction set puts in its own */
 } strided_rows;
 
 typedef struct pooled_from { /* what is pooled: the row of position p is rows[row_of[p]] */

@@ -21,7 +21,7 @@ INLINED strided_rows rows_from(strided_rows rows, uint32_t from) {
 /* `floats` elements of row i as floats: where they are, or in the buffer. */
 INLINED const float *floats_at(strided_rows rows, uint64_t i, uint32_t floats, float *buffer) {
     if (rows.as == FRUGAL_FP32) return row_at(rows, i);
-    widen_row(buffer, row_at(rows, i), rows.as, floats);
+    rows.types->widen(buffer, row_at(rows, i), rows.as, floats);
     return buffer;
 }
 
@@ -55,10 +55,9 @@ INLINED void sum_chunk(float *restrict sum, strided_rows grads, uint32_t width, 
 INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
     if (n == 1) { /* most rows, even if keys are skewed */
         prefetch_gradient(grads, dim, order, left);
-        if (grads.as == FRUGAL_FP32)
-            memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
-        else
-            widen_row(sum, row_at(grads, order[0]), grads.as, dim);
+        if (grads.as == FRUGAL_FP32) memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
+        for (uint32_t from = 0; grads.as != FRUGAL_FP32 && from < dim; from += CHUNK_FLOATS)
+            floats_at(rows_from(grads, from), order[0], LEAST(CHUNK_FLOATS, dim - from), sum + from);
         return;
     }
     for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
@@ -142,7 +141,8 @@ INLINED void pool_chunks(const pooled_rows *to, uint32_t b, const pooled_from *r
         pooled_from chunk = {rows_from(r->rows, from), r->row_of, r->n};
         float *sum = to->as == FRUGAL_FP32 ? (float *)to->at + b * to->stride + from : buffer;
         pool_bag(sum, &chunk, bags->weights, n, bags->offsets + b, scaling);
-        if (to->as != FRUGAL_FP32) nearest_row((uint16_t *)to->at + b * to->stride + from, buffer, to->as, n);
+        if (to->as != FRUGAL_FP32)
+            r->rows.types->nearest((uint16_t *)to->at + b * to->stride + from, buffer, to->as, n);
     }
 }
 

@@ -1,8 +1,8 @@
 /* types.c - rows of one type as rows of another: weights of 16 bits widened to floats, and floats rounded to 16 bits.
  *
  * The rules of an element are in arithmetic.h, all of integers, so that the loops become vectors of any width with the
- * same bits. An optimizer's step of a row of 16 bits is that of a float row in between: widen, step, round. The two
- * conversions are called through row_conversions, because they would be inlined for each rule.
+ * same bits. An optimizer's step of a row of 16 bits is that of a float row in between: widen, step, round.
+ * Most conversions are called through row_conversions, because they would be inlined for each rule.
  */
 #ifndef FRUGAL_TYPES_C
 #define FRUGAL_TYPES_C
@@ -57,38 +57,42 @@ INLINED void round_elements(uint16_t *restrict to, const float *restrict from, c
     }
 }
 
-/* Elements [at, at + floats) of a row whose random bits are `noise`. `at` is even, and `floats` at most a chunk. */
-INLINED void round_row(uint16_t *to, const float *from, frugal_type as, uint32_t floats, uint32_t noise, uint32_t at) {
-    uint16_t bits[CHUNK_FLOATS];
-    uint32_t pairs = (floats + 1) / 2;
+INLINED void round_row(uint16_t *to, const float *from, const uint16_t *noise, frugal_type as, uint32_t floats) {
+    IN_PIECES(floats, i, n, round_elements(to + i, from + i, noise + i, as, n));
+}
+
+/* The random bits of elements [at, at + n) of a row. `at` is even; if n is odd, one more is written. */
+INLINED void draw_noise(uint16_t *restrict noise, uint32_t row_noise, uint32_t at, uint32_t n) {
+    uint32_t pairs = (n + 1) / 2;
     VECTORS
     for (uint32_t i = 0; i < pairs; i++) {
-        uint32_t pair = frugal_pair_noise(noise, at / 2 + i);
+        uint32_t pair = frugal_pair_noise(row_noise, at / 2 + i);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         pair = pair << 16 | pair >> 16; /* the lower half is that of the first element */
 #endif
-        memcpy(bits + 2 * i, &pair, sizeof pair);
+        memcpy(noise + 2 * i, &pair, sizeof pair);
     }
-    IN_PIECES(floats, i, n, round_elements(to + i, from + i, bits + i, as, n));
 }
 
-/* n elements of any type as those of any other, rounded to the nearest. */
-INLINED void convert_row(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint32_t n) {
-    if (to_as == FRUGAL_FP32 && from_as == FRUGAL_FP32)
+/* n elements of any type as those of any other, rounded to the nearest. What gathers do most is inlined. */
+INLINED void convert_row(const row_conversions *types, void *to, frugal_type to_as, const void *from,
+                         frugal_type from_as, uint32_t n) {
+    if (to_as == from_as && to_as == FRUGAL_FP32) {
         copy_row(to, from, n);
-    else if (to_as == from_as)
+    } else if (to_as == from_as) {
         copy_halves(to, from, n);
-    else if (to_as == FRUGAL_FP32)
+    } else if (to_as == FRUGAL_FP32) {
         widen_row(to, from, from_as, n);
-    else if (from_as == FRUGAL_FP32)
-        nearest_row(to, from, to_as, n);
-    else
+    } else if (from_as == FRUGAL_FP32) {
+        types->nearest(to, from, to_as, n);
+    } else {
+        float wide[CHUNK_FLOATS];
         for (uint32_t i = 0, some; i < n; i += some) {
-            float wide[64];
-            some = LEAST(64, n - i);
-            widen_row(wide, (const uint16_t *)from + i, from_as, some);
-            nearest_row((uint16_t *)to + i, wide, to_as, some);
+            some = LEAST(CHUNK_FLOATS, n - i);
+            types->widen(wide, (const uint16_t *)from + i, from_as, some);
+            types->nearest((uint16_t *)to + i, wide, to_as, some);
         }
+    }
 }
 
 INLINED const void *element_at(const void *row, frugal_type as, uint64_t i) {

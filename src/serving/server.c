@@ -179,8 +179,9 @@ static frugal_status pool_served(const frugal *f, const frugal_keys *segments, u
     for (uint32_t i = 0; i < n_segments; i++)
         for (uint32_t k = 0; k < segments[i].n; k++)
             rows[at++] = (uint32_t)(f->first_row[segments[i].table] + key_at(&segments[i], k));
-    const pooled_from from = {
-        {f->store.weights, f->store.weights_stride, f->store.rows_as}, .row_of = rows, .n = (uint32_t)n};
+    const pooled_from from = {{.at = f->store.weights, .stride = f->store.weights_stride, .as = f->store.rows_as},
+                              .row_of = rows,
+                              .n = (uint32_t)n};
     const pooled_rows to = {pooled, bags->stride ? bags->stride : f->store.dim, FRUGAL_FP32, f->store.dim};
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     pool_rows(&to, &from, bags);
