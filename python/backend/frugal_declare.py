@@ -2,9 +2,9 @@
 
 The layouts of the bindings then follow the headers by themselves. What it reads is the style of these headers, not C:
 `typedef struct name { ... } name;`, `typedef enum { ... } name;`, `FRUGAL_API type name(arguments);` and the list
-FRUGAL_STATUS_LIST. A field whose name is a word of Python's own gets a `_` behind it: `as_`. What it does not understand
-is an error of the build, and frugal/_library.py compares the size of every struct with the library's when it is
-imported.
+FRUGAL_STATUS_LIST. A field whose name is a word of Python's own gets a `_` behind it: `as_`. What it does not
+understand is an error of the build, and frugal/_library.py compares the size of every struct with the library's when it
+is imported.
 
     python3 frugal_declare.py FOLDER_OF_THE_HEADERS >_declarations.py
 """

@@ -20,7 +20,7 @@ import frugal
 import frugal.torch as ft
 from frugal.torch import operators
 from interrupts import Interrupt
-from reference import Reference, pool, spread
+from reference import Reference, floats_of, pool, rounded, spread
 
 warnings.filterwarnings("ignore", message=".*double precision floating point.*")
 warnings.filterwarnings("ignore", message=".*[Ss]parse invariant.*")
@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", message=".*[Ss]parse invariant.*")
 
 def weights_of(bag, name=""):
     bag.drain()
-    return torch.from_numpy(np.array(bag.view(name)))
+    return torch.from_numpy(floats_of(bag.view(name)))
 
 
 def bag_of(rows=50, dim=4, **settings):
@@ -202,8 +202,10 @@ class Gradients(unittest.TestCase):
         session.update = lambda step, micro_batch, *of: plain_update(session.open, 0, *of)
         anchor = torch.zeros(0, requires_grad=True)
         ids, offsets = torch.randint(0, 50, (12,)), torch.tensor([0, 3, 7, 12], dtype=torch.int32)
+        halves = torch.zeros(0, dtype=torch.bfloat16, requires_grad=True)
         for bounds, weights, train in ((offsets, None, True), (None, None, True), (offsets, torch.rand(12), True),
                                        (offsets, torch.rand(12, requires_grad=True), True), (offsets, None, False)):
+            anchor, halves = halves, anchor  # of whose type the rows are
             given = (anchor if train else anchor.detach(), [ids[:5], ids[5:]][:1] if bounds is None else [ids], bounds,
                      weights, session.id, 0, 4, train)
             results = torch.library.opcheck(operators.lookup, given)
@@ -214,7 +216,8 @@ class Gradients(unittest.TestCase):
             bag(ids, offsets.long()[:-1], weights)
             bounds = torch.tensor([0, 3, 7, 12], dtype=torch.int32)
             token = torch.tensor([session.open, 0])
-            given = (torch.ones(3, 4), token, bounds, weights, session.id, weights is not None)
+            grads = torch.ones(3, 4, dtype=torch.float16 if weights is None else torch.float32)
+            given = (grads, token, bounds, weights, session.id, weights is not None)
             results = torch.library.opcheck(operators.update, given)
             self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 
@@ -904,6 +907,141 @@ class MicroBatched(unittest.TestCase):
                 self.assertTrue(torch.equal(weights_of(bag), weights_of(plain)), (optimizes, skips))
 
 
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Types(unittest.TestCase):
+    """Rows, what modules return, and gradients, of 16 bits."""
+
+    def step(self, bag, reference, step, weighted, mode):
+        generator = torch.Generator().manual_seed(step)
+        ids = torch.randint(0, 50, (120,), generator=generator)
+        offsets = torch.cat([torch.tensor([0]), torch.randint(0, 121, (12,), generator=generator)]).sort()[0]
+        weights = torch.randn(120, generator=generator) if weighted else None
+        direction = torch.randn(13, 5, generator=generator).to(bag.output_dtype)
+        dtype = next((name for name, dtype in HALVES.items() if dtype == bag.output_dtype), "fp32")
+        out = bag(ids, offsets, weights)
+        self.assertEqual(out.dtype, bag.output_dtype)
+        bounds, plain = np.append(offsets.numpy(), 120), None if weights is None else weights.numpy()
+        pooled = rounded(pool(reference.weights[ids.numpy()], bounds, plain, mode == "mean"), dtype)
+        self.assertEqual(out.detach().float().numpy().tobytes(), pooled.tobytes())
+        out.backward(direction)
+        grads = spread(direction.float().numpy(), bounds, plain, mode == "mean")
+        reference.train([(ids.numpy(), grads)], 0.1)
+
+    def test_bits_are_those_of_the_reference(self):
+        for at, (rows_as, output, kind, mode, weighted) in enumerate((
+                ("bf16", "bf16", "adagrad", "sum", False), ("bf16", None, "sgd", "sum", True),
+                ("fp16", "fp16", "rowwise_adagrad", "mean", False), ("bf16", "fp16", "adam", "sum", True),
+                ("fp32", "bf16", "adagrad", "mean", False))):
+            with self.subTest(rows_as=rows_as, output=output):
+                rounding = "nearest" if at == 2 else "stochastic"
+                bag = bag_of(50, 5, mode=mode, optimizer=kind, cache_rows=16, rows_as=rows_as, rounding=rounding,
+                             output_dtype=output and HALVES[output])
+                bag.drain()
+                self.assertEqual(bag.view_tensor().dtype, HALVES.get(rows_as, torch.float32))
+                reference = Reference(bag.view_tensor().float().numpy(), kind, 1, False, 0, rows_as, rounding, 3)
+                for step in range(6):
+                    self.step(bag, reference, step, weighted, mode)
+                bag.drain()
+                seen = bag.view_tensor()
+                self.assertEqual(seen.float().numpy().tobytes(), reference.weights.tobytes())
+                self.assertEqual(seen.data_ptr(), bag.view().__array_interface__["data"][0])
+                with self.assertRaisesRegex(frugal.BusyError, "view"):
+                    bag.close()
+                state = bag.state_dict()
+                self.assertEqual(state["weight"].dtype, torch.float32)
+                self.assertTrue(torch.equal(state["weight"], seen.float()))
+                del seen
+                again = bag_of(50, 5, mode=mode, optimizer=kind, rows_as=rows_as, rounding=rounding,
+                               output_dtype=output and HALVES[output])
+                again.load_state_dict(state)
+                self.step(again, reference, 6, weighted, mode)  # the random bits depend on the number of the step
+                again.drain()
+                self.assertEqual(again.view_tensor().float().numpy().tobytes(), reference.weights.tobytes())
+
+    def test_all_ways_of_a_gradient(self):
+        """An Optimizer, micro-batches, a part of a wider gradient, and per_sample_weights that want gradients."""
+        ids = torch.arange(24).view(8, 3) % 7
+        direction = torch.randn(8, 4, generator=torch.Generator().manual_seed(1)).bfloat16()
+        results = []
+        for way in ("plain", "wide", "optimizer", "micro", "weights", "clipped"):
+            bag = bag_of(optimizer="adagrad", rows_as="bf16", output_dtype=torch.bfloat16)
+            optimizer = ft.Optimizer(bag) if way in ("optimizer", "micro", "clipped") else None
+            weights = torch.ones(8, 3, requires_grad=True) if way == "weights" else None
+            if way == "micro":
+                bag.announce_micro_batches([ids[:3], ids[3:]])
+                for first, end in ((0, 3), (3, 8)):
+                    part = bag(ids[first:end])
+                    self.assertEqual(part.dtype, torch.bfloat16)
+                    part.backward(direction[first:end])
+            else:
+                wide = torch.cat([direction, direction], 1)
+                bag(ids, per_sample_weights=weights).backward(wide[:, 4:] if way == "wide" else direction)
+            if weights is not None:
+                self.assertEqual(weights.grad.dtype, torch.float32)
+                rows = weights_of(bag_of(rows_as="bf16")).float()[ids]  # before the step
+                self.assertTrue(torch.allclose(weights.grad, (rows * direction.float()[:, None]).sum(2), atol=1e-5))
+            if way == "clipped":
+                self.assertGreater(optimizer.clip_grad_norm_([], 1e9).item(), 0)
+            if optimizer is not None:
+                optimizer.step()
+            bag.drain()
+            results.append(bag.view_tensor().clone())
+            self.assertTrue(torch.equal(results[0], results[-1]), way)
+
+    def test_in_a_model(self):
+        """Under autocast a module returns what it was made for; one of a model in bfloat16 fits into it."""
+        ids = torch.tensor([[1, 2], [3, 4]])
+        bag = bag_of(rows_as="bf16")
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertEqual(bag(ids).dtype, torch.float32)
+            torch.nn.Linear(4, 2)(bag(ids)).sum().backward()
+        bag = bag_of(rows_as="bf16", output_dtype=torch.bfloat16)
+        model = torch.nn.Sequential(bag, torch.nn.Linear(4, 2)).bfloat16()
+        model(ids).sum().backward()
+        for wrong in (model.float, model.half, model.double):
+            with self.assertRaisesRegex(TypeError, "returns is torch.bfloat16 and stays so; .* was asked for"):
+                wrong()
+        compiled = torch.compile(lambda keys: model(keys).sum(), backend="aot_eager", fullgraph=True)
+        other = torch.nn.Sequential(bag_of(rows_as="bf16", output_dtype=torch.bfloat16), model[1])
+        other(ids).sum().backward()
+        for _ in range(2):
+            compiled(ids).backward()
+            other(ids).sum().backward()
+        self.assertTrue(torch.equal(*(one[0].state_dict()["weight"] for one in (model, other))))
+        tables = ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=50, output_dtype=torch.float16,
+                                           rows_as="fp16")
+        self.assertEqual({rows.dtype for rows in tables({"a": ids, "b": ids}).values()}, {torch.float16})
+        self.assertEqual(ft.Embedding(9, 3, max_keys=5, output_dtype=torch.bfloat16)(ids).dtype, torch.bfloat16)
+        for dtype in (torch.float64, "bf16"):
+            with self.assertRaisesRegex(ValueError, "output_dtype: one of torch.float32, .* is wanted"):
+                bag_of(output_dtype=dtype)
+        with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_ARGUMENT.*rounding"):
+            bag_of(rounding="nearest")
+
+    def test_a_scaled_loss(self):
+        for rows_as, dtype in HALVES.items():
+            bag, ids = bag_of(rows_as=rows_as, optimizer="sgd", output_dtype=dtype), torch.tensor([[1], [2]])
+            plain = bag_of(rows_as=rows_as, optimizer="sgd", output_dtype=dtype)
+            plain(ids).sum().backward()
+            optimizer, scaler = ft.Optimizer(bag), torch.amp.GradScaler("cpu", init_scale=8.0)
+            scaler.scale(bag(ids).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.assertTrue(torch.equal(*(one.state_dict()["weight"] for one in (bag, plain))))
+
+    def test_the_state_of_an_embedding_bag_of_16_bits(self):
+        theirs = torch.nn.EmbeddingBag(50, 4, dtype=torch.bfloat16)
+        for rows_as in ("fp32", "bf16", "fp16"):
+            bag = bag_of(rows_as=rows_as)
+            bag.load_state_dict(theirs.state_dict(), strict=False)
+            bag.drain()
+            self.assertTrue(torch.equal(bag.view_tensor(), theirs.weight.to(bag.view_tensor().dtype)))
+        with self.assertRaisesRegex(RuntimeError, "weight: torch.float32 or torch.bfloat16 or .* is wanted"):
+            bag.load_state_dict({"weight": torch.zeros(50, 4, dtype=torch.float64)}, strict=False)
+
+
 class AsOfTorch(unittest.TestCase):
     """What modules of torch.nn can do, and these cannot, is honoured or refused, not ignored."""
 
@@ -912,7 +1050,7 @@ class AsOfTorch(unittest.TestCase):
             for call in (lambda: model.double(), lambda: model.half(), lambda: model.bfloat16(),
                          lambda: model.to(torch.float64), lambda: model.to(torch.empty(1, dtype=torch.half)),
                          lambda: model.type(torch.float64), lambda: model.share_memory()):
-                with self.assertRaisesRegex(TypeError, "rows are float32 and stay so|Processes"):
+                with self.assertRaisesRegex(TypeError, "returns is torch.float32 and stays so|Processes"):
                     call()
             for call in (lambda: model.to("meta"), lambda: model.to_empty(device="meta")):
                 with self.assertRaisesRegex(ValueError, "it stays on cpu; meta was asked for"):
@@ -947,7 +1085,7 @@ class AsOfTorch(unittest.TestCase):
     def test_options_of_torch(self):
         for name, value, said in (("sparse", True, "sparse gradients.*file_sparse"), ("sparse", False, "file_sparse"),
                                   ("padding_idx", 0, "per_sample_weights"), ("max_norm", 1.0, "clip_norm"),
-                                  ("scale_grad_by_freq", True, "how often"), ("dtype", torch.half, "float32")):
+                                  ("scale_grad_by_freq", True, "how often"), ("dtype", torch.half, "output_dtype")):
             for made in (lambda: bag_of(**{name: value}), lambda: ft.Embedding(9, 4, max_keys=9, **{name: value}),
                          lambda: ft.EmbeddingBagCollection({"a": (9, 4)}, max_keys=9, **{name: value})):
                 with self.assertRaisesRegex(TypeError, f"{name}: modules of frugal.torch do not have it.*{said}"):

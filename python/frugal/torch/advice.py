@@ -17,7 +17,7 @@ _INSTEAD = {
     "max_norm": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
     "norm_type": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
     "scale_grad_by_freq": "gradients are not divided by how often a key occurs",
-    "dtype": "rows are float32. Convert what the module returns",
+    "dtype": "write output_dtype=torch.bfloat16 for what the module returns, rows_as='bf16' for what the table stores",
     "_weight": "write init=matrix, float32 [rows, dim]",
     "_freeze": "write optimizer=frugal.Optimizer(..., frozen=True), or requires_grad_(False) of the module",
 }
@@ -68,13 +68,15 @@ class Parameters(Dict[str, Any]):
         return super().items()
 
 
-def check_conversion(module: nn.Module, place: torch.device, convert: Any) -> None:
-    """What .to(), .half(), .cuda() and the like would do to a tensor of the module, they cannot do to its table."""
-    probe = torch.zeros(1, dtype=torch.float32, device=place)
+def check_conversion(module: nn.Module, place: torch.device, dtype: torch.dtype, convert: Any) -> None:
+    """What .to(), .half(), .cuda() and the like would do to a tensor of the module, they cannot do to its table.
+    `dtype`: of what it returns."""
+    probe = torch.zeros(1, dtype=dtype, device=place)
     made = convert(probe)
-    if made.dtype != torch.float32:
-        raise TypeError(f"{module}: its rows are float32 and stay so; {made.dtype} was asked for. Convert what the "
-                        "module returns, and the rest of the model part by part")
+    if made.dtype != dtype:
+        raise TypeError(f"{module}: what it returns is {dtype} and stays so; {made.dtype} was asked for. Make it with "
+                        "output_dtype=..., which may be float32, bfloat16 or float16, or convert what it returns, and "
+                        "the rest of the model part by part")
     if made.device != place:
         raise ValueError(f"{module}: it stays on {place}; {made.device} was asked for. Make it with device="
                          f"'{made.device}', and move the rest of the model part by part")

@@ -180,6 +180,20 @@ bool are_whole(at::TensorList keys, const c10::Device &place, bool *there) {
     return true;
 }
 
+/* The frugal_type of its elements; -1: there is none. */
+int type_of(const Tensor &tensor) {
+    switch (tensor.scalar_type()) {
+    case at::kFloat:
+        return FRUGAL_FP32;
+    case at::kBFloat16:
+        return FRUGAL_BF16;
+    case at::kHalf:
+        return FRUGAL_FP16;
+    default:
+        return -1;
+    }
+}
+
 uint64_t numel_of(at::TensorList keys) {
     uint64_t n = 0;
     for (const Tensor &part : keys) n += static_cast<uint64_t>(part.numel());
@@ -244,7 +258,8 @@ void look_up(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t 
     if (s.devices > 1) ask(s.instance, name.await_lookup, s.number_of_device, s.step);
     frugal_bags bags{};
     frugal_row_array to{};
-    to.rows = rows.numel() ? rows.data_ptr<float>() : nullptr;
+    to.rows = rows.numel() ? rows.data_ptr() : nullptr;
+    to.as = to.rows ? static_cast<frugal_type>(type_of(rows)) : FRUGAL_FP32;
     if (offsets) {
         bags.n_bags = static_cast<uint32_t>(offsets->numel() - 1);
         bags.offsets = static_cast<const uint32_t *>(offsets->data_ptr());
@@ -272,8 +287,8 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
     c10::Device place = anchor.device();
     uint64_t n = numel_of(keys);
     bool there;
-    if (!train || n >> 32 || !fit(offsets, weights, n, place) || !are_whole(keys, place, &there) ||
-        !is_usual(s, session, place, false))
+    if (!train || n >> 32 || type_of(anchor) < 0 || !fit(offsets, weights, n, place) ||
+        !are_whole(keys, place, &there) || !is_usual(s, session, place, false))
         return false;
     if (there && (place.is_cpu() || !call.cuda_announce)) return false;
     py::object queue = get(s.session, name.queue);
@@ -282,7 +297,7 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
               : number(s.session, name.ahead) || number(s.device, name.announced) != s.step)
         return false;
     Tensor rows = at::empty({offsets ? offsets->numel() - 1 : static_cast<int64_t>(n), dim},
-                            at::TensorOptions().dtype(at::kFloat).device(place));
+                            at::TensorOptions().dtype(anchor.scalar_type()).device(place));
     if (!ahead) announce(s, keys, there, train);
     try {
         if (!ahead && number(s.instance, name._waiters)) ask(s.instance, name._wake);
@@ -313,19 +328,18 @@ Pair lookup(const Tensor &anchor, at::TensorList keys, const Maybe &offsets, con
     });
 }
 
-/* float32 [n, dim], rows apart by any stride that does not let them overlap. A gradient that autograd has expanded, as
- * that of a sum, is copied. */
+/* [n, dim], rows apart by any stride that does not let them overlap. A gradient that autograd has expanded, as that of
+ * a sum, is copied. */
 Tensor laid_out(const Tensor &grads) {
     int64_t dim = grads.size(1);
     bool fits = (dim <= 1 || grads.stride(1) == 1) && (grads.size(0) <= 1 || grads.stride(0) >= dim) &&
-                reinterpret_cast<uintptr_t>(grads.data_ptr()) % sizeof(float) == 0;
+                reinterpret_cast<uintptr_t>(grads.data_ptr()) % grads.element_size() == 0;
     return fits ? grads : grads.clone(at::MemoryFormat::Contiguous);
 }
 
 bool try_update(const Tensor &given, const Tensor &step, const Maybe &offsets, const Maybe &weights, int64_t session) {
     Step s;
-    if (given.scalar_type() != at::kFloat || given.dim() != 2 || !is_usual(s, session, given.device(), true))
-        return false;
+    if (type_of(given) < 0 || given.dim() != 2 || !is_usual(s, session, given.device(), true)) return false;
     const int64_t *token = step.data_ptr<int64_t>();
     if (static_cast<uint64_t>(token[0]) != s.step || token[1] || !is_none(s.session, name.first_update)) return false;
     Tensor grads = laid_out(given);
@@ -348,7 +362,8 @@ bool try_update(const Tensor &given, const Tensor &step, const Maybe &offsets, c
     if (!lr) throw py::error_already_set();
     frugal_gradients gradients{};
     gradients.n = static_cast<uint64_t>(grads.size(0));
-    gradients.grads = grads.numel() ? grads.data_ptr<float>() : nullptr;
+    gradients.grads = grads.numel() ? grads.data_ptr() : nullptr;
+    gradients.as = gradients.grads ? static_cast<frugal_type>(type_of(grads)) : FRUGAL_FP32;
     gradients.stride = grads.size(0) > 1 ? static_cast<uint64_t>(grads.stride(0)) : 0;
     gradients.lr = static_cast<float>(PyFloat_AsDouble(lr));
     Py_DECREF(lr);
@@ -371,8 +386,8 @@ Pair update(const Tensor &grads, const Tensor &step, const Maybe &offsets, const
     return translated([&] {
         if (wants_weights || !try_update(grads, step, offsets, weights, session))
             return py::handle(slow_update)(grads, step, offsets, weights, session, wants_weights).cast<Pair>();
-        Tensor nothing = at::empty({0}, at::TensorOptions().dtype(at::kFloat).device(grads.device()));
-        return Pair(nothing, at::empty({0}, nothing.options()));
+        auto options = at::TensorOptions().device(grads.device());
+        return Pair(at::empty({0}, options.dtype(grads.scalar_type())), at::empty({0}, options.dtype(at::kFloat)));
     });
 }
 

@@ -45,7 +45,7 @@ class Jagged:
 
 class KeyedTensor:
     """What a collection returns for a KeyedJaggedTensor: pooled rows by feature, with the methods of TorchRec's
-    KeyedTensor. `rows`: of each key float32 [n_bags, dim]."""
+    KeyedTensor. `rows`: of each key [n_bags, dim]."""
 
     def __init__(self, keys: Sequence[str], rows: Sequence[Tensor]):
         self._rows = dict(zip(keys, rows))
@@ -55,7 +55,7 @@ class KeyedTensor:
         return list(self._rows)
 
     def values(self) -> Tensor:
-        """float32 [n_bags, sum of dims], in the order of keys()."""
+        """[n_bags, sum of dims], in the order of keys()."""
         if self._values is None:
             self._values = torch.cat(list(self._rows.values()), 1)
         return self._values

@@ -83,7 +83,7 @@ class MicroBatches:
     def take_gradients(self, micro_batch: int, grads: Tensor) -> Tensor:
         """Notes the gradients of one; returns those of all so far, zeros where there are none."""
         if self.grads is None:
-            self.grads = torch.zeros(self.first[-1], grads.shape[1], dtype=torch.float32, device=grads.device)
+            self.grads = torch.zeros(self.first[-1], grads.shape[1], dtype=grads.dtype, device=grads.device)
         self.grads[self.first[micro_batch]:self.first[micro_batch + 1]] = grads
         self._waiting.discard(micro_batch)
         return self.grads

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from ..errors import LostError
 from ..instance import Frugal
 from ..instance import save as save_instances
-from ..settings import Normal, Optimizer as Settings, Table, Workers, in_range
+from ..settings import TYPES, Normal, Optimizer as Settings, Table, Workers, in_range
 from . import advice, inputs, operators
 from .micro_batches import MicroBatches, single_bounds
 from .processes import Processes
-from .session import POOLING, Session
+from .session import FLOAT_TYPES, POOLING, Session
 
 DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -122,8 +122,17 @@ def _place(given: Union[str, torch.device]) -> torch.device:
     return place
 
 
+def _output_type(given: Optional[torch.dtype]) -> torch.dtype:
+    if given is not None and given not in FLOAT_TYPES:
+        raise ValueError(f"output_dtype: one of {', '.join(map(str, FLOAT_TYPES))} is wanted; {given!r} was given")
+    return given or torch.float32
+
+
 class _Module(nn.Module):
-    """What the modules share: one or several instances (one for each dim), and a device of theirs."""
+    """What the modules share: one or several instances (one for each dim), and a device of theirs. `output_dtype`: what
+    forward returns, and of what its gradients are."""
+
+    output_dtype: torch.dtype
 
     _own_workers: Optional[Workers] = None  # which the module has made
     _default = ""  # of the optimizer: its kind, if nobody has chosen one
@@ -132,7 +141,7 @@ class _Module(nn.Module):
         place = stores[0].places[device]
         # In a tuple and a dict, so that nn.Module takes none of it for a parameter.
         self._parts = tuple((store, store.sessions[device], tuple(of)) for store, of in zip(stores, names))
-        self._hidden = {"anchor": torch.zeros(0, dtype=torch.float32, device=place, requires_grad=True)}
+        self._hidden = {"anchor": torch.zeros(0, dtype=self.output_dtype, device=place, requires_grad=True)}
         self._place, self._device = place, device
         self.__dict__["_parameters"] = advice.Parameters(self._hidden["anchor"])
         self._offsets: Dict[int, tuple] = {}  # of this device alone: they lie where it is, and it has its own thread
@@ -280,9 +289,19 @@ class _Module(nn.Module):
         raise KeyError(f"no table {name!r}; there are {[name for part in self._parts for name in part[2]]}")
 
     def view(self, name: str = "") -> Any:
-        """The rows of a table in place, after drain(): a read-only NumPy array float32 [rows, dim], without a copy."""
+        """The rows of a table in place, after drain(): a read-only NumPy array [rows, dim], without a copy, as from
+        Frugal.view."""
         store, table = self._table(name)
         return store.instance.view(table)
+
+    def view_tensor(self, name: str = "") -> Tensor:
+        """As view, a tensor: float32, bfloat16 or float16, as the table stores its rows. PyTorch has no read-only
+        tensors, but do not write this one: copies in caches would not follow. load_state_dict writes rows."""
+        store, table = self._table(name)
+        memory, stride = store.instance.view_memory(table)
+        dtype = next(dtype for dtype, number in FLOAT_TYPES.items() if number == TYPES[store.instance.rows_as])
+        flat = torch.frombuffer(memory, dtype=dtype)
+        return flat.as_strided((store.tables[table].rows, store.dim), (stride, 1))
 
     # state_dict
 
@@ -320,9 +339,10 @@ class _Module(nn.Module):
             given = state_dict.get(key)
             if given is None or shape is None:
                 continue
-            if tuple(given.shape) != shape or given.dtype != torch.float32:
-                error_msgs.append(f"{key}: float32 of shape {shape} is wanted; {given.dtype} of shape "
-                                  f"{tuple(given.shape)} was given")
+            types = list(FLOAT_TYPES) if key.endswith("weight") else [torch.float32]  # as floats they are exact
+            if tuple(given.shape) != shape or given.dtype not in types:
+                error_msgs.append(f"{key}: {' or '.join(map(str, types))} of shape {shape} is wanted; {given.dtype} of "
+                                  f"shape {tuple(given.shape)} was given")
         unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in wanted]
         if error_msgs or len(absent) == len(wanted):  # what is there is loaded, as by torch.nn
             return
@@ -355,13 +375,13 @@ class _Module(nn.Module):
             if given[0] is not None:
                 now[1].zero_()
             given = [there if one is None else one for one, there in zip(given, now)]
-        return given[0].cpu().contiguous(), given[1].cpu().contiguous()
+        return given[0].to("cpu", torch.float32).contiguous(), given[1].cpu().contiguous()
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("a module of frugal.torch cannot be copied; on(device) gives the same tables on another device")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        advice.check_conversion(self, self._place, fn)
+        advice.check_conversion(self, self._place, self.output_dtype, fn)
         return super()._apply(fn, recurse)
 
     def _replicate_for_data_parallel(self) -> Any:
@@ -401,9 +421,11 @@ class _OneTable(_Module):
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
                  lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
-                 gate_on_stream: bool = False, processes: Optional[Processes] = None, **options: Any):
+                 gate_on_stream: bool = False, processes: Optional[Processes] = None,
+                 output_dtype: Optional[torch.dtype] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
+        self.output_dtype = _output_type(output_dtype)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self._default = "" if optimizer is not None else DEFAULT
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
@@ -446,13 +468,15 @@ class Embedding(_OneTable):
     `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
     device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
     GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
-    that train the table, and has one device. `options`: further arguments of frugal.Frugal, as workers, seed, file,
+    that train the table, and has one device. `output_dtype`: what forward returns, and of what type its gradients are:
+    torch.float32, the default, torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever
+    torch.autocast asks for. `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file,
     saved, increments; of several processes those of rank 0 count.
     """
 
     def forward(self, input: Any) -> Any:
-        """`input`: int64 or int32 of any shape, or a jagged tensor [n, j]. Returns float32 [*input.shape,
-        embedding_dim], jagged as the input. A list of inputs is one step, and returns a list in its order."""
+        """`input`: int64 or int32 of any shape, or a jagged tensor [n, j]. Returns [*input.shape, embedding_dim] of
+        `output_dtype`, jagged as the input. A list of inputs is one step, and returns a list in its order."""
         if isinstance(input, Tensor) and not input.is_nested:
             return self._lookup(0, [input], None, None, 0).view(*input.shape, self.embedding_dim)
         many = inputs.is_list(input)
@@ -496,8 +520,8 @@ class EmbeddingBag(_OneTable):
                 lengths: Optional[Tensor] = None) -> Any:
         """`input`: int64 or int32 [n_bags, keys a bag]; or [n] with `offsets` int64 or int32 [n_bags], or with
         `lengths` [n_bags]; or a jagged tensor [n_bags, j]; or a frugal.torch.Jagged. `per_sample_weights`: float32 of
-        input's shape, with the mode "sum"; they get gradients if they ask for any. Returns float32 [n_bags,
-        embedding_dim].
+        input's shape, with the mode "sum"; they get gradients if they ask for any. Returns [n_bags, embedding_dim] of
+        `output_dtype`.
 
         A list of inputs is one step: of each an input as above, or a pair (input, offsets), and a list of
         per_sample_weights, or none. Returns a list in its order."""
@@ -589,10 +613,11 @@ class EmbeddingBagCollection(_Module):
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
                  lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
                  gate_on_stream: bool = False, workers: Union[int, Workers] = 0, saved: Sequence[str] = (),
-                 processes: Optional[Processes] = None, **options: Any):
+                 processes: Optional[Processes] = None, output_dtype: Optional[torch.dtype] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         advice.check_mode(mode)
+        self.output_dtype = _output_type(output_dtype)
         self.mode, self.include_last_offset, self.stacked = mode, include_last_offset, stacked
         self.names = list(tables)
         self.features = {name: name for name in tables} if features is None else dict(features)
@@ -686,10 +711,10 @@ class EmbeddingBagCollection(_Module):
     def forward(self, features: Any, per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
         """`features`: {feature: input}, each an input [n_bags, keys a bag], a pair of an input [n] and offsets
         [n_bags], a jagged tensor, or a frugal.torch.Jagged, as for EmbeddingBag. `per_sample_weights`: {feature:
-        weights of its input's shape}; mode "sum" only. Returns {feature: float32 [n_bags, dim]}.
+        weights of its input's shape}; mode "sum" only. Returns {feature: [n_bags, dim] of `output_dtype`}.
 
         Of TorchRec's KeyedJaggedTensor, whose weights are used if it has some, it returns a frugal.torch.KeyedTensor.
-        Stacked, it returns float32 [features, n_bags, dim] of both."""
+        Stacked, it returns [features, n_bags, dim] of both."""
         given = self._given(features, "forward")
         given.read(self.include_last_offset, per_sample_weights is not None)
         weights = [given.weights(at, per_sample_weights) for at in self._features_of]

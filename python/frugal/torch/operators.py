@@ -5,10 +5,11 @@
     frugal::update(Tensor grads, Tensor step, Tensor? offsets, Tensor? weights, int session, bool wants_weights)
                    -> (Tensor anchor_grad, Tensor weights_grad)
 
-`anchor` has no elements. It makes autograd call the backward, because keys have no gradients; rows get theirs in the
-table, not in a tensor. The operators have no arguments that they change, so torch.compile may take them into a graph.
-They run in the order of their data: the lookup of a step, then its update, whose offsets and weights are those of the
-lookup: the table reads them. `step`: int64 [2], the step and the micro-batch.
+`anchor` has no elements, and the type that `rows` get: float32, bfloat16 or float16. It makes autograd call the
+backward, because keys have no gradients; rows get theirs in the table, not in a tensor. The operators have no arguments
+that they change, so torch.compile may take them into a graph. They run in the order of their data: the lookup of a
+step, then its update, whose offsets and weights are those of the lookup: the table reads them. `step`: int64 [2], the
+step and the micro-batch.
 
 Their bodies are in compiled.cc, where it could be compiled (compiled.py), and the autograd node of lookup is there,
 too; the functions here then do what it leaves to them. Else these are the bodies.
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from .._library import lib
 from . import compiled
-from .session import POOLING, Session, new_floats, session_of, whole_keys
+from .session import FLOAT_TYPES, POOLING, Session, new_floats, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
 # Two equal calls are two steps, so no graph may merge them; and no CUDA graph may record them.
@@ -51,8 +52,8 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
     batch = s.begin(given, train)
     try:
         if batch.micro is not None:
-            return _first_micro_batch(s, batch, offsets, weights)
-        rows = new_floats((n if offsets is None else offsets.numel() - 1, dim), s.place)
+            return _first_micro_batch(s, batch, offsets, weights, anchor.dtype)
+        rows = new_floats((n if offsets is None else offsets.numel() - 1, dim), s.place, anchor.dtype)
         s.gather(batch.step, offsets, weights, pooling, rows)
     except BaseException:
         s.put_back(batch)
@@ -61,10 +62,10 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
     return rows, s.token(batch.step)
 
 
-def _first_micro_batch(s: Session, batch: Any, offsets: Optional[Tensor], weights: Optional[Tensor]
-                       ) -> Tuple[Tensor, Tensor]:
+def _first_micro_batch(s: Session, batch: Any, offsets: Optional[Tensor], weights: Optional[Tensor],
+                       dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
     batch.micro.check_bounds(offsets, weights)
-    s.start_micro_batches(batch)
+    s.start_micro_batches(batch, dtype)
     return batch.micro.take_rows(), s.token(batch.step)
 
 
@@ -92,16 +93,16 @@ def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], 
     if any(part.device.type == "meta" for part in keys):  # those of a graph that is traced say where they will be
         raise ValueError("forward: keys in memory are wanted; some on the device meta were given")
     n = sum(part.numel() for part in keys) if offsets is None else offsets.numel() - 1
-    return new_floats((n, dim), anchor.device), torch.empty((2,), dtype=torch.int64, device="cpu")
+    return new_floats((n, dim), anchor.device, anchor.dtype), torch.empty((2,), dtype=torch.int64, device="cpu")
 
 
 def _update(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Optional[Tensor], session: int,
             wants_weights: bool) -> Tuple[Tensor, Tensor]:
     s = session_of(session)
     number, micro_batch = step.tolist()
-    if grads.dtype != torch.float32 or grads.dim() != 2:
-        raise TypeError(f"backward: gradients of float32 [n, dim] are wanted; {grads.dtype} of shape "
-                        f"{tuple(grads.shape)} was given")
+    if grads.dtype not in FLOAT_TYPES or grads.dim() != 2:
+        raise TypeError(f"backward: gradients [n, dim] of float32, bfloat16 or float16 are wanted; {grads.dtype} of "
+                        f"shape {tuple(grads.shape)} was given")
     dim = grads.shape[1]
     if (dim > 1 and grads.stride(1) != 1) or grads.stride(0) < dim:
         grads = grads.contiguous()  # autograd may give an expanded one, as of sum()
@@ -115,7 +116,7 @@ def _update(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Opt
     if not s.commits_itself() and s.micro is None:
         grads = grads.clone()  # which stays until the optimizer's step; a graph may use the memory again
     s.update(number, micro_batch, grads, offsets, weights)
-    return new_floats((0,), grads.device), of_weights
+    return new_floats((0,), grads.device, grads.dtype), of_weights
 
 
 def _weights_grad(s: Session, step: int, grads: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -132,7 +133,7 @@ def _weights_grad(s: Session, step: int, grads: Tensor, offsets: Tensor, weights
 def _update_fake(grads: Tensor, step: Tensor, offsets: Optional[Tensor], weights: Optional[Tensor], session: int,
                  wants_weights: bool) -> Tuple[Tensor, Tensor]:
     of_weights = torch.empty_like(weights) if wants_weights and weights is not None else new_floats((0,), grads.device)
-    return new_floats((0,), grads.device), of_weights
+    return new_floats((0,), grads.device, grads.dtype), of_weights
 
 
 class _Lookup(torch.autograd.Function):

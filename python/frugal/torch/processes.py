@@ -78,7 +78,8 @@ class Processes:
             return Frugal(tables, dim, **dict(options, devices=self.world_size, name=name))
         made = Frugal.join(name, self.seconds)
         wanted = {"rows": tuple(table.rows for table in tables), "dim": dim, "devices": self.world_size,
-                  "max_keys": options["max_keys"], "lookahead": options["lookahead"]}
+                  "max_keys": options["max_keys"], "lookahead": options["lookahead"],
+                  "rows_as": options.get("rows_as", "fp32")}
         for what, value in wanted.items():
             found = getattr(made, what)
             if found != value:

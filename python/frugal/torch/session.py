@@ -27,6 +27,7 @@ from . import compiled
 from .micro_batches import MicroBatches
 
 KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
+FLOAT_TYPES = {torch.float32: c.FRUGAL_FP32, torch.bfloat16: c.FRUGAL_BF16, torch.float16: c.FRUGAL_FP16}
 POOLING = {None: c.FRUGAL_POOL_SUM, "sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
 
 _sessions: "weakref.WeakValueDictionary[int, Session]" = weakref.WeakValueDictionary()
@@ -87,13 +88,13 @@ def _are_the_same(announced: torch.Tensor, version: Optional[int], given: torch.
     return torch.equal(announced.to(given.device).view(-1), given.reshape(-1))
 
 
-def new_floats(shape: Tuple[int, ...], place: torch.device) -> torch.Tensor:
-    """Memory that the library writes: float32, whatever PyTorch's default is."""
-    return torch.empty(shape, dtype=torch.float32, device=place)
+def new_floats(shape: Tuple[int, ...], place: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Memory that the library writes: float32, whatever PyTorch's default is, or of another one of FLOAT_TYPES."""
+    return torch.empty(shape, dtype=dtype, device=place)
 
 
 def _stride_of(grads: torch.Tensor) -> int:
-    """Floats from gradient to gradient; of one, PyTorch may say anything."""
+    """Elements from gradient to gradient; of one, PyTorch may say anything."""
     return grads.stride(0) if grads.shape[0] > 1 else 0
 
 
@@ -114,8 +115,8 @@ class Session:
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
         self.first_update: Optional[Callable[[], None]] = None  # called by the first backward: it may raise
         self.optimizer: Any = None  # a weak reference to the frugal.torch.Optimizer whose step commits
-        # Of the step under way, until the optimizer commits it: float32 [n, dim], or [n_bags, dim] by bag; and what the
-        # rows' gradients are multiplied by.
+        # Of the step under way, until the optimizer commits it: [n, dim], or [n_bags, dim] by bag, of one of
+        # FLOAT_TYPES; and what the rows' gradients are multiplied by.
         self.gradient: Optional[torch.Tensor] = None
         self.by_bag, self.scale = False, 1.0
         self.kept: Any = None  # what the table reads then: offsets, weights, and the version of the weights
@@ -274,20 +275,21 @@ class Session:
 
     def gather(self, step: int, offsets: Optional[torch.Tensor], weights: Optional[torch.Tensor], pooling: int,
                rows: torch.Tensor) -> None:
-        """Looks up `step`: by position, or pooled."""
+        """Looks up `step` into `rows`, of one of FLOAT_TYPES: by position, or pooled."""
+        dtype = FLOAT_TYPES[rows.dtype]
         with self.stream_after([offsets, weights, rows]):
             if offsets is None:
-                self.instance.lookup_address(self.device, step, rows.data_ptr())
+                self.instance.lookup_address(self.device, step, rows.data_ptr(), dtype=dtype)
             else:
                 self.instance.lookup_bags_addresses(self.device, step, offsets.numel() - 1, offsets.data_ptr(),
                                                     None if weights is None else weights.data_ptr(), pooling,
-                                                    rows.data_ptr(), (offsets, weights))
+                                                    rows.data_ptr(), (offsets, weights), dtype=dtype)
 
-    def start_micro_batches(self, batch: _Batch) -> None:
-        """Looks up the rows of all micro-batches of `batch`, whose step is the next."""
+    def start_micro_batches(self, batch: _Batch, dtype: torch.dtype = torch.float32) -> None:
+        """Looks up the rows of all micro-batches of `batch`, whose step is the next, into `dtype`."""
         micro = batch.micro
         assert micro is not None
-        rows = new_floats((micro.first[-1], self.instance.dim), self.place)
+        rows = new_floats((micro.first[-1], self.instance.dim), self.place, dtype)
         self.gather(batch.step, micro.all_bounds, None, micro.pooling, rows)
         self.looked_up(batch.step, True)
         micro.rows, micro.batch, self.micro = rows, batch, micro
@@ -375,7 +377,8 @@ class Session:
         grads = self.gradient
         with self.stream_after([grads]):  # none has an address where there are no keys: the step ends without any
             self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
-                                         self.by_bag, self.scale * scale, grads.shape[0], _stride_of(grads))
+                                         self.by_bag, self.scale * scale, grads.shape[0], _stride_of(grads),
+                                         FLOAT_TYPES[grads.dtype])
         self.open = None
         self._forget_gradient()
 
@@ -394,7 +397,7 @@ class Session:
         self._check_weights()
         with self.stream_after([grads]):
             return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
-                                                     grads.shape[0], _stride_of(grads))
+                                                     grads.shape[0], _stride_of(grads), FLOAT_TYPES[grads.dtype])
 
     def _recover(self) -> None:
         """After a KeyboardInterrupt the library may be a call ahead of what is noted here; what it says is true."""
@@ -430,8 +433,8 @@ class Session:
 
     def update(self, step: int, micro_batch: int, grads: torch.Tensor, offsets: Optional[torch.Tensor] = None,
                weights: Optional[torch.Tensor] = None) -> None:
-        """The gradients of `step`: float32 [n, dim], or with `offsets` [n_bags, dim] by bag. All must stay until the
-        commit."""
+        """The gradients of `step`: [n, dim] of one of FLOAT_TYPES, or with `offsets` [n_bags, dim] by bag. All must
+        stay until the commit."""
         if self.open != step or (self.gradient is not None if self.micro is None else
                                  self.micro.has_backward(micro_batch)):
             raise RuntimeError(
