@@ -24,8 +24,8 @@ LIMIT = 300  # seconds that a test waits for another process
 
 WAYS = [dict(optimizer="adagrad", lookahead=3, workers=1, seed=1),
         dict(optimizer="adam", lookahead=0, workers=1, alone="staged", seed=2),
-        dict(optimizer="rowwise_adagrad", lookahead=10, workers=2, alone="kept", reduce="mean", seed=3),
-        dict(optimizer="sgd", lookahead=5, workers=1, mode="sync", seed=4)]
+        dict(optimizer="rowwise_adagrad", lookahead=10, workers=2, alone="kept", reduce="mean", seed=3, rows_as="bf16"),
+        dict(optimizer="sgd", lookahead=5, workers=1, mode="sync", seed=4, rows_as="fp16", rounding="nearest")]
 
 
 def name_of(what):
@@ -95,7 +95,8 @@ def in_one_process(way):
 
 def by_the_judge(way):
     with frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=2, **way) as f:
-        reference = Reference(all_rows(f)[0], way["optimizer"], 2, way.get("reduce") == "mean")
+        reference = Reference(all_rows(f)[0], way["optimizer"], 2, way.get("reduce") == "mean", 0, f.rows_as,
+                              f.rounding, way["seed"])
     for step in range(STEPS):
         brought = []
         for device in range(2):
@@ -112,7 +113,7 @@ def joins_and_trains(pipe, names):
     for name in names:
         with frugal.join(name) as f:
             Trainer(f, 1, SHORT).train()
-            pipe.send((f.joined, f.rows, f.dim, f.devices, f.lookahead, f.optimizer.kind))
+            pipe.send((f.joined, f.rows, f.dim, f.devices, f.lookahead, f.optimizer.kind, f.rows_as, f.rounding))
             pipe.recv()
 
 
@@ -152,6 +153,14 @@ def trains_and_stays(pipe, f, device, steps):
 
 def joins_and_stays(pipe, name, steps):
     trains_and_stays(pipe, frugal.join(name), 1, steps)
+
+
+def joins_and_announces(pipe, name):
+    with frugal.join(name) as f:
+        f.attach_cpu(1)
+        f.announce(1, 0, batch(1, 1)[0][0])
+        pipe.send("ready")
+        pipe.recv()
 
 
 def opens_and_stays(pipe, name, steps):
@@ -204,7 +213,8 @@ class Bits(unittest.TestCase):
                 with frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=2, name=name, **way) as f:
                     self.assertEqual((f.name, f.joined), (name, False))
                     Trainer(f, 0, STEPS).train()
-                    self.assertEqual(other.receive(), (True, f.rows, DIM, 2, f.lookahead, way["optimizer"]))
+                    self.assertEqual(other.receive(), (True, f.rows, DIM, 2, f.lookahead, way["optimizer"],
+                                                       way.get("rows_as", "fp32"), way.get("rounding", "stochastic")))
                     f.drain()
                     f.verify()
                     self.assertEqual(f.stats()["steps"], STEPS)
@@ -258,12 +268,16 @@ class Rules(unittest.TestCase):
         since = time.monotonic()
         with self.assertRaises(KeyboardInterrupt), CtrlC(0.2):
             frugal.join(name_of("nobody"), LIMIT)
-        with frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=2, lookahead=2, workers=1,
-                           name=name_of("ctrl-c")) as f:
+        name = name_of("ctrl-c")
+        with Other(joins_and_announces, name) as other, \
+                frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=2, workers=1, name=name) as f:
             f.attach_cpu(0)
             f.announce(0, 0, batch(0, 1)[0][0])
+            self.assertEqual(other.receive(), "ready")
+            f.lookup(0, 0)
+            f.update(0, 0)
             with self.assertRaises(KeyboardInterrupt), CtrlC(0.2):
-                f.announce(0, 1, batch(0, 1)[0][0])  # device 1 has not announced step 0
+                f.announce(0, 1, batch(0, 1)[0][0])  # lookahead is 0, and device 1 has not updated step 0
             self.assertEqual(f.next_steps(0)["announce"], 1)
         self.assertLess(time.monotonic() - since, LIMIT / 2)
 
