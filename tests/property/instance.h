@@ -232,6 +232,7 @@ static inline void check_reopened(run *r) {
     frugal_desc desc = {.tables = tables,
                         .n_tables = r->t->n_tables,
                         .dim = r->t->dim,
+                        .rows_as = r->t->rows_as,
                         .max_keys = 1,
                         .optimizer = r->t->optimizer,
                         .file = r->file};

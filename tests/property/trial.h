@@ -155,14 +155,6 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (trial_chance(t, 63, table, 0, 30)) o->clip_norm = trial_clip(t, table);
 }
 
-/* Where weights of 16 bits may be, so far. */
-static inline int trial_may_halve(const trial *t) {
-#ifdef TEST_CUDA
-    return 0;
-#endif
-    return t->storage != TRIAL_FILE;
-}
-
 static inline frugal_type trial_type(const trial *t, uint64_t purpose, uint64_t device, uint64_t step,
                                      unsigned percent) {
     if (!trial_chance(t, purpose, device, step, percent)) return FRUGAL_FP32;
@@ -177,12 +169,12 @@ static inline size_t trial_bytes(frugal_type as) {
 static inline void trial_types(trial *t, int focus) {
     static const unsigned often[] = {0, 0, 10, 50};
     int halves = focus == TRIAL_HALVES;
-    if (trial_may_halve(t)) t->rows_as = trial_type(t, 69, 0, 0, halves ? 100 : 40);
+#ifdef TEST_CUDA
+    return; /* so far */
+#endif
+    t->rows_as = trial_type(t, 69, 0, 0, halves ? 100 : 40);
     if (t->rows_as != FRUGAL_FP32 && trial_chance(t, 71, 0, 0, 30)) t->rounding = FRUGAL_NEAREST;
     t->arrays = halves ? 60 : often[trial_bits(t, 72, 0, 0) % 4];
-#ifdef TEST_CUDA
-    t->arrays = 0; /* so far */
-#endif
 }
 
 static inline void trial_settings(trial *t, test_random *r, int focus) {
