@@ -24,14 +24,17 @@ static const char *chain_path(int i) {
 
 /* >>chains */
 
+enum { OF_BF16 = 16, OF_FP16 = 32 }; /* added to a test's argument */
+
 /* A base and three increments; each opens what was then, and the run goes on from there, saving more increments. */
 static void test_chain(void **state) {
-    frugal_optimizer_kind kind = rig_optimizers[(intptr_t)*state];
+    int argument = (int)(intptr_t)*state;
+    frugal_optimizer_kind kind = rig_optimizers[argument % OF_BF16];
     rig a = {0}, b;
     const char *paths[6];
     frugal_desc d = increments_desc();
     frugal_saved info, before = {0};
-    d.optimizer.kind = kind;
+    d.optimizer.kind = kind, d.rows_as = (frugal_type)(argument / OF_BF16);
     rig_open(&a, &d);
     for (int i = 0; i < 4; i++) {
         paths[i] = chain_path(i);
@@ -65,7 +68,8 @@ static void test_whoever(void **state) {
     const char *paths[3] = {chain_path(0), chain_path(1), chain_path(2)};
     float weights[60 * 5];
     frugal_desc d = increments_desc(), plain = increments_desc();
-    int which = (int)(intptr_t)*state;
+    int which = (int)(intptr_t)*state % OF_BF16;
+    d.rows_as = plain.rows_as = (frugal_type)((intptr_t)*state / OF_BF16);
     memset(weights, 0, sizeof weights);
     if (which == 0) d.workers = 2;
     if (which == 1) d.mode = FRUGAL_SYNC, d.workers = 1;
@@ -191,11 +195,13 @@ static void test_one_in_place(void **state) {
 enum { MANY = 400000 };
 
 /* Writes rows of a table of MANY, saves them, and reads them from the files. */
-static size_t check_rows(const uint64_t *keys, uint32_t n, uint32_t dim, frugal_optimizer_kind kind) {
+static size_t check_rows_as(frugal_type type, const uint64_t *keys, uint32_t n, uint32_t dim,
+                            frugal_optimizer_kind kind) {
     frugal_table table = {.rows = MANY};
     frugal_desc d = {.tables = &table,
                      .n_tables = 1,
                      .dim = dim,
+                     .rows_as = type,
                      .max_keys = 1,
                      .optimizer = {.kind = kind},
                      .increments = 1,
@@ -204,7 +210,7 @@ static size_t check_rows(const uint64_t *keys, uint32_t n, uint32_t dim, frugal_
     uint32_t floats = frugal_state_floats(kind, dim);
     float *w = malloc(((size_t)n * dim + 1) * 4), *s = malloc(((size_t)n * floats + 1) * 4);
     float *all = malloc((size_t)MANY * dim * 4), *expected = calloc((size_t)MANY * dim, 4);
-    for (size_t i = 0; i < (size_t)n * dim; i++) w[i] = (float)(i + 1);
+    for (size_t i = 0; i < (size_t)n * dim; i++) w[i] = (float)(type == FRUGAL_FP32 ? i + 1 : 1 + i % 255);
     for (size_t i = 0; i < (size_t)n * floats; i++) s[i] = -(float)(i + 1);
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, save_one(f, paths[0], 0, 1));
@@ -226,6 +232,10 @@ static size_t check_rows(const uint64_t *keys, uint32_t n, uint32_t dim, frugal_
     return (size_t)status.st_size;
 }
 
+static size_t check_rows(const uint64_t *keys, uint32_t n, uint32_t dim, frugal_optimizer_kind kind) {
+    return check_rows_as(FRUGAL_FP32, keys, n, dim, kind);
+}
+
 static void test_which_rows(void **state) {
     (void)state;
     uint64_t *keys = malloc(MANY * sizeof *keys);
@@ -241,6 +251,13 @@ static void test_which_rows(void **state) {
     check_rows(keys, 1, 1, FRUGAL_ADAM);
     check_rows(keys, 1, SHORTER > 1 ? 30 : 300, FRUGAL_ROWWISE_ADAGRAD);
     check_rows(keys, 0, 2, FRUGAL_ADAGRAD);
+    for (frugal_type type = FRUGAL_BF16; type <= FRUGAL_FP16; type++) { /* weights of 3 rows, then state: unaligned */
+        uint64_t three[] = {5, 8, 70000};
+        size_t floats = check_rows(three, 3, 5, FRUGAL_ROWWISE_ADAGRAD);
+        size_t halves = check_rows_as(type, three, 3, 5, FRUGAL_ROWWISE_ADAGRAD);
+        assert_int_equal(saved_filled(3 * 24) - saved_filled(3 * 14), floats - (halves - 16)); /* 16: type and seed */
+        check_rows_as(type, three, 3, 1, FRUGAL_ADAM);
+    }
     free(keys);
 }
 
@@ -416,6 +433,11 @@ int main(void) {
         SAVED_CASE("the caller's matrix", test_whoever, 2),
         SAVED_CASE("a file", test_whoever, 3),
         SAVED_CASE("flushed as steps are closed", test_whoever, 4),
+        SAVED_CASE("chain, bf16, SGD", test_chain, OF_BF16 + FRUGAL_SGD),
+        SAVED_CASE("chain, fp16, Adam", test_chain, OF_FP16 + FRUGAL_ADAM),
+        SAVED_CASE("workers, fp16", test_whoever, OF_FP16 + 0),
+        SAVED_CASE("the caller's matrix, bf16", test_whoever, OF_BF16 + 2),
+        SAVED_CASE("a file, bf16", test_whoever, OF_BF16 + 3),
         SAVED_TEST(test_written_and_frozen),
         SAVED_TEST(test_empty),
         SAVED_TEST(test_one_in_place),

@@ -11,10 +11,25 @@
 /* 7 rows of 3 floats in two tables: a save of less than a KB. */
 static frugal_table small_tables[2] = {{.rows = 5, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}, {.rows = 2}};
 
+static frugal_type small_type; /* fp32, except in a TYPED_CASE */
+
+static int typed_setup(void **state) {
+    small_type = FRUGAL_BF16;
+    return saved_setup(state);
+}
+static int typed_teardown(void **state) {
+    small_type = FRUGAL_FP32;
+    return saved_teardown(state);
+}
+#define TYPED_CASE(name, test, argument)                                                                               \
+    { name, test, typed_setup, typed_teardown, (void *)(intptr_t)(argument) }
+
 static frugal_desc small_desc(void) {
     return (frugal_desc){.tables = small_tables,
                          .n_tables = 2,
                          .dim = 3,
+                         .rows_as = small_type,
+                         .seed = 9,
                          .max_keys = 8,
                          .init_threads = 1,
                          .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD},
@@ -27,6 +42,10 @@ enum { EACH = 7 };
 #else
 enum { EACH = 1 };
 #endif
+/* Of weights of 16 bits only some: what is damaged is found in the same way. */
+static size_t each(void) {
+    return small_type == FRUGAL_FP32 ? EACH : 11 * EACH;
+}
 
 /* The definition of CRC-32C, a bit at a time: what is written here must not be right by the library's own mistake. */
 static uint32_t sum_of(uint32_t before, const void *data, size_t n) {
@@ -120,7 +139,7 @@ static void test_every_byte(void **state) {
     check_accepted();
     size_t n = read_file(saved_path(path), &bytes);
     assert_in_range(n, 300, 800);
-    for (size_t i = 0; i < n; i += EACH)
+    for (size_t i = 0; i < n; i += each())
         for (int bit = 0; bit < 8; bit += 1 + (i % 8 > 0) * 3) {
             bytes[i] ^= (unsigned char)(1 << bit);
             write_file(saved_path(path), bytes, n);
@@ -141,7 +160,7 @@ static void test_every_length(void **state) {
     size_t n = read_file(saved_path(path), &bytes);
     bytes = realloc(bytes, 2 * n);
     memset(bytes + n, 0, n);
-    for (size_t length = 0; length <= 2 * n; length += EACH) {
+    for (size_t length = 0; length <= 2 * n; length += each()) {
         if (length == n) continue;
         write_file(saved_path(path), bytes, length);
         check_refused(FRUGAL_ERR_FILE, "", 1);
@@ -261,6 +280,26 @@ static void test_contradictions(void **state) {
     CHECK("base", 1, saved_part, step, FRUGAL_MAX_FIRST_STEP + 1, "are wrong");
     check_number("base", 1, saved_part_bytes(1), 8, 0, FRUGAL_ERR_FILE, "are wrong");
     check_number("base", 1, saved_part_bytes(1), 8, UINT64_MAX, FRUGAL_ERR_FILE, "are wrong");
+    check_accepted();
+}
+
+/* Types and what goes with them, in a save that has them; and numbers of versions that do not. */
+static void test_types_that_cannot_be(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    check_accepted();
+    CHECK("base", 0, saved_file, version, 1, "are wrong"); /* a table would begin where the types are */
+    CHECK("base", 0, saved_file, version, 0, "has format 0");
+    CHECK("base", 1, saved_part, rows_as, 3, "are wrong");
+    CHECK("base", 1, saved_part, rows_as, UINT32_MAX, "are wrong");
+    CHECK("base", 1, saved_part, rows_as, FRUGAL_FP32, "are wrong"); /* with a seed */
+    CHECK("base", 1, saved_part, rounding, 2, "are wrong");
+    CHECK("base", 1, saved_part, rounding, FRUGAL_NEAREST, "are wrong"); /* with a seed */
+    CHECK("base", 2, saved_rows, n, 6, "another size than its rows");
+    CHECK("increment", 1, saved_part, rows_as, FRUGAL_FP16,
+          "weights are fp16 in the increment, and bf16 in the save that it continues");
+    check_number("increment", 1, offsetof(saved_part, seed), 8, 8, FRUGAL_ERR_SETTINGS, "by seed 8");
     check_accepted();
 }
 
@@ -578,6 +617,28 @@ static void test_other_settings(void **state) {
     frugal_close(f);
 }
 
+/* Training goes on by the same random bits, unless the caller says that it need not. */
+static void test_other_rounding(void **state) {
+    (void)state;
+    const char *saved[2] = {saved_path("base"), saved_path("increment")};
+    make_saves();
+    for (int i = 0; i < 4; i++) {
+        frugal_desc d = small_desc();
+        frugal *f;
+        if (i == 0) d.seed = 10;
+        if (i == 1) d.rounding = FRUGAL_NEAREST;
+        if (i == 2) d.rounding = FRUGAL_NEAREST, d.seed = 10;
+        if (i == 3) d.rows_as = FRUGAL_FP16, d.seed = 10; /* the save says nothing of that */
+        if (i == 0)
+            check_desc(&d, FRUGAL_ERR_SETTINGS, "bf16 are rounded stochastically, by seed 10",
+                       "in the save stochastically, by seed 9");
+        if (i == 1 || i == 2) check_desc(&d, FRUGAL_ERR_SETTINGS, "to the nearest, by seed 0", "may_differ");
+        d.saved_settings_may_differ = i < 3, d.saved = saved, d.n_saved = 2;
+        assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+        frugal_close(f);
+    }
+}
+
 /* Two instances, saved as one, at "set": blocks 3 and 4 are their rows, 5 the end. Returns the path. */
 static const char *make_set(void) {
     frugal_desc d = small_desc();
@@ -665,7 +726,11 @@ int main(void) {
         SAVED_CASE("every byte of an increment", test_every_byte, 1),
         SAVED_CASE("every length of a base", test_every_length, 0),
         SAVED_CASE("every length of an increment", test_every_length, 1),
+        TYPED_CASE("bytes of a base of bf16", test_every_byte, 0),
+        TYPED_CASE("lengths of a base of bf16", test_every_length, 0),
+        TYPED_CASE("bytes of an increment of bf16", test_every_byte, 1),
         SAVED_TEST(test_contradictions),
+        TYPED_CASE("types that cannot be", test_types_that_cannot_be, 0),
         SAVED_TEST(test_long_part),
         SAVED_TEST(test_rows_that_cannot_be),
         SAVED_CASE("counts of a base that cannot be", test_counts_that_cannot_be, 0),
@@ -677,6 +742,7 @@ int main(void) {
         SAVED_TEST(test_foreign),
         SAVED_TEST(test_other_tables),
         SAVED_TEST(test_other_settings),
+        TYPED_CASE("other rounding", test_other_rounding, 0),
         SAVED_TEST(test_set_without_rows),
         SAVED_TEST(test_damaged_set),
         SAVED_TEST(test_damaged_set_over_rows),

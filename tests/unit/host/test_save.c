@@ -1,6 +1,7 @@
 /* test_save.c - an instance that is opened from a save trains the bits of the one that went on, whatever else differs;
  * several are saved as one; what frugal_save refuses, and what it leaves as it was. Chains are in test_increments.c,
  * damaged files in test_restore.c. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -77,6 +78,28 @@ static void test_devices_reduced_by_mean(void **state) {
     check_resumed(&d, &d, (frugal_cpu_desc){0});
 }
 
+/* Weights of 16 bits, of rows with an odd number of bytes behind them, too: kept in a cache, and in a file that is made
+ * and then there. */
+static void test_types(void **state) {
+    (void)state;
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++)
+        for (uint32_t dim = 1; dim <= 5; dim += 4)
+            for (frugal_type type = FRUGAL_BF16; type <= FRUGAL_FP16; type++) {
+                frugal_desc d = rig_desc(), e = rig_desc();
+                d.optimizer.kind = e.optimizer.kind = rig_optimizers[i], d.dim = e.dim = dim;
+                d.rows_as = e.rows_as = type;
+                d.rounding = e.rounding = i % 2 ? FRUGAL_NEAREST : FRUGAL_STOCHASTIC;
+                if (d.rounding == FRUGAL_NEAREST) e.seed++; /* draws nothing any more */
+                e.alone = FRUGAL_ALONE_KEPT, e.workers = 1;
+                check_resumed(&d, &e, (frugal_cpu_desc){.cache_rows = 16});
+                e.file = saved_path("table"), e.alone = FRUGAL_ALONE_STAGED;
+                check_resumed(&d, &e, (frugal_cpu_desc){0});
+                check_resumed(&e, &d, (frugal_cpu_desc){0});
+                check_resumed(&d, &e, (frugal_cpu_desc){0}); /* over rows that are there */
+                assert_int_equal(0, remove(saved_path("table")));
+            }
+}
+
 /* From memory to a file and back, and into the caller's matrix, whose other bytes stay. */
 static void test_places(void **state) {
     (void)state;
@@ -100,6 +123,14 @@ static void test_places(void **state) {
             assert_true((i > 1 && k % STATE < (int)frugal_state_floats(rig_optimizers[i], 5)) || states[k] == 6);
         assert_int_equal(0, remove(saved_path("table")));
     }
+    enum { HALVES = 7 };
+    uint16_t halves[60 * HALVES];
+    frugal_desc memory = rig_desc(), matrix = rig_desc();
+    memory.rows_as = matrix.rows_as = FRUGAL_FP16;
+    matrix.weights = halves, matrix.weights_stride = HALVES;
+    for (int k = 0; k < 60 * HALVES; k++) halves[k] = 5;
+    check_resumed(&memory, &matrix, (frugal_cpu_desc){0});
+    for (int k = 0; k < 60 * HALVES; k++) assert_true(k % HALVES < 5 || halves[k] == 5);
 }
 
 /* Rows of more than a block, and so many that a base has several blocks and threads. */
@@ -177,11 +208,118 @@ static void test_bytes(void **state) {
     rig_finish(&a, 1);
 }
 
+/* Rows of 5 weights of 16 bits and 5 floats of state, as they lie in memory, one after the other; their type, rounding
+ * and seed stand before the tables. */
+static void test_bytes_of_16_bits(void **state) {
+    (void)state;
+    enum { PART = 8 + 32 + 48 + 32, ROWS_AT = PART + 56 + 2 * 40 + 32 + 32, N = 60 };
+    for (int nearest = 0; nearest < 2; nearest++) {
+        rig a = {0};
+        frugal_desc d = rig_desc();
+        d.rows_as = FRUGAL_FP16, d.rounding = nearest ? FRUGAL_NEAREST : FRUGAL_STOCHASTIC;
+        d.seed = 0x1234567812345678;
+        unsigned char *bytes;
+        const char *path = saved_path(nearest ? "nearest" : "stochastic");
+        rig_open(&a, &d);
+        rig_train(&a, 3);
+        rig_save(&a, path, 0);
+        size_t n = read_file(path, &bytes);
+        assert_int_equal(ROWS_AT + N * (10 + 20) + 32 + 24, n);
+        assert_true(bytes[40] == 2 && bytes[PART + 40] == FRUGAL_FP16 && bytes[PART + 44] == nearest);
+        uint64_t seed = nearest ? 0 : d.seed;
+        assert_memory_equal(&seed, bytes + PART + 48, 8);
+        const frugal_store *s = frugal_get_store(a.f);
+        for (uint32_t row = 0; row < N; row++) {
+            assert_memory_equal(frugal_row_at(s, row), bytes + ROWS_AT + 10 * row, 10);
+            assert_memory_equal(s->state + row * s->state_stride, bytes + ROWS_AT + N * 10 + 20 * row, 20);
+        }
+        free(bytes);
+        rig_finish(&a, 1);
+    }
+}
+
+/* >>other types: the rows are converted, and the caller is told */
+
+static char told[512];
+
+static void tell(const char *text, void *user) {
+    size_t used = strlen(told);
+    (void)user;
+    snprintf(told + used, sizeof told - used, "%s\n", text);
+}
+
+/* Rows of `then`, as an instance of `now` has them: the nearest of each weight, and the state as it was. */
+static void check_converted(frugal_type then, frugal_type now) {
+    static const char *const words[] = {"fp32", "bf16", "fp16"};
+    rig a = {0}, b = {0};
+    const char *path = saved_path("save");
+    frugal_desc d = rig_desc(), e = rig_desc();
+    char text[128];
+    d.rows_as = then, e.rows_as = now, e.seed++; /* of a save of another type the seed does not matter */
+    if (now != FRUGAL_FP32) e.rounding = FRUGAL_NEAREST;
+    rig_open(&a, &d);
+    rig_train(&a, 5);
+    rig_save(&a, path, 0);
+    e.increments = 1, e.saved = &path, e.n_saved = 1, e.notice = tell, told[0] = 0;
+    rig_open(&b, &e);
+    snprintf(text, sizeof text, "open: weights are %s in the save and %s in this instance: %s\n", words[then],
+             words[now], now == FRUGAL_FP32 ? "they were widened, which is exact" : "each was rounded to the nearest");
+    assert_string_equal(text, told);
+    for (uint32_t i = 0; i < 60 * 5; i++) {
+        float wanted = reference_round((int)now, a.ref.weights[i], -1);
+        assert_memory_equal(&wanted, &b.ref.weights[i], sizeof wanted);
+    }
+    assert_memory_equal(a.ref.state, b.ref.state, 60 * 5 * sizeof(float));
+    assert_fails(FRUGAL_ERR_ARGUMENT, save_one(b.f, saved_path("increment"), 1, 0), words[now], words[then]);
+    assert_non_null(strstr(frugal_message(), "of the same type"));
+    rig_train(&b, 3);
+    rig_save(&b, saved_path("base"), 0);
+    rig_train(&b, 3);
+    rig_save(&b, saved_path("increment"), 1);
+    rig_finish(&a, 0), rig_finish(&b, 0);
+    assert_int_equal(0, remove(path) | remove(saved_path("base")) | remove(saved_path("increment")));
+}
+
+static void test_converted(void **state) {
+    (void)state;
+    for (frugal_type then = FRUGAL_FP32; then <= FRUGAL_FP16; then++)
+        for (frugal_type now = FRUGAL_FP32; now <= FRUGAL_FP16; now++)
+            if (then != now) check_converted(then, now);
+}
+
+/* Weights that the type does not have: the caller is told how many rows have become infinite, of those that were not. */
+static void test_converted_to_infinity(void **state) {
+    (void)state;
+    const char *path = saved_path("save");
+    frugal_desc d = rig_desc();
+    const uint64_t keys[3] = {2, 5, 19};
+    const frugal_keys k = {.table = 1, .keys = keys, .n = 3};
+    const float rows[15] = {[1] = 65520, [5] = INFINITY, [14] = -1e6f};
+    float found[15];
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, rows, NULL));
+    assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 0));
+    frugal_close(f);
+    d.saved = &path, d.n_saved = 1, d.notice = tell, told[0] = 0;
+    d.rows_as = FRUGAL_BF16; /* has them */
+    frugal_close(open_or_fail(&d));
+    assert_null(strstr(told, "infinite"));
+    d.rows_as = FRUGAL_FP16;
+    f = open_or_fail(&d);
+    assert_non_null(strstr(told,
+                           "open: 2 rows of the save have weights beyond the largest fp16, which are infinite now; "
+                           "the first is row 42, counted through all tables\n"));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, found, NULL));
+    assert_true(found[1] == INFINITY && found[5] == INFINITY && found[14] == -INFINITY && found[0] == 0);
+    frugal_close(f);
+}
+
 /* >>sets: instances that were saved as one */
 
+/* Argument 1: each of another type. */
 static void test_set(void **state) {
-    (void)state;
     enum { N = 3 };
+    int typed = *state != NULL;
     rig a[N], b[N];
     frugal *instances[N];
     frugal_workers *workers;
@@ -192,6 +330,7 @@ static void test_set(void **state) {
     for (int i = 0; i < N; i++) {
         frugal_desc d = rig_desc();
         d.shared_workers = workers, d.dim = 5 + 20 * (uint32_t)i, d.optimizer.kind = rig_optimizers[i + 1];
+        if (typed) d.rows_as = (frugal_type)i;
         rig_open(&a[i], &d);
         rig_train(&a[i], 5 + i);
         rig_drain(&a[i]);
@@ -202,12 +341,14 @@ static void test_set(void **state) {
     for (uint32_t i = 0; i < N; i++) {
         frugal_desc d = rig_desc();
         d.shared_workers = workers, d.dim = 5 + 20 * i, d.optimizer.kind = rig_optimizers[i + 1];
+        if (typed) d.rows_as = (frugal_type)i;
         d.saved_part = i;
         assert_int_equal(FRUGAL_OK, frugal_read_saved(path, i, &info));
         assert_int_equal(N, info.parts);
         assert_int_equal(5 + i, info.step);
         assert_int_equal(d.dim, info.dim);
         assert_int_equal(d.optimizer.kind, info.optimizer);
+        assert_true(info.rows_as == d.rows_as && info.rounding == 0 && info.seed == (typed && i > 0 ? d.seed : 0));
         rig_restore(&b[i], &d, &path, 1);
         rig_same(&a[i], &b[i]);
     }
@@ -415,15 +556,29 @@ static void test_replaced_by_another(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_TEST(test_optimizers),  SAVED_TEST(test_otherwise),
-        SAVED_TEST(test_tables),      SAVED_TEST(test_devices_reduced_by_mean),
-        SAVED_TEST(test_places),      SAVED_TEST(test_large),
-        SAVED_TEST(test_many_tables), SAVED_TEST(test_announced),
-        SAVED_TEST(test_bytes),       SAVED_TEST(test_set),
-        SAVED_TEST(test_arguments),   SAVED_TEST(test_too_many_tables),
-        SAVED_TEST(test_busy),        SAVED_TEST(test_replaced),
-        SAVED_TEST(test_names),       SAVED_TEST(test_own_table),
-        SAVED_TEST(test_read_saved),  SAVED_TEST(test_replaced_by_another),
+        SAVED_TEST(test_optimizers),
+        SAVED_TEST(test_otherwise),
+        SAVED_TEST(test_tables),
+        SAVED_TEST(test_devices_reduced_by_mean),
+        SAVED_TEST(test_places),
+        SAVED_TEST(test_large),
+        SAVED_TEST(test_many_tables),
+        SAVED_TEST(test_announced),
+        SAVED_TEST(test_bytes),
+        SAVED_CASE("a set", test_set, 0),
+        SAVED_CASE("a set of several types", test_set, 1),
+        SAVED_TEST(test_types),
+        SAVED_TEST(test_bytes_of_16_bits),
+        SAVED_TEST(test_converted),
+        SAVED_TEST(test_converted_to_infinity),
+        SAVED_TEST(test_arguments),
+        SAVED_TEST(test_too_many_tables),
+        SAVED_TEST(test_busy),
+        SAVED_TEST(test_replaced),
+        SAVED_TEST(test_names),
+        SAVED_TEST(test_own_table),
+        SAVED_TEST(test_read_saved),
+        SAVED_TEST(test_replaced_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
