@@ -11,6 +11,8 @@ enum { FIRST_ROWS = 3000, SECOND_ROWS = 500, ROWS = FIRST_ROWS + SECOND_ROWS, VE
 static frugal_table big_tables[2] = {{.rows = FIRST_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                                      {.rows = SECOND_ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
 
+static frugal_type world_type; /* of the weights of worlds that are opened; a test sets it back */
+
 typedef struct world {
     rig r;
     uint64_t steps[VERSIONS]; /* of the saves: a base, three increments, another base */
@@ -33,6 +35,7 @@ static inline void save_version(world *w, uint32_t v) {
 
 static inline frugal_desc world_desc(uint32_t dim, frugal_optimizer_kind kind) {
     frugal_desc desc = rig_desc();
+    desc.rows_as = world_type;
     desc.tables = big_tables, desc.dim = dim, desc.increments = 1, desc.optimizer.kind = kind;
     return desc;
 }
@@ -99,6 +102,7 @@ static inline void expect_version(const world *w, frugal_server *s, uint32_t v) 
     for (int i = 0; i < 100; i++) assert_int_equal(look_up_some(w, s, &r), v);
     assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &info));
     assert_true(info.rows == ROWS && info.step == w->steps[v] && info.n_tables == 2 && info.dim == w->dim);
+    assert_int_equal(w->r.desc.rows_as, info.rows_as);
 }
 
 #endif /* SERVED_WORLD_H */

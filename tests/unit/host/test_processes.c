@@ -43,9 +43,12 @@ static void train_world(crew *c) {
 
 static void test_bits(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 36; i++) {
+    for (uint32_t i = 0; i < 54; i++) {
         crew c;
         crew_init(&c, i);
+        if (i >= 36) c.desc.rows_as = i / 3 % 2 ? FRUGAL_BF16 : FRUGAL_FP16;
+        if (i >= 48) c.desc.rounding = FRUGAL_NEAREST;
+        c.desc.seed = 5 + i;
         c.desc.devices = 2 + i % 3, c.desc.alone = ways[i % 3],
         c.desc.optimizer.kind = (frugal_optimizer_kind)(i % FRUGAL_OPTIMIZER_KINDS);
         c.desc.lookahead = i % 5, c.desc.workers = 1 + i % 2;
@@ -60,11 +63,12 @@ static void test_bits(void **state) {
  * them than the rings of 64 hold, with other learning rates in the next round. */
 static void test_one_device(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 12; i++) {
+    for (uint32_t i = 0; i < 18; i++) {
         crew c;
         reference ref;
         frugal *f;
         crew_init(&c, 50 + i);
+        if (i >= 12) c.desc.rows_as = i % 2 ? FRUGAL_BF16 : FRUGAL_FP16;
         c.desc.devices = 1, c.desc.alone = ways[i % 3],
         c.desc.optimizer.kind = (frugal_optimizer_kind)(i % FRUGAL_OPTIMIZER_KINDS);
         c.cache.cache_rows = i < 6 ? 0 : 24, c.steps = 140;
@@ -114,6 +118,7 @@ static int try_all(const crew *c) {
     float row[CREW_DIM];
     frugal_keys k = {.table = 0, .keys = &key, .n = 1};
     EXPECT(frugal_settings(f)->dim == CREW_DIM && frugal_settings(f)->devices == 2);
+    EXPECT(frugal_settings(f)->rows_as == FRUGAL_FP16 && frugal_settings(f)->rounding == FRUGAL_NEAREST);
     EXPECT(frugal_drain(f) == FRUGAL_ERR_PROCESS && strstr(frugal_message(), "drain"));
     EXPECT(frugal_cancel(f, 0) == FRUGAL_ERR_PROCESS);
     EXPECT(frugal_read_rows(f, &k, row, NULL) == FRUGAL_ERR_PROCESS);
@@ -156,7 +161,7 @@ static void test_refusals(void **state) {
     (void)state;
     crew c;
     crew_init(&c, 1);
-    c.cache.cache_rows = 16;
+    c.cache.cache_rows = 16, c.desc.rows_as = FRUGAL_FP16, c.desc.rounding = FRUGAL_NEAREST;
     assert_int_equal(0, pipe(attached));
     pid_t child = fork_to(try_all, &c);
     frugal *f = open_world(&c), *other;
@@ -521,13 +526,16 @@ static void test_file(void **state) {
     int made = mkstemp(path);
     assert_true(made >= 0);
     close(made);
-    for (int alone = 0; alone < 2; alone++) {
+    for (int i = 0; i < 6; i++) {
+        const frugal_type type = (frugal_type)(i / 2);
         crew_init(&c, 600);
         unlink(path);
-        c.desc.file = path, c.desc.alone = alone ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+        c.desc.file = path, c.desc.alone = i % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED, c.desc.rows_as = type;
+        if (i == 4) c.desc.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD; /* its state lies behind all weights */
         train_world(&c);
         crew_init(&c, 600); /* it is clean: it opens again, with the next step */
-        c.desc.file = path, c.desc.first_step = c.steps;
+        c.desc.file = path, c.desc.first_step = c.steps, c.desc.rows_as = type;
+        if (i == 4) c.desc.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD;
         if (frugal_open(&c.desc, &f) != FRUGAL_OK) fail_msg("open again: %s", frugal_message());
         assert_int_equal(FRUGAL_OK, frugal_close(f));
     }

@@ -96,9 +96,9 @@ static frugal_desc file_desc(void) {
 }
 
 /* The number of pages of these bytes that are not in memory. */
-static uint32_t missing(const float *at, size_t floats) {
-    size_t first = (size_t)((const unsigned char *)at - world.map) / PAGE;
-    size_t last = (size_t)((const unsigned char *)(at + floats) - 1 - world.map) / PAGE;
+static uint32_t missing(const void *at, size_t bytes) {
+    size_t from = (size_t)((const unsigned char *)at - world.map), first = from / PAGE;
+    size_t last = (from + bytes - 1) / PAGE;
     uint32_t n = 0;
     for (size_t i = first; i <= last; i++) n += !world.resident[i];
     return n;
@@ -109,7 +109,7 @@ static uint32_t missing_weights(frugal *f, uint32_t d, uint64_t step) {
     const host_batch *b = batch_at(f, d, step);
     uint32_t n = 0;
     pthread_mutex_lock(&world.lock);
-    for (uint32_t i = 0; i < b->n_unique; i++) n += missing(weights_of(f, b->rows[i]), f->store.dim);
+    for (uint32_t i = 0; i < b->n_unique; i++) n += missing(weights_of(f, b->rows[i]), frugal_row_bytes(&f->store));
     pthread_mutex_unlock(&world.lock);
     return n;
 }
@@ -118,7 +118,7 @@ static uint32_t missing_state(frugal *f, uint32_t d, uint64_t step) {
     uint32_t n = 0;
     pthread_mutex_lock(&world.lock);
     for (uint32_t i = 0; f->store.state && i < b->n_unique; i++)
-        n += missing(state_of(f, b->rows[i]), f->store.state_floats);
+        n += missing(state_of(f, b->rows[i]), f->store.state_floats * sizeof(float));
     pthread_mutex_unlock(&world.lock);
     return n;
 }
@@ -136,15 +136,16 @@ static void announce_until(rig *r, uint64_t end) {
 
 /* >>asking */
 
-enum { HELPS = FRUGAL_OPTIMIZER_KINDS }; /* below it the optimizer's kind */
+/* Below HELPS the optimizer's kind; BF16 and more: weights of bf16. */
+enum { HELPS = FRUGAL_OPTIMIZER_KINDS, BF16 = 2 * HELPS };
 
 /* Help asks for all that is announced; a lookup, for what is left of its own batch. No page that is in memory is asked
  * for, and one that has left it is asked for again. */
 static void test_before_the_lookup(void **state) {
-    int kind = (int)(intptr_t)*state % HELPS, helps = (intptr_t)*state >= HELPS;
+    int kind = (int)(intptr_t)*state % HELPS, helps = (intptr_t)*state / HELPS % 2 > 0;
     frugal_desc d = file_desc();
     rig r = {0};
-    d.optimizer.kind = (frugal_optimizer_kind)kind;
+    d.optimizer.kind = (frugal_optimizer_kind)kind, d.rows_as = (intptr_t)*state < BF16 ? FRUGAL_FP32 : FRUGAL_BF16;
     open_watched(&r, &d);
     uint64_t before = 0;
     for (int step = 0; step < 40; step++) {
@@ -262,6 +263,15 @@ static void test_ranges(void **state) {
     announce_rows(f, 0, large, 1, 1);
     help_all(f);
     assert_true(world.asked == 40000 * 4 / PAGE && world.calls == 2 && world.most == AHEAD_BYTES);
+    frugal_close(f);
+
+    d.rows_as = FRUGAL_FP16; /* half as many pages */
+    unlink(d.file);
+    f = open_or_fail(&d);
+    attach_watched(f);
+    announce_rows(f, 0, large, 1, 1);
+    help_all(f);
+    assert_int_equal(40000 * 2 / PAGE, world.asked);
     frugal_close(f);
     world.map = NULL;
 }
@@ -396,7 +406,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #define BEFORE(kind, word, name, ...)                                                                                  \
     CASE("test_before_the_lookup, " name, test_before_the_lookup, FRUGAL_##kind),                                      \
-        CASE("test_before_the_lookup, " name ", with help", test_before_the_lookup, HELPS + FRUGAL_##kind),
+        CASE("test_before_the_lookup, " name ", with help", test_before_the_lookup, HELPS + FRUGAL_##kind),            \
+        CASE("test_before_the_lookup, " name ", bf16", test_before_the_lookup, BF16 + FRUGAL_##kind),
         FRUGAL_OPTIMIZERS(BEFORE) cmocka_unit_test(test_by_workers),
         cmocka_unit_test(test_posted),
         cmocka_unit_test(test_ranges),

@@ -18,10 +18,25 @@ enum { READERS = 3 };
 
 /* >>versions */
 
+enum { BF16 = 16, FP16 = 32 }; /* added to the argument of a test, for worlds of that type */
+
+static void set_type(void **state) {
+    world_type = (frugal_type)((intptr_t)*state / BF16);
+    *state = (void *)((intptr_t)*state % BF16);
+}
+
+static int typed_teardown(void **state) {
+    world_type = FRUGAL_FP32;
+    return saved_teardown(state);
+}
+#define TYPED_CASE(name, test, argument)                                                                               \
+    { name, test, saved_setup, typed_teardown, (void *)(intptr_t)(argument) }
+
 static void test_saves(void **state) {
     static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD};
     static const uint32_t dims[] = {5, 32, 32, WORLD_DIM};
     world w;
+    set_type(state);
     open_world(&w, dims[(intptr_t)*state], kinds[(intptr_t)*state % 3]);
     for (uint32_t v = 0; v < VERSIONS; v++) { /* opened at each */
         frugal_served from = saves_of(&w, v);
@@ -48,14 +63,16 @@ static void test_saves(void **state) {
 
 /* Increments share the pages of the base in which no row has changed. */
 static void test_sharing(void **state) {
-    (void)state;
     world w;
     frugal_serve_info first, info;
+    set_type(state);
+    const uint32_t bytes = world_type == FRUGAL_FP32 ? 4 : 2, rows = 4096 / (32 * bytes); /* of a weight; in a page */
     open_world(&w, 32, FRUGAL_SGD);
     frugal_served from = saves_of(&w, 0);
     frugal_server *s = open_server(&from);
     assert_int_equal(FRUGAL_OK, frugal_serve_get_info(s, &first));
-    assert_true(first.own_bytes >= (uint64_t)ROWS * 32 * sizeof(float));
+    assert_true(first.own_bytes >= (uint64_t)ROWS * 32 * bytes);
+    assert_true(first.own_bytes < (uint64_t)ROWS * 32 * bytes + (1 << 21)); /* at most a page more */
     uint64_t before = 0;
     for (uint32_t v = 1; v < 4; v++) {
         from = saves_of(&w, v);
@@ -66,7 +83,7 @@ static void test_sharing(void **state) {
         uint64_t pages = 0; /* in which a row differs from the base */
         for (uint64_t page = 0; page < first.own_bytes / 4096; page++) {
             int differs = 0;
-            for (uint64_t row = page * 32; row < (page + 1) * 32 && row < ROWS; row++)
+            for (uint64_t row = page * rows; row < (page + 1) * rows && row < ROWS; row++)
                 differs |= !!memcmp(w.tables[v] + row * 32, w.tables[0] + row * 32, 128);
             pages += (uint64_t)differs;
         }
@@ -81,8 +98,8 @@ static void test_sharing(void **state) {
 
 /* A table's file: mapped by several servers at a time, and by no trainer meanwhile. */
 static void test_file(void **state) {
-    (void)state;
     world w;
+    set_type(state);
     rig r = {.lr = 0.25f};
     frugal *f;
     frugal_serve_info info;
@@ -204,22 +221,25 @@ static void *refresh_it(void *argument) {
 }
 
 static void expect_held(const world *w, const frugal_served_memory *m, uint32_t v) {
-    assert_true(m->step == w->steps[v] && m->stride >= w->dim);
-    const float *file = mmap(NULL, m->file_bytes, PROT_READ, MAP_SHARED, m->file, 0);
+    const uint32_t bytes = m->rows_as == FRUGAL_FP32 ? 4 : 2;
+    assert_true(m->step == w->steps[v] && m->stride >= w->dim && m->rows_as == w->r.desc.rows_as);
+    void *file = mmap(NULL, m->file_bytes, PROT_READ, MAP_SHARED, m->file, 0);
     assert_true(m->file >= 0 && file != MAP_FAILED);
-    const float *base = (const float *)(const void *)((const char *)file + m->file_at);
+    const char *base = (const char *)file + m->file_at;
     for (uint64_t row = 0; row < ROWS; row++) {
-        const float *wanted = w->tables[v] + row * w->dim;
+        float wide[8];
+        const char *held = (const char *)m->weights + row * m->stride * bytes;
         int differs = m->changed && m->changed[row / 64] >> row % 64 & 1;
-        assert_memory_equal(wanted, (const float *)m->weights + row * m->stride, w->dim * sizeof(float));
-        if (!differs) assert_memory_equal(wanted, base + row * m->stride, w->dim * sizeof(float));
+        frugal_convert(wide, FRUGAL_FP32, held, m->rows_as, w->dim);
+        assert_memory_equal(w->tables[v] + row * w->dim, wide, w->dim * sizeof(float));
+        if (!differs) assert_memory_equal(held, base + row * m->stride * bytes, w->dim * bytes);
     }
-    munmap((void *)(uintptr_t)file, m->file_bytes);
+    munmap(file, m->file_bytes);
 }
 
 static void test_held(void **state) {
-    (void)state;
     world w;
+    set_type(state);
     pthread_t thread;
     frugal_served_memory first, second, third;
     open_world(&w, 5, FRUGAL_SGD);
@@ -306,9 +326,9 @@ static void test_refresh_while_threads_look_up(void **state) {
 /* >>pooling: the bits of frugal_lookup_bags */
 
 static void test_bags(void **state) {
-    (void)state;
     test_random r = {.seed = test_seed("test_bags", 32)};
     world w;
+    set_type(state);
     open_world(&w, 5, FRUGAL_SGD);
     frugal_served from = saves_of(&w, 2);
     frugal_server *s = open_server(&from);
@@ -438,6 +458,14 @@ static void test_refusals(void **state) {
     open_world(&other, 6, FRUGAL_SGD); /* another dim */
     desc.from = saves_of(&other, 0);
     assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 in fp32 are served", "of dim 6 in fp32");
+    world_type = FRUGAL_BF16; /* another type */
+    saved_teardown(NULL), saved_setup(NULL);
+    world typed;
+    open_world(&typed, 5, FRUGAL_SGD);
+    desc.from = saves_of(&typed, 0);
+    assert_fails(FRUGAL_ERR_FILE, frugal_serve_refresh(s, &desc.from), "dim 5 in fp32 are served", "of dim 5 in bf16");
+    close_world(&typed);
+    world_type = FRUGAL_FP32;
     rig r = {.lr = 0.25f}; /* and in a table's file */
     char *path = strdup(saved_path("table"));
     frugal_desc table = world_desc(6, FRUGAL_SGD);
@@ -506,14 +534,21 @@ int main(void) {
         SAVED_CASE("test_saves, dim 32", test_saves, 1),
         SAVED_CASE("test_saves, dim 32, row-wise state", test_saves, 2),
         SAVED_CASE("test_saves, dim 80: large enough for huge pages", test_saves, 3),
+        TYPED_CASE("test_saves, dim 5, bf16", test_saves, BF16 + 0),
+        TYPED_CASE("test_saves, dim 80, fp16", test_saves, FP16 + 3),
         SAVED_TEST(test_sharing),
+        TYPED_CASE("test_sharing, fp16", test_sharing, FP16),
         SAVED_TEST(test_file),
+        TYPED_CASE("test_file, bf16", test_file, BF16),
         SAVED_TEST(test_bad_files),
         SAVED_TEST(test_parts),
         SAVED_TEST(test_held),
+        TYPED_CASE("test_held, bf16", test_held, BF16),
         SAVED_TEST(test_refresh_while_threads_look_up),
         SAVED_TEST(test_bags),
-        SAVED_TEST(test_refusals),
+        TYPED_CASE("test_bags, bf16", test_bags, BF16),
+        TYPED_CASE("test_bags, fp16", test_bags, FP16),
+        TYPED_CASE("test_refusals", test_refusals, 0),
         SAVED_TEST(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

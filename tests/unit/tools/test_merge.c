@@ -136,6 +136,32 @@ static void test_shown(void **state) {
     for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
 }
 
+/* to-npy has them as floats: those of table 1 of instance 1. */
+static void check_array(const rig *a) {
+    enum { HEADER = 128, FIRST = 40, N = 20, DIM = 17 };
+    const char *folder = saved_path("arrays");
+    static const char *const names[] = {"weights-0-0", "weights-0-1", "weights-1-0", "weights-1-1",
+                                        "state-0-0",   "state-0-1",   "state-1-0",   "state-1-1"};
+    unsigned char *bytes;
+    char path[PATH_MAX];
+    assert_int_equal(0, mkdir(folder, 0777));
+    assert_int_equal(0, make_arrays(folder, SAVES, (char *[]){paths[0], paths[1], paths[2], paths[3]}));
+    snprintf(path, sizeof path, "%s/weights-1-1.npy", folder);
+    assert_int_equal(HEADER + N * DIM * sizeof(float), read_file(path, &bytes));
+    assert_non_null(strstr((char *)bytes + 10, "'<f4'"));
+    assert_memory_equal(a[1].ref.weights + FIRST * DIM, bytes + HEADER, N * DIM * sizeof(float));
+    free(bytes);
+    snprintf(path, sizeof path, "%s/state-1-1.npy", folder);
+    assert_int_equal(HEADER + N * 2 * DIM * sizeof(float), read_file(path, &bytes));
+    assert_memory_equal(a[1].ref.state + FIRST * 2 * DIM, bytes + HEADER, N * 2 * DIM * sizeof(float));
+    free(bytes);
+    for (int i = 0; i < 8; i++) {
+        snprintf(path, sizeof path, "%s/%s.npy", folder, names[i]);
+        assert_int_equal(0, remove(path));
+    }
+    assert_int_equal(0, rmdir(folder));
+}
+
 /* What is told of types, and rows that are not finite, of each by its own bits. A bf16 weight of 0x7c00 is finite. */
 static void test_types(void **state) {
     (void)state;
@@ -154,6 +180,7 @@ static void test_types(void **state) {
                  words[type], type == FRUGAL_BF16 ? "stochastically by seed 7" : "to the nearest");
         assert_non_null(strstr(printed, text));
         assert_non_null(strstr(printed, "60 rows of 5 floats and 5 of state, Adagrad, 2 devices by sum\n"));
+        check_array(a);
         frugal_keys k = {.table = 0, .keys = &key, .n = 1};
         assert_int_equal(FRUGAL_OK, frugal_write_rows(a[1].f, &k, row, NULL));
         frugal_save_desc desc = {.path = paths[SAVES]};
