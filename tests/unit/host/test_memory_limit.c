@@ -255,6 +255,9 @@ static void test_memory_of(void **state) {
     f.desc.optimizer.kind = FRUGAL_ADAGRAD;
     uint64_t all = memory_of(&f), other = all - 2 * row * n;
     assert_in_range(other, 9 * n, 9 * n + 4 * MIB); /* words, a byte each, and what does not grow */
+    f.store.rows_as = FRUGAL_BF16;                  /* halves the weights, and nothing else */
+    assert_true(memory_of(&f) == other + row / 2 * n + row * n);
+    f.store.rows_as = FRUGAL_FP32;
     f.desc.file = "file";
     assert_true(memory_of(&f) == other);
     f.desc.file = NULL, f.desc.weights = (float *)(uintptr_t)64;

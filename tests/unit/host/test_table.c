@@ -40,10 +40,37 @@ static void check_layout(uint32_t dim, frugal_optimizer_kind kind) {
     frugal_close(f);
 }
 
+/* The same of weights of 16 bits, whose rows have half the bytes. State behind them is aligned to 16 bytes, or to its
+ * own size if that is less, because GPUs move four floats together. */
+static void check_typed_layout(uint32_t dim, frugal_optimizer_kind kind, frugal_type as) {
+    const frugal_table table = {.rows = 9};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = dim, .rows_as = as, .max_keys = 1, .optimizer.kind = kind};
+    frugal *f = open_or_fail(&d);
+    const frugal_store *s = frugal_get_store(f);
+    uintptr_t bytes = 2 * (uintptr_t)dim, packed = 2, pitch = 2 * s->weights_stride, state = 4 * s->state_floats;
+    while (packed < bytes) packed *= 2;
+    uintptr_t unit = bytes % 128 == 0 ? 128 : bytes >= 32 ? 32 : packed;
+    assert_true(s->rows_as == as && pitch >= bytes);
+    for (uint64_t row = 0; row < 9; row++) {
+        uintptr_t at = (uintptr_t)frugal_row_at(s, row), behind = (uintptr_t)(s->state + row * s->state_stride);
+        assert_int_equal((uintptr_t)s->weights + row * pitch, at);
+        assert_int_equal(0, at % unit);
+        if (kind != FRUGAL_ADAGRAD && kind != FRUGAL_ADAM) continue;
+        assert_int_equal(0, behind % (state <= 4 ? 4 : state <= 8 ? 8 : 16));
+        assert_in_range(behind, at + bytes, at + pitch - state);
+    }
+    if (kind == FRUGAL_SGD) assert_int_equal(bytes >= 32 ? (bytes + 31) / 32 * 32 : packed, pitch); /* nothing wasted */
+    if (kind == FRUGAL_ROWWISE_ADAGRAD) assert_int_equal(1, s->state_stride);
+    frugal_close(f);
+}
+
 static void test_row_alignment(void **state) {
     (void)state;
     for (uint32_t dim = 1; dim <= 130; dim++)
-        for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) check_layout(dim, rig_optimizers[i]);
+        for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
+            check_layout(dim, rig_optimizers[i]);
+            check_typed_layout(dim, rig_optimizers[i], dim % 2 ? FRUGAL_BF16 : FRUGAL_FP16);
+        }
 }
 
 /* The caller's matrix, rows at odd addresses: the rows are where the caller has them, and nothing else is written. */

@@ -50,12 +50,13 @@ static void test_what_crosses_without_a_cache(void **state) {
     rig_finish(&r, 3);
 }
 
-/* With a cache the misses cross, and the optimizer state of those that get a copy: all under LRU, none under static. */
-static void test_what_crosses_with_a_cache(void **state) {
-    frugal_cache_policy policy = (frugal_cache_policy)(intptr_t)*state;
+/* With a cache the misses cross, and the optimizer state of those that get a copy: all under LRU, none under static.
+ * Rows of 16 bits have half the bytes; state and records are floats. */
+static void check_what_crosses(frugal_cache_policy policy, frugal_type rows_as) {
     rig r = {.cache = {.cache_rows = 16, .policy = policy}};
     frugal_desc d = rig_desc();
-    d.devices = 1;
+    uint64_t row = rows_as == FRUGAL_FP32 ? ROW : ROW / 2;
+    d.devices = 1, d.rows_as = rows_as;
     rig_open(&r, &d);
     uint64_t hits = 0;
     for (uint64_t s = 0; s < STEPS; s++) {
@@ -67,26 +68,32 @@ static void test_what_crosses_with_a_cache(void **state) {
         frugal_traffic last = last_of(&r, 0);
         hits += after.hits - before.hits;
         assert_true(last.rows[0] == misses &&
-                    last.bytes[0] == (misses + state_rows) * ROW); /* Adagrad: as much state */
+                    last.bytes[0] == misses * row + state_rows * ROW); /* Adagrad: a float for each weight */
         assert_true(last.rows[1] == after.unique_rows - before.unique_rows && last.bytes[1] == last.rows[1] * ROW);
     }
     assert_true((hits > 0) == (policy != FRUGAL_CACHE_STATIC));
     rig_finish(&r, 3);
 }
 
+static void test_what_crosses_with_a_cache(void **state) {
+    for (int as = FRUGAL_FP32; as <= FRUGAL_FP16; as++)
+        check_what_crosses((frugal_cache_policy)(intptr_t)*state, (frugal_type)as);
+}
+
 /* One device that updates in place: with each row its state is written. The number of rows is no multiple of 64. */
 static void test_what_crosses_in_place(void **state) {
-    (void)state;
+    uint64_t row = *state ? ROW / 2 : ROW; /* of 16 bits, or of floats */
     rig r = {0};
     frugal_desc d = rig_desc();
-    d.devices = 1, d.alone = FRUGAL_ALONE_PLACE;
+    d.devices = 1, d.alone = FRUGAL_ALONE_PLACE, d.rows_as = *state ? FRUGAL_FP16 : FRUGAL_FP32;
     rig_open(&r, &d);
     for (uint64_t s = 0; s < STEPS; s++) {
         rig_train(&r, 1);
         frugal_traffic last = last_of(&r, 0);
         assert_in_range(last.rows[1], 1, 63);
         assert_int_equal(last.rows[0], last.rows[1]);
-        assert_int_equal(2 * last.rows[1] * ROW, last.bytes[1]); /* Adagrad: as much state */
+        assert_int_equal(last.rows[0] * row, last.bytes[0]);
+        assert_int_equal(last.rows[1] * (row + ROW), last.bytes[1]); /* Adagrad: a float for each weight */
     }
     rig_finish(&r, 3);
 }
@@ -303,7 +310,8 @@ int main(void) {
         cmocka_unit_test(test_what_crosses_without_a_cache),
         CASE("test_what_crosses_with_a_cache, LRU", test_what_crosses_with_a_cache, FRUGAL_CACHE_LRU),
         CASE("test_what_crosses_with_a_cache, static", test_what_crosses_with_a_cache, FRUGAL_CACHE_STATIC),
-        cmocka_unit_test(test_what_crosses_in_place),
+        CASE("test_what_crosses_in_place", test_what_crosses_in_place, 0),
+        CASE("test_what_crosses_in_place, 16 bits", test_what_crosses_in_place, 1),
         cmocka_unit_test(test_no_state_crosses_with_sgd),
         cmocka_unit_test(test_what_does_not_cross),
         cmocka_unit_test(test_repeated_lookups),

@@ -138,6 +138,35 @@ static void test_written_rows(void **state) {
     }
 }
 
+/* >>memory */
+
+typedef struct taken { /* bytes */
+    uint64_t table, cache;
+} taken;
+
+static taken bytes_taken(frugal_type rows_as, frugal_optimizer_kind kind) {
+    test_counter counter = {.calls = 0};
+    const frugal_table table = {.rows = 1 << 16};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 64, .rows_as = rows_as, .max_keys = 1};
+    d.optimizer.kind = kind, d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+    frugal *f = open_or_fail(&d);
+    taken t = {.table = counter.bytes_out};
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 1024}));
+    t.cache = counter.bytes_out - t.table;
+    frugal_close(f);
+    return t;
+}
+
+/* The weights of the table and of a cache take half as much; state and all else as before. */
+static void test_half_the_memory(void **state) {
+    frugal_type as = (frugal_type)(intptr_t)*state;
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
+        taken floats = bytes_taken(FRUGAL_FP32, rig_optimizers[i]), halves = bytes_taken(as, rig_optimizers[i]);
+        assert_int_equal((1 << 16) * 64 * 2, floats.table - halves.table);
+        assert_int_equal(1024 * 64 * 2, floats.cache - halves.cache);
+    }
+}
+
 /* >>random bits */
 
 enum { COINS = 1025, COIN_ROWS = 4, COIN_STEPS = 24, COIN_FIRST = 7 };
@@ -347,6 +376,7 @@ int main(void) {
         cmocka_unit_test(test_refused_arrays),
         BOTH(test_first_values),
         BOTH(test_written_rows),
+        BOTH(test_half_the_memory),
         BOTH(test_rounding_is_unbiased),
         BOTH(test_random_bits_differ),
         BOTH(test_small_steps),
