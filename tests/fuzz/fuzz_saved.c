@@ -2,13 +2,15 @@
  * reader (save_reader.h) finds, or refuse them by name, and then leave the caller's rows as they were.
  *
  * The first bytes say which instance is wanted, whether the harness repairs what checksums and counts guard, so that
- * the fuzzer comes behind them, and where the first file ends: a base, and behind it an increment, if any. */
+ * the fuzzer comes behind them, whether it is opened as another type than it is of, and where the first file ends: a
+ * base, and behind it an increment, if any. */
 #include "frugal_save.h"
 #include "src/device.h"
+#include "../reference.h"
 #include "fuzz.h"
 #include "save_reader.h"
 
-enum { REPAIR_SUMS = 1, REPAIR_COUNTS = 2, COUNTED = 4, MATRIX = 8 };
+enum { REPAIR_SUMS = 1, REPAIR_COUNTS = 2, COUNTED = 4, MATRIX = 8, MODES = 16 };
 enum { MOST_ROWS = 2048, MOST_DIM = 40, MOST_TABLES = 64 };
 enum { MOST_BYTES = 24 << 20 }; /* that opening such tables may ask for at once */
 
@@ -22,8 +24,8 @@ typedef struct trial {
     char paths[2][128];
     const char *names[2];
     uint32_t n;
-    uint64_t floats, state_floats; /* of the table */
-    float *weights, *state;        /* the caller's matrix */
+    uint64_t floats, state_floats; /* of the table: weights, of any type, and floats of state */
+    float *weights, *state;        /* the caller's matrix; the former may be of halves */
 } trial;
 
 static void put_number(uint8_t *at, uint64_t value, int bytes) {
@@ -58,7 +60,7 @@ static void *bounded_allocate(size_t bytes, size_t alignment, void *user) {
 static void read_input(trial *t, const uint8_t *data, size_t size) {
     test_random r = fuzz_bytes(data, size);
     uint32_t wanted;
-    t->mode = (int)test_below(&r, 16), wanted = (uint32_t)test_below(&r, 4);
+    t->mode = (int)test_below(&r, 3 * MODES), wanted = (uint32_t)test_below(&r, 4);
     uint64_t split = test_below(&r, 65536), from = r.at < size ? r.at : size;
     uint64_t length[2] = {size - from, 0};
     if (split > 0 && split < length[0]) length[1] = length[0] - split, length[0] = split;
@@ -90,7 +92,8 @@ static void check_info(const trial *t, uint32_t i) {
     assert_true(info.base == r->base && info.sequence == r->sequence && info.bytes == r->size);
     assert_true(info.parts == r->parts && info.rows == p->rows && info.step == p->step && info.dim == p->dim);
     assert_true(info.n_tables == p->tables && info.devices == p->devices && info.optimizer == p->optimizer);
-    assert_true(info.reduce == p->reduce);
+    assert_true(info.reduce == p->reduce && info.rows_as == p->type && info.rounding == p->rounding);
+    assert_true(info.seed == p->seed);
 }
 
 /* The tables of the first save, if they are small; others, which it cannot have, if not. Can it be right? */
@@ -100,10 +103,11 @@ static int choose_desc(trial *t) {
     int fits = r->has_head && p->rows <= MOST_ROWS && p->dim <= MOST_DIM && p->tables <= MOST_TABLES;
     uint32_t n = fits ? p->tables : 1;
     for (uint32_t i = 0; i < n; i++)
-        t->tables[i] = (frugal_table){.rows = fits ? reader_64(p->block + 40 + 40 * i) : MOST_ROWS + 1};
+        t->tables[i] = (frugal_table){.rows = fits ? reader_64(p->table + 40 * i) : MOST_ROWS + 1};
     t->desc = (frugal_desc){.tables = t->tables,
                             .n_tables = n,
                             .dim = fits ? p->dim : 1,
+                            .rows_as = (frugal_type)((p->type + (uint32_t)(t->mode / MODES)) % 3),
                             .max_keys = 1,
                             .optimizer = {.kind = fits ? (frugal_optimizer_kind)p->optimizer : FRUGAL_SGD},
                             .init_threads = 1,
@@ -132,15 +136,42 @@ static int is_filled(const float *floats, uint64_t n) {
     return 1;
 }
 
+/* Weight i of a row of the type, as a float, by arithmetic. */
+static float weight_at(const uint8_t *row, uint32_t type, uint32_t i) {
+    float x;
+    uint32_t bits = type ? (uint32_t)reader_number(row + 2 * i, 2) : reader_32(row + 4 * i);
+    if (type == 1) bits <<= 16;
+    memcpy(&x, &bits, sizeof x);
+    if (type < 2) return x;
+    uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double magnitude = exponent == 31
+                           ? (fraction ? (double)NAN : (double)INFINITY)
+                           : ldexp(exponent ? fraction + 1024 : fraction, (exponent ? (int)exponent : 1) - 25);
+    return (float)(bits >> 15 ? -magnitude : magnitude);
+}
+
+/* Are the weights of `now` those of `then`, each rounded to the nearest? Any two NaN are the same. */
+static int are_converted(const uint8_t *then, uint32_t type, const uint8_t *now, uint32_t other, uint32_t dim) {
+    for (uint32_t i = 0; i < dim; i++) {
+        float wanted = reference_round((int)other, weight_at(then, type, i), -1), found = weight_at(now, other, i);
+        if (memcmp(&wanted, &found, sizeof wanted) && !(isnan(wanted) && isnan(found))) return 0;
+    }
+    return 1;
+}
+
 static void check_rows(const trial *t, const frugal *f) {
     const frugal_store *s = frugal_get_store(f);
     uint8_t *weights = calloc(t->floats + 1, 4), *state = calloc(t->state_floats + 1, 4);
     for (uint32_t i = 0; i < t->n; i++) reader_apply(&t->saved[i], weights, state);
     const reader *last = &t->saved[t->n - 1];
+    uint32_t type = last->part[last->wanted].type;
     assert_true(frugal_settings(f)->first_step == last->part[last->wanted].step);
     for (uint64_t row = 0; row < s->rows; row++) {
-        size_t w = s->dim * sizeof(float), st = s->state_floats * sizeof(float);
-        assert_true(!memcmp(weights + row * w, (float *)frugal_row_at(s, row), w));
+        size_t w = s->dim * (type ? 2 : 4), st = s->state_floats * sizeof(float);
+        if (type == s->rows_as)
+            assert_true(!memcmp(weights + row * w, frugal_row_at(s, row), w));
+        else
+            assert_true(are_converted(weights + row * w, type, frugal_row_at(s, row), s->rows_as, s->dim));
         if (st) assert_true(!memcmp(state + row * st, s->state + row * s->state_stride, st));
     }
     free(weights), free(state);

@@ -30,9 +30,11 @@ static void choose_settings(trial *t, test_random *r) {
         t->tables[i] =
             (frugal_table){.rows = 1 + test_below(r, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     t->rows = t->tables[0].rows + t->tables[1].rows;
+    uint64_t dim = test_below(r, 3 * MOST_DIM); /* and the type */
     t->desc = (frugal_desc){.tables = t->tables,
                             .n_tables = 2,
-                            .dim = 1 + (uint32_t)test_below(r, MOST_DIM),
+                            .dim = 1 + (uint32_t)(dim % MOST_DIM),
+                            .rows_as = (frugal_type)(dim / MOST_DIM),
                             .max_keys = 4,
                             .optimizer = {.kind = (frugal_optimizer_kind)test_below(r, FRUGAL_OPTIMIZER_KINDS),
                                           .initial_accumulator = 0.5f},
@@ -51,7 +53,7 @@ static char *made_file(trial *t, size_t *size) {
     if (frugal_open(&t->desc, &f) != FRUGAL_OK) fail_msg("no new file: %s", frugal_message());
     frugal_close(f);
     char *bytes = fuzz_read("table", size);
-    assert_true(bytes && *size >= t->rows * t->desc.dim * sizeof(float));
+    assert_true(bytes && *size >= t->rows * t->desc.dim * frugal_type_bytes(t->desc.rows_as));
     fuzz_folder(); /* empty again */
     return bytes;
 }
@@ -96,10 +98,11 @@ static void check_rows(trial *t, frugal *f, const char *bytes, size_t size) {
     memcpy(&header, bytes, sizeof header);
     read_rows(t, f, weights, state);
     for (uint64_t row = 0; row < t->rows; row++) {
-        size_t w = header.weights_at + row * s->weights_stride * sizeof(float);
+        size_t w = header.weights_at + row * s->weights_stride * frugal_type_bytes(s->rows_as);
         size_t st = header.state_at + row * s->state_stride * sizeof(float);
-        assert_true(w + s->dim * sizeof(float) <= size && st + s->state_floats * sizeof(float) <= size);
-        assert_true(!memcmp(bytes + w, weights + row * s->dim, s->dim * sizeof(float)));
+        assert_true(w + frugal_row_bytes(s) <= size && st + s->state_floats * sizeof(float) <= size);
+        assert_true(!memcmp(bytes + w, frugal_row_at(s, row), frugal_row_bytes(s)));
+        if (s->rows_as == FRUGAL_FP32) assert_true(!memcmp(bytes + w, weights + row * s->dim, s->dim * sizeof(float)));
         assert_true(!memcmp(bytes + st, state + row * s->state_floats, s->state_floats * sizeof(float)));
     }
 }

@@ -10,7 +10,9 @@ enum { READER_PARTS = 64, READER_MOST_FLOATS = 1 << 16 };
 typedef struct reader_part {
     const uint8_t *block; /* its content */
     uint64_t rows, step;
-    uint32_t dim, tables, optimizer, state, reduce, devices;
+    uint32_t dim, tables, optimizer, state, reduce, devices, type, rounding;
+    uint64_t seed;
+    const uint8_t *table; /* 40 bytes each */
 } reader_part;
 
 typedef struct reader { /* one save */
@@ -18,7 +20,7 @@ typedef struct reader { /* one save */
     uint64_t size;
     int has_head; /* the magic, FILE, the instances, and an end at the end are there and sound */
     int whole;    /* and so are the rows of instance `wanted`, and the order of all rows */
-    uint32_t wanted, kind, parts;
+    uint32_t wanted, version, kind, parts;
     uint64_t id, parent, base, sequence;
     reader_part part[READER_PARTS];
     uint64_t at, number; /* of the next block */
@@ -94,24 +96,35 @@ static inline int reader_head(reader *r) {
     const uint8_t *c = b.content;
     r->kind = reader_32(c + 4), r->id = reader_64(c + 8), r->parent = reader_64(c + 16), r->base = reader_64(c + 24);
     r->sequence = reader_64(c + 32), r->parts = reader_32(c + 40);
-    if (reader_32(c) != 1 || r->id == 0 || r->base == 0 || r->parts == 0 || r->parts > READER_PARTS) return 0;
+    r->version = reader_32(c);
+    if (r->version < 1 || r->version > 2 || r->id == 0 || r->base == 0 || r->parts == 0 || r->parts > READER_PARTS)
+        return 0;
     if (r->kind == 0) return r->parent == 0 && (r->sequence > 0 || r->base == r->id);
     return r->kind == 1 && r->parent != 0 && r->sequence > 0;
 }
 
-static inline int reader_is_part(reader_part *p, const reader_block *b) {
+/* Behind the numbers that every version has: weights as what, how they are rounded, and by which seed. */
+static inline int reader_has_type(reader_part *p, const uint8_t *c) {
+    p->type = reader_32(c), p->rounding = reader_32(c + 4), p->seed = reader_64(c + 8);
+    if (p->type > 2 || p->rounding > 1 || (p->type == 0 && p->rounding != 0)) return 0;
+    return p->seed == 0 || (p->type != 0 && p->rounding == 0);
+}
+
+static inline int reader_is_part(reader_part *p, const reader_block *b, uint32_t version) {
     const uint64_t most = (UINT64_C(1) << 32) - 2;
     const uint8_t *c = p->block = b->content;
     uint64_t rows = 0;
-    if (b->type != BLOCK_PART || b->bytes < 80 || !b->sum_right) return 0;
+    uint64_t head = version == 1 ? 40 : 56;
+    if (b->type != BLOCK_PART || b->bytes < head + 40 || !b->sum_right) return 0;
     p->rows = reader_64(c), p->step = reader_64(c + 8), p->dim = reader_32(c + 16), p->tables = reader_32(c + 20);
     p->optimizer = reader_32(c + 24), p->state = reader_32(c + 28), p->reduce = reader_32(c + 32);
-    p->devices = reader_32(c + 36);
+    p->devices = reader_32(c + 36), p->table = c + head;
+    if (version > 1 && !reader_has_type(p, c + 40)) return 0;
     const uint64_t state[] = {0, p->dim, 1, UINT64_C(2) * p->dim}; /* floats a row: SGD, Adagrad, row-wise, Adam */
-    if (b->bytes != 40 + UINT64_C(40) * p->tables || p->dim == 0 || p->dim > 65536 || p->optimizer > 3) return 0;
+    if (b->bytes != head + UINT64_C(40) * p->tables || p->dim == 0 || p->dim > 65536 || p->optimizer > 3) return 0;
     if (p->reduce > 1 || p->state != state[p->optimizer] || p->step > FRUGAL_MAX_FIRST_STEP) return 0;
     for (uint32_t t = 0; t < p->tables; t++) {
-        uint64_t n = reader_64(c + 40 + UINT64_C(40) * t);
+        uint64_t n = reader_64(p->table + UINT64_C(40) * t);
         if (n == 0 || n > most) return 0;
         rows += n;
     }
@@ -152,13 +165,13 @@ static inline uint64_t reader_index_bytes(uint32_t form, uint64_t span, uint64_t
     return (bytes + 7) / 8 * 8;
 }
 
-/* A block of rows of the wanted instance, put to weights[rows][dim] and state (NULL: only looked at). */
+/* A block of rows of the wanted instance, put to weights[rows][dim], of its type, and state (NULL: only looked at). */
 static inline int reader_rows(const reader *r, const reader_block *b, uint8_t *weights, uint8_t *state) {
     const reader_part *p = &r->part[r->wanted];
     const uint8_t *c = b->content;
     uint32_t form = reader_32(c + 4);
     uint64_t first = reader_64(c + 8), span = reader_64(c + 16), n = reader_64(c + 24);
-    uint64_t weight_bytes = UINT64_C(4) * p->dim, state_bytes = UINT64_C(4) * p->state;
+    uint64_t weight_bytes = (p->type ? UINT64_C(2) : 4) * p->dim, state_bytes = UINT64_C(4) * p->state;
     if (!b->sum_right || form > 3 || n > b->bytes) return 0; /* a row has more than a byte */
     uint64_t index_bytes = reader_index_bytes(form, span, n);
     if (b->bytes != 32 + index_bytes + n * (weight_bytes + state_bytes)) return 0;
@@ -201,7 +214,8 @@ static inline reader reader_open(const uint8_t *bytes, uint64_t size, uint32_t w
     reader r = {.bytes = bytes, .size = size, .wanted = wanted};
     reader_block b;
     int sound = reader_head(&r) && wanted < r.parts;
-    for (uint32_t p = 0; sound && p < r.parts; p++) sound = reader_next(&r, &b) && reader_is_part(&r.part[p], &b);
+    for (uint32_t p = 0; sound && p < r.parts; p++)
+        sound = reader_next(&r, &b) && reader_is_part(&r.part[p], &b, r.version);
     r.has_head = sound && reader_has_end(&r);
     reader walk = r;
     r.whole = r.has_head && reader_walk(&walk, NULL, NULL);
@@ -219,10 +233,11 @@ static inline int reader_continues(const reader *before, const reader *r) {
     if (!before) return r->kind == 0;
     const reader_part *q = &before->part[before->wanted];
     if (r->kind == 0 || r->base != before->base || r->parent != before->id || r->sequence != before->sequence + 1 ||
-        r->parts != before->parts || p->dim != q->dim || p->tables != q->tables || p->optimizer != q->optimizer)
+        r->parts != before->parts || p->type != q->type || p->dim != q->dim || p->tables != q->tables ||
+        p->optimizer != q->optimizer)
         return 0;
     for (uint32_t t = 0; t < p->tables; t++)
-        if (memcmp(p->block + 40 + 40 * t, q->block + 40 + 40 * t, 8) != 0) return 0;
+        if (memcmp(p->table + 40 * t, q->table + 40 * t, 8) != 0) return 0;
     return 1;
 }
 
