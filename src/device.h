@@ -193,7 +193,7 @@ FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
 }
 
 /* Are the weights of a copy, or a part of them, those of the host? */
-FRUGAL_INLINE int frugal_have_same_weights(const frugal_store *store, const void *copy, const void *host) {
+static inline int frugal_have_same_weights(const frugal_store *store, const void *copy, const void *host) {
     if (store->rows_as != FRUGAL_FP32) return !memcmp(copy, host, frugal_row_bytes(store));
     return frugal_are_same((const float *)copy, (const float *)host, store->dim);
 }

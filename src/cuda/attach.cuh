@@ -12,32 +12,26 @@ namespace frugal_cuda {
  * work can be the wait of a stream at a gate, which opens only when another device on the GPU has updated. Code that a
  * GPU cannot run is found here, too. */
 static frugal_status load_kernels(gpu_device *c, int processors) {
-    uint32_t(*resident)[2] = c->resident;
-    cudaError_t errors[] = {load_kernel(frugal_lookup_kernel<1>, processors, &resident[KERNEL_LOOKUP][0]),
-                            load_kernel(frugal_lookup_kernel<4>, processors, &resident[KERNEL_LOOKUP][1]),
-                            load_kernel(frugal_lookup_kept_kernel<1>, processors, &resident[KERNEL_LOOKUP_KEPT][0]),
-                            load_kernel(frugal_lookup_kept_kernel<4>, processors, &resident[KERNEL_LOOKUP_KEPT][1]),
-                            load_kernel(frugal_write_back_kernel<1>, processors, &resident[KERNEL_WRITE_BACK][0]),
-                            load_kernel(frugal_write_back_kernel<4>, processors, &resident[KERNEL_WRITE_BACK][1]),
-                            load_kernel(frugal_spread_kernel<1>, processors, &resident[KERNEL_SPREAD][0]),
-                            load_kernel(frugal_spread_kernel<4>, processors, &resident[KERNEL_SPREAD][1]),
-                            load_kernel(frugal_pool_kernel<1>, processors, &resident[KERNEL_POOL][0]),
-                            load_kernel(frugal_pool_kernel<4>, processors, &resident[KERNEL_POOL][1]),
-                            load_kernel(frugal_update_kernel<1>, processors, &resident[KERNEL_UPDATE][0]),
-                            load_kernel(frugal_update_kernel<4>, processors, &resident[KERNEL_UPDATE][1]),
-                            load_kernel(frugal_update_groups_kernel<1>, processors, &resident[KERNEL_UPDATE_GROUPS][0]),
-                            load_kernel(frugal_update_groups_kernel<4>, processors, &resident[KERNEL_UPDATE_GROUPS][1]),
-                            load_kernel(frugal_update_place_kernel<1>, processors, &resident[KERNEL_UPDATE_PLACE][0]),
-                            load_kernel(frugal_update_place_kernel<4>, processors, &resident[KERNEL_UPDATE_PLACE][1]),
-                            load_kernel(frugal_squares_kernel<1>, processors, &resident[KERNEL_SQUARES][0]),
-                            load_kernel(frugal_squares_kernel<4>, processors, &resident[KERNEL_SQUARES][1]),
+    uint32_t(*resident)[2][2] = c->resident;
+#define FRUGAL_LOAD(kernel, width, form) load_kernel(kernel<width>, processors, &form[width == 4])
+#define FRUGAL_LOAD_FORMS(name, id)                                                                                    \
+    FRUGAL_LOAD(name##_kernel, 1, resident[id][0]), FRUGAL_LOAD(name##_kernel, 4, resident[id][0]),                    \
+        FRUGAL_LOAD(name##_typed_kernel, 1, resident[id][1]), FRUGAL_LOAD(name##_typed_kernel, 4, resident[id][1])
+    cudaError_t errors[] = {FRUGAL_LOAD_FORMS(frugal_lookup, KERNEL_LOOKUP),
+                            FRUGAL_LOAD_FORMS(frugal_lookup_kept, KERNEL_LOOKUP_KEPT),
+                            FRUGAL_LOAD_FORMS(frugal_write_back, KERNEL_WRITE_BACK),
+                            FRUGAL_LOAD_FORMS(frugal_spread, KERNEL_SPREAD),
+                            FRUGAL_LOAD_FORMS(frugal_pool, KERNEL_POOL),
+                            FRUGAL_LOAD_FORMS(frugal_update, KERNEL_UPDATE),
+                            FRUGAL_LOAD_FORMS(frugal_update_groups, KERNEL_UPDATE_GROUPS),
+                            FRUGAL_LOAD_FORMS(frugal_update_place, KERNEL_UPDATE_PLACE),
+                            FRUGAL_LOAD_FORMS(frugal_squares, KERNEL_SQUARES),
+                            FRUGAL_LOAD_FORMS(frugal_refresh, KERNEL_REFRESH),
                             load_kernel(frugal_hyper_kernel, processors, NULL),
                             load_kernel(frugal_gate_kernel, processors, NULL),
                             load_kernel(frugal_forced_kernel, processors, NULL),
                             load_kernel(frugal_begin_kernel, processors, NULL),
                             load_kernel(frugal_touch_kernel, processors, NULL),
-                            load_kernel(frugal_refresh_kernel<1>, processors, NULL),
-                            load_kernel(frugal_refresh_kernel<4>, processors, NULL),
                             load_kernel(frugal_keys_kernel, processors, NULL),
                             load_kernel(frugal_bad_key_kernel, processors, NULL),
                             load_kernel(frugal_positions_kernel, processors, NULL),
@@ -140,7 +134,8 @@ static void describe_tables(gpu_device *c) {
     const frugal_store *s = c->store;
     const frugal_optimizer *o = &s->groups[0].optimizer;
     g->dim = s->dim, g->state_floats = s->state_floats;
-    g->state_at = whole_packs(s->dim);
+    g->rows_as = s->rows_as, g->rounding = s->rounding;
+    g->state_at = whole_packs(frugal_state_at(s));
     g->copy_stride = whole_packs(g->state_at + s->state_floats);
     g->partial_stride = whole_packs(s->dim);
     g->kind = s->kind, g->policy = c->desc.policy;
@@ -204,8 +199,6 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
                            device);
     const frugal_store *store = frugal_get_store(f);
     frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
-    if (status == FRUGAL_OK && store->rows_as != FRUGAL_FP32)
-        status = frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: weights of 16 bits are not on GPUs yet");
     if (status != FRUGAL_OK) return status;
     gpu_device *c = (gpu_device *)frugal_allocate(f, sizeof *c, 64);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);

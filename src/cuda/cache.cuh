@@ -39,11 +39,10 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
         error = cudaMemcpyAsync(c->aheads[0].tail, c->aheads[0].tail_sent, n, cudaMemcpyHostToDevice, c->stream);
         given.worth = c->aheads[0].tail;
     }
-    int wide = is_wide(&c->view);
-    uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
+    const launch_form form = rows_form(&c->view);
     if (error == cudaSuccess)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL,
-                                   (uint64_t)0, 0, 1);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_lookup, grid_for(c, KERNEL_LOOKUP, n, form), c->stream, c->view, given,
+                                   row_output(), 1);
     frugal_status status = check_cuda(c, error, "preload");
     error = cudaStreamSynchronize(c->stream); /* also after a failure, because the caller frees `rows` */
     if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* try again: it frees them in any case */
@@ -80,16 +79,16 @@ static frugal_status device_refresh(void *device, const uint32_t *rows, uint32_t
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint32_t most = frugal_settings(c->f)->max_keys, *sent = c->aheads[0].arrays;
-    int wide = is_wide(&c->view);
+    const launch_form form = rows_form(&c->view);
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status == FRUGAL_OK) status = check_stream(c, "refreshing copies");
     if (status == FRUGAL_OK) status = empty_cache(c);
     for (uint32_t at = 0; at < n && c->view.sets > 0 && status == FRUGAL_OK; at += most) {
-        uint32_t some = n - at < most ? n - at : most, grid = grid_for(c, KERNEL_LOOKUP, some, wide);
+        uint32_t some = n - at < most ? n - at : most, grid = grid_for(c, KERNEL_REFRESH, some, form);
         cudaError_t error = cudaMemcpyAsync(sent, rows + at, some * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
         if (error == cudaSuccess)
             error =
-                FRUGAL_LAUNCH_WIDE(wide, frugal_refresh_kernel, grid, c->stream, c->view, (const uint32_t *)sent, some);
+                FRUGAL_LAUNCH_FORM(form, frugal_refresh, grid, c->stream, c->view, (const uint32_t *)sent, some);
         status = check_cuda(c, error, "refreshing copies");
         error = cudaStreamSynchronize(c->stream); /* also after a failure, because the caller reuses `rows` */
         if (status == FRUGAL_OK) status = check_cuda(c, error, "refreshing copies");

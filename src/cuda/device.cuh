@@ -85,6 +85,7 @@ enum kernel_id {
     KERNEL_UPDATE_GROUPS,
     KERNEL_UPDATE_PLACE,
     KERNEL_SQUARES,
+    KERNEL_REFRESH,
     KERNELS
 };
 
@@ -94,7 +95,8 @@ struct gpu_device : gpu_context {
     uint32_t device;
     frugal_cuda_desc desc;
     cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
-    uint32_t resident[KERNELS][2];     /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
+    /* Blocks that the GPU holds at a time, of kernels for floats and for any types, an element and four at a time. */
+    uint32_t resident[KERNELS][2][2];
     gpu_view view;
     shared_pins *pins;
     int waits_for_gates; /* one of pins->gates_users */
@@ -131,7 +133,10 @@ struct gpu_device : gpu_context {
     uint32_t *secondaries_memory, *secondaries_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
     float *secondary_copies;                                /* [n_secondaries][copy_stride]: secondaries */
     uint32_t *secondary_rows, n_secondaries; /* secondary_rows[n_secondaries], in host memory: their rows */
-    float *gathered;                         /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
+    /* Gathered weights, as [max_keys][weights_stride] of the view, and, gathered_state_at bytes behind them, states, as
+     * [max_keys][state_stride]; NULL: pinned. */
+    unsigned char *gathered;
+    uint64_t gathered_state_at;
     uint64_t bytes;                          /* of the GPU's memory */
     int full;                                /* 1: the cache must still be emptied */
     int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read in device_announced */

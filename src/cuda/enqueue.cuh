@@ -12,28 +12,46 @@
 
 namespace frugal_cuda {
 
+struct launch_form { /* of a kernel that moves rows */
+    int typed;       /* for any types, not for floats alone */
+    int wide;        /* four elements at a time, not one */
+};
+
 /* As many blocks as the items fill, but no more than the GPU holds at a time; each block does its share of the
  * items. */
-static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, int wide) {
-    uint64_t each = BLOCK_THREADS / WARP * (wide ? 4 : 1);
-    uint64_t blocks = (items + each - 1) / each, most = c->resident[kernel][wide != 0];
+static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, launch_form form) {
+    uint64_t each = BLOCK_THREADS / WARP * (form.wide ? 4 : 1);
+    uint64_t blocks = (items + each - 1) / each, most = c->resident[kernel][form.typed != 0][form.wide != 0];
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-/* Launches a kernel in its form for 16 or for 4 bytes; a cudaError_t. */
+/* Launches name_kernel, or name_typed_kernel, in one of its forms; a cudaError_t. */
+#define FRUGAL_LAUNCH_FORM(form, name, grid, stream, ...)                                                              \
+    ((form).typed ? FRUGAL_LAUNCH_WIDE((form).wide, name##_typed_kernel, grid, stream, __VA_ARGS__)                    \
+                  : FRUGAL_LAUNCH_WIDE((form).wide, name##_kernel, grid, stream, __VA_ARGS__))
 #define FRUGAL_LAUNCH_WIDE(wide, kernel, grid, stream, ...)                                                            \
     ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                                       \
             : FRUGAL_LAUNCH(kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))
 
-static int is_aligned(const void *pointer) {
-    return (uintptr_t)pointer % 16 == 0;
+/* Can elements of an array be moved four at a time? Its rows are `stride` elements apart. */
+static int moves_fours(const void *array, uint64_t stride, frugal_type as) {
+    return (uintptr_t)array % (4 * frugal_type_bytes(as)) == 0 && stride % 4 == 0;
 }
 
-/* Are host rows aligned, so that they can be moved 16 bytes at a time? (Copies and records are, if dim is a multiple of
- * four.) */
+/* Can those of host rows? (Those of copies and records can, if dim is a multiple of four.) */
 static int is_wide(const gpu_view *g) {
-    int state = g->state_floats <= 1 || (is_aligned(g->state) && g->state_stride % 4 == 0);
-    return g->dim % 4 == 0 && is_aligned(g->weights) && g->weights_stride % 4 == 0 && state;
+    int state = g->state_floats <= 1 || moves_fours(g->state, g->state_stride, FRUGAL_FP32);
+    return g->dim % 4 == 0 && moves_fours(g->weights, g->weights_stride, g->rows_as) && state;
+}
+
+/* The same of rows and of an array. */
+static int is_wide_with(const gpu_view *g, const void *array, uint64_t stride, frugal_type as) {
+    return is_wide(g) && moves_fours(array, stride, as);
+}
+
+/* The form of a kernel that moves rows, and no array of the caller. */
+static launch_form rows_form(const gpu_view *g) {
+    return {g->rows_as != FRUGAL_FP32, is_wide(g)};
 }
 
 /* A step as kernels see it, from what the loader has prepared. */
@@ -69,12 +87,13 @@ constexpr uint32_t ROWS_AHEAD = 24; /* rows that the host prefetches ahead when 
 static void gather_on_host(const gpu_device *c, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const frugal_store *s = c->store;
-    float *state = c->gathered + (uint64_t)frugal_settings(c->f)->max_keys * c->view.weights_stride;
+    float *state = (float *)(void *)(c->gathered + c->gathered_state_at);
+    uint64_t apart = c->view.weights_stride * frugal_type_bytes(s->rows_as);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + ROWS_AHEAD < r->n_unique)
             for (uint64_t at = 0; at < frugal_row_bytes(s) && at < 2048; at += 64)
                 __builtin_prefetch((const char *)frugal_row_at(s, r->rows[u + ROWS_AHEAD]) + at);
-        memcpy(c->gathered + u * c->view.weights_stride, frugal_row_at(s, r->rows[u]), frugal_row_bytes(s));
+        memcpy(c->gathered + u * apart, frugal_row_at(s, r->rows[u]), frugal_row_bytes(s));
         if (s->state_floats && (c->view.sets > 0 || c->n_secondaries > 0))
             memcpy(state + u * c->view.state_stride, s->state + (uint64_t)r->rows[u] * s->state_stride,
                    s->state_floats * sizeof(float));
@@ -94,37 +113,40 @@ static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
     return check_cuda(c, error, "waiting for the gate");
 }
 
-/* `stride`: floats from row to row of `rows`, which are by bag if there are bags. */
-static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const frugal_bags *bags, float *rows,
-                                    uint64_t stride) {
+/* The kernels that gather the step's unique rows. */
+static cudaError_t enqueue_gather(gpu_device *c, const gpu_step &step, const row_output &to, launch_form form) {
     const gpu_view &g = c->view;
-    int by_record = bags || !rows, wide = is_wide(&g) && is_aligned(rows) && stride % 4 == 0;
-    float *out = bags ? g.unique : rows;
-    uint64_t out_stride = bags ? g.unique_stride : rows ? stride : step.record_stride;
     cudaError_t error = cudaSuccess;
-    if (step.n_unique > 0) {
-        uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, wide);
-        if (step.waits && (g.keeps || !out)) /* in a graph, frugal_begin_kernel does this */
-            error = FRUGAL_LAUNCH(frugal_forced_kernel, 1, WARP, c->stream, g, step.step);
-        if (error == cudaSuccess && g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* it evicts none */
-            error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
-        if (error == cudaSuccess && g.keeps)
-            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, out_stride,
-                                       by_record);
-        else if (error == cudaSuccess)
-            error =
-                FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, g, step, out, out_stride, by_record, 0);
-        if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
-    }
-    if (error == cudaSuccess && step.n_chunks > 0 && !by_record)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_spread_kernel, grid_for(c, KERNEL_SPREAD, step.n_chunks, wide),
-                                   c->stream, g, step, out, out_stride);
-    if (error == cudaSuccess && bags && bags->n_bags > 0) {
-        frugal_bags pooled = *bags;
-        pooled.stride = stride;
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_pool_kernel, grid_for(c, KERNEL_POOL, bags->n_bags, wide), c->stream, g,
-                                   step, pooled, rows);
-    }
+    uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, form);
+    if (step.waits && (g.keeps || !to.rows)) /* in a graph, frugal_begin_kernel does this */
+        error = FRUGAL_LAUNCH(frugal_forced_kernel, 1, WARP, c->stream, g, step.step);
+    if (error == cudaSuccess && g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* it evicts none */
+        error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
+    if (error == cudaSuccess && g.keeps)
+        error = FRUGAL_LAUNCH_FORM(form, frugal_lookup_kept, grid, c->stream, g, step, to);
+    else if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_FORM(form, frugal_lookup, grid, c->stream, g, step, to, 0);
+    if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
+    return error;
+}
+
+/* `to`: the array of the caller, by bag if there are bags, else by position; without `rows`, the block. */
+static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const frugal_bags *bags,
+                                    const row_output &to) {
+    const gpu_view &g = c->view;
+    row_output out = to; /* of rows, before they are pooled */
+    if (bags) out = {g.unique, g.unique_stride, FRUGAL_FP32, 1};
+    if (!bags && !to.rows) out = {NULL, step.record_stride, FRUGAL_FP32, 1};
+    const int typed = to.as != FRUGAL_FP32, wide = is_wide_with(&g, to.rows, to.stride, to.as);
+    const launch_form form = {typed, wide}, form_of_rows = {g.rows_as != FRUGAL_FP32 || out.as != FRUGAL_FP32, wide};
+    cudaError_t error = cudaSuccess;
+    if (step.n_unique > 0) error = enqueue_gather(c, step, out, form_of_rows);
+    if (error == cudaSuccess && step.n_chunks > 0 && !out.by_record)
+        error = FRUGAL_LAUNCH_FORM(form, frugal_spread, grid_for(c, KERNEL_SPREAD, step.n_chunks, form), c->stream, g,
+                                   step, out);
+    if (error == cudaSuccess && bags && bags->n_bags > 0)
+        error = FRUGAL_LAUNCH_FORM(form, frugal_pool, grid_for(c, KERNEL_POOL, bags->n_bags, form), c->stream, g, step,
+                                   *bags, to);
     return check_cuda(c, error, "lookup");
 }
 
@@ -132,17 +154,17 @@ static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const f
 static frugal_status enqueue_write_back(gpu_device *c, const uint32_t *rows, uint64_t n) {
     const gpu_view *g = &c->view;
     uint64_t items = rows ? n : g->sets * WAYS;
-    int wide = is_wide(g);
-    cudaError_t error = FRUGAL_LAUNCH_WIDE(wide, frugal_write_back_kernel, grid_for(c, KERNEL_WRITE_BACK, items, wide),
+    const launch_form form = rows_form(g);
+    cudaError_t error = FRUGAL_LAUNCH_FORM(form, frugal_write_back, grid_for(c, KERNEL_WRITE_BACK, items, form),
                                            c->back_stream, *g, rows, items);
     c->cleanings += error == cudaSuccess;
     return check_cuda(c, error, "writing rows back");
 }
 
-static gradient_source gradient_source_of(const gpu_device *c, const float *grads, uint64_t stride,
-                                          const frugal_bags *bags) {
+static gradient_source gradient_source_of(const gpu_device *c, const void *grads, uint64_t stride,
+                                          frugal_type as, const frugal_bags *bags) {
     gradient_source s = {};
-    s.grads = grads, s.stride = stride;
+    s.grads = grads, s.stride = stride, s.as = as;
     if (!bags) return s;
     s.bag_of = c->view.bag_of, s.offsets = bags->offsets, s.weights = bags->weights;
     s.n_bags = bags->n_bags, s.mean = bags->pooling == FRUGAL_POOL_MEAN;
@@ -166,7 +188,8 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
  * succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     const gpu_view &g = c->view;
-    int wide = is_wide(&g) && is_aligned(s.grads) && s.stride % 4 == 0;
+    launch_form form = {g.rows_as != FRUGAL_FP32, is_wide_with(&g, s.grads, s.stride, s.as)};
+    if (s.grads && s.as != FRUGAL_FP32) form.typed = 1;
     /* Records do not depend on the rule; copies and rows in place do. A graph always has it, because rows may be
      * listed, whose copies take steps, before it is replayed. */
     int by_rule = g.groups && (g.sets > 0 || c->n_secondaries > 0 || g.alone || step.replayed);
@@ -175,17 +198,17 @@ static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const g
                              g.alone   ? KERNEL_UPDATE_PLACE
                              : by_rule ? KERNEL_UPDATE_GROUPS
                                        : KERNEL_UPDATE,
-                             items, wide);
+                             items, form);
     cudaError_t error = cudaSuccess;
     if (by_rule && step.brings && !step.replayed) /* in a graph, frugal_begin_kernel does this */
         error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, g, step.step);
     if (error != cudaSuccess) return check_cuda(c, error, "update");
     if (g.alone)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_place_kernel, grid, c->stream, g, step, s);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_update_place, grid, c->stream, g, step, s);
     else if (by_rule)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_groups_kernel, grid, c->stream, g, step, s);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_update_groups, grid, c->stream, g, step, s);
     else
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_kernel, grid, c->stream, g, step, s);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_update, grid, c->stream, g, step, s);
     return check_cuda(c, error, "update");
 }
 

@@ -43,7 +43,7 @@ frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows
     cudaError_t error = FRUGAL_LAUNCH(frugal_begin_kernel, 1, WARP, c->stream, c->view);
     if ((status = check_cuda(c, error, "cuda_capture_lookup")) != FRUGAL_OK) return status;
     if (n) *n = &c->view.current->n;
-    return enqueue_lookup(c, largest_step(c), NULL, rows, c->store->dim);
+    return enqueue_lookup(c, largest_step(c), NULL, {rows, c->store->dim, FRUGAL_FP32, 0});
 }
 
 frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads) {
@@ -52,7 +52,7 @@ frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float
     if (status != FRUGAL_OK) return status;
     if (!grads) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_capture_update: `grads` is NULL");
     on_gpu on(c);
-    return enqueue_update(c, largest_step(c), gradient_source_of(c, grads, c->store->dim, NULL));
+    return enqueue_update(c, largest_step(c), gradient_source_of(c, grads, c->store->dim, FRUGAL_FP32, NULL));
 }
 
 frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {

@@ -4,6 +4,7 @@
 
 #include "directory.cuh"
 #include "gate.cuh"
+#include "types.cuh"
 
 namespace frugal_cuda {
 
@@ -17,33 +18,51 @@ __device__ static inline void copy_state(const gpu_view &g, const lane_group<V> 
     for (uint32_t e = group.lane * V; e < g.state_floats; e += 32) store_pack<V>(to + e, load_pack<V>(from + e));
 }
 
+struct row_source {
+    const void *at;
+    frugal_type as;
+};
+
 struct row_targets { /* where a row is written to */
-    float *copy;     /* NULL: nowhere */
-    float *out;      /* out[][stride]: row order[k] for k < n; row 0 if order is NULL */
-    uint64_t stride;
+    void *copy;      /* of the row's type; NULL: nowhere */
+    void *out;       /* out[][stride]: row order[k] for k < n; row 0 if order is NULL */
+    uint64_t stride; /* elements */
+    frugal_type as;  /* of `out` */
     uint32_t n;
     const uint32_t *order;
 };
 
-/* Reads a row's elements once, and writes them to its first positions, its record and its copy. */
-template <int V>
-__device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const float *from,
+/* Reads a row's elements once, and writes them to its copy, whose bits are the row's, and to its first positions, or
+ * its record, in their type. */
+template <int V, element_types T>
+__device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const row_source &from,
                                          const row_targets &to) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += TILE) {
-        pack<V> x[PASSES] = {};
+        const void *row = element_at<T>(from.at, from.as, tile);
+        raw_pack<V, T> x[PASSES] = {};
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++) /* all are under way before the first is stored */
-            if (tile + 32 * p < g.dim) x[p] = load_pack<V>(from + tile + 32 * p);
+            if (tile + 32 * p < g.dim) x[p] = load_raw<V, T>(row, from.as, 32 * p);
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
-            if (to.copy && tile + 32 * p < g.dim) store_pack<V>(to.copy + tile + 32 * p, x[p]);
+            if (to.copy && tile + 32 * p < g.dim)
+                store_raw<V, T>(element_at<T>(to.copy, from.as, tile), from.as, 32 * p, x[p]);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (T == ANY_TYPES && to.n > 0) x[p] = converted<V, T>(x[p], from.as, to.as);
         for (uint32_t k = 0; k < to.n; k++) {
-            float *out = to.out + (to.order ? to.order[k] : 0) * to.stride + tile;
+            void *out = element_at<T>(to.out, to.as, (to.order ? to.order[k] : 0) * to.stride + tile);
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < PASSES; p++)
-                if (tile + 32 * p < g.dim) store_pack<V>(out + 32 * p, x[p]);
+                if (tile + 32 * p < g.dim) store_raw<V, T>(out, to.as, 32 * p, x[p]);
         }
     }
+}
+
+/* Reads a row, and writes it to another place of the same type. */
+template <int V, element_types T>
+__device__ static inline void copy_row(const gpu_view &g, const lane_group<V> &group, void *to, const void *from) {
+    gather_row<V, T>(g, group, {from, g.rows_as}, {to, NULL, 0, g.rows_as, 0, NULL});
 }
 
 /* Fetches the bits of the rows that the update will update in place. They are set when the gate is open, and the update
@@ -55,13 +74,13 @@ __device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &ste
         g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone)[i]).load(cuda::memory_order_relaxed);
 }
 
-/* Writes a copy to its host row. The thread that reads an element of the copy is the one that then overwrites it, if
- * the way is given to another row. */
-template <int V>
+/* Writes a copy to its host row, with the same bits. The thread that reads an element of the copy is the one that then
+ * overwrites it, if the way is given to another row. */
+template <int V, element_types T>
 __device__ static inline void write_back_copy(const gpu_view &g, const lane_group<V> &group, uint32_t way,
                                               uint32_t row) {
     const float *copy = g.copies + (uint64_t)way * g.copy_stride;
-    gather_row<V>(g, group, copy, {g.weights + row * g.weights_stride, NULL, 0, 0, NULL});
+    copy_row<V, T>(g, group, host_row<T>(g, row), copy);
     if (g.state_floats) copy_state<V>(g, group, g.state + row * g.state_stride, copy + g.state_at);
 }
 
@@ -86,9 +105,8 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
 
 /* Reads the copies of rows[n] anew from the host rows. No other kernel is at the directory, so words are read relaxed.
  * Groups with the same row write the same. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_refresh_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
+template <int V, element_types T>
+__device__ static inline void refresh_copies(const gpu_view &g, const uint32_t *rows, uint32_t n) {
     lane_group<V> group;
     for (uint64_t at = group.first; at < n; at += group.stride) {
         uint64_t item = at + group.of_warp;
@@ -100,27 +118,39 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         uint32_t found = group.bits(__ballot_sync(FULL_WARP, has_way && (uint32_t)(word >> 32) == row));
         if (found == 0) continue;
         float *copy = g.copies + (base + (uint32_t)__ffs((int)found) - 1) * g.copy_stride;
-        gather_row<V>(g, group, g.weights + row * g.weights_stride, {copy, NULL, 0, 0, NULL});
+        copy_row<V, T>(g, group, copy, host_row<T>(g, row));
         if (g.state_floats) copy_state<V>(g, group, copy + g.state_at, g.state + row * g.state_stride);
     }
 }
 
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_refresh_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
+    refresh_copies<V, FLOATS>(g, rows, n);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_refresh_typed_kernel(gpu_view g, const uint32_t *rows, uint32_t n) {
+    refresh_copies<V, ANY_TYPES>(g, rows, n);
+}
+
 /* One pass over the unique rows of a batch. It reads a valid copy, or else the host row, with which the copy is
- * refreshed or inserted, and writes what it read to the row's first 32 positions. out[n][out_stride] is by position, or
- * by record (then NULL: the staging block). For preloading `out` is NULL, and only the cache is written. */
-template <int V, bool KEEPS>
-__device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, float *out, uint64_t out_stride,
-                                          int by_record, int preloading) {
+ * refreshed or inserted, and writes what it read to the row's first 32 positions, or by record. For preloading only the
+ * cache is written. */
+template <int V, element_types T, bool KEEPS>
+__device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, const row_output &to,
+                                          int preloading) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
-    int into_block = by_record && !out;
+    int into_block = to.by_record && !to.rows;
     if (step.waits && (KEEPS || into_block)) {
         if (g.counters->forced) return; /* noted before; nothing may be written back or into the block now */
     } else if (step.waits && !given.replayed && blockIdx.x == 0 && threadIdx.x == 0) {
         note_forced(g, step.step); /* for the update; in a graph, frugal_begin_kernel has asked */
     }
-    if (into_block) out = step.block;
+    void *out = into_block ? step.block : to.rows;
     if (step.alone) fetch_alone(g, step);
     if (g.sets > 0 && step.n_outdated > 0 && !step.repeated) free_outdated(g, step.outdated, step.n_outdated, now);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
@@ -136,21 +166,21 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (KEEPS) cleaned += (uint32_t)__popc(__ballot_sync(FULL_WARP, claimed.evicted != NO_ROW && group.lane == 0));
         if (!active) continue;
-        if (KEEPS && claimed.evicted != NO_ROW) write_back_copy<V>(g, group, claimed.way, claimed.evicted);
+        if (KEEPS && claimed.evicted != NO_ROW) write_back_copy<V, T>(g, group, claimed.way, claimed.evicted);
         if (group.lane == 0 && g.sets > 0 && !preloading) g.ways[item] = claimed.way;
         uint64_t source = g.gathered ? item : row;
         float *copy = claimed.way != NO_WAY ? g.copies + (uint64_t)claimed.way * g.copy_stride : NULL;
         if (secondary != NO_WAY) copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
-        const float *row_at = valid ? copy : g.weights + source * g.weights_stride;
+        const row_source row_at = {valid ? copy : host_row<T>(g, source), g.rows_as};
         float *refreshed = valid ? NULL : copy;
-        if (preloading) {
-            gather_row<V>(g, group, row_at, {refreshed, NULL, 0, 0, NULL});
-        } else if (by_record) {
-            gather_row<V>(g, group, row_at, {refreshed, out + item * out_stride, 0, 1, NULL});
-        } else {
+        row_targets targets = {refreshed, out, to.stride, to.as, 0, NULL};
+        if (!preloading && to.by_record) {
+            targets.out = element_at<T>(out, to.as, item * to.stride), targets.n = 1;
+        } else if (!preloading) {
             uint32_t k = step.start[item], n = step.start[item + 1] - k;
-            gather_row<V>(g, group, row_at, {refreshed, out, out_stride, n < CHUNK ? n : CHUNK, step.order + k});
+            targets.n = n < CHUNK ? n : CHUNK, targets.order = step.order + k;
         }
+        gather_row<V, T>(g, group, row_at, targets);
         if (refreshed && g.state_floats)
             copy_state<V>(g, group, refreshed + g.state_at, g.state + source * g.state_stride);
     }
@@ -162,22 +192,33 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
 
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride, int by_record, int preloading) {
-    lookup_rows<V, false>(g, given, out, out_stride, by_record, preloading);
+    frugal_lookup_kernel(gpu_view g, gpu_step given, row_output to, int preloading) {
+    lookup_rows<V, FLOATS, false>(g, given, to, preloading);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_lookup_typed_kernel(gpu_view g, gpu_step given, row_output to, int preloading) {
+    lookup_rows<V, ANY_TYPES, false>(g, given, to, preloading);
 }
 
 /* For devices that keep updates: a dirty copy is written back before its way is given away. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kept_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride, int by_record) {
-    lookup_rows<V, true>(g, given, out, out_stride, by_record, 0);
+    frugal_lookup_kept_kernel(gpu_view g, gpu_step given, row_output to) {
+    lookup_rows<V, FLOATS, true>(g, given, to, 0);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_lookup_kept_typed_kernel(gpu_view g, gpu_step given, row_output to) {
+    lookup_rows<V, ANY_TYPES, true>(g, given, to, 0);
 }
 
 /* Writes the other positions of rows that have more than 32, from the first position, which is written already. Each
  * group does a chunk, so that no group is left alone with a hot row. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_spread_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride) {
+template <int V, element_types T>
+__device__ static inline void spread_rows(const gpu_view &g, const gpu_step &given, const row_output &to) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     for (uint64_t item = group.first + group.of_warp; item < step.n_chunks; item += group.stride) {
@@ -185,16 +226,29 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         uint32_t begin = step.start[chunk.unique], end = step.start[chunk.unique + 1];
         uint32_t k = begin + ((uint32_t)item - chunk.first) * CHUNK;
         if (k == begin) continue;
-        const float *row = out + step.order[begin] * out_stride;
-        gather_row<V>(g, group, row, {NULL, out, out_stride, end - k < CHUNK ? end - k : CHUNK, step.order + k});
+        const void *row = element_at<T>(to.rows, to.as, step.order[begin] * to.stride);
+        uint32_t n = end - k < CHUNK ? end - k : CHUNK;
+        gather_row<V, T>(g, group, {row, to.as}, {NULL, to.rows, to.stride, to.as, n, step.order + k});
     }
 }
 
-/* Pools the rows that were looked up by record into pooled[n_bags][dim], bags.stride floats apart; each group pools one
- * bag at a time. Invalid offsets are cut and reported. */
 template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
-    frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, float *pooled) {
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_spread_kernel(gpu_view g, gpu_step given, row_output to) {
+    spread_rows<V, FLOATS>(g, given, to);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_spread_typed_kernel(gpu_view g, gpu_step given, row_output to) {
+    spread_rows<V, ANY_TYPES>(g, given, to);
+}
+
+/* Pools the rows that were looked up by record, as floats, into [n_bags][dim]; each group pools one bag at a time.
+ * Invalid offsets are cut and reported. */
+template <int V, element_types T>
+__device__ static inline void pool_bags(const gpu_view &g, const gpu_step &step, const frugal_bags &bags,
+                                        const row_output &to) {
     lane_group<V> group;
     for (uint64_t bag = group.first + group.of_warp; bag < bags.n_bags; bag += group.stride) {
         uint32_t begin = bags.offsets[bag], end = bags.offsets[bag + 1];
@@ -212,9 +266,22 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
                 pool_row<V>(bags, i, i == begin, x, &sum);
             }
             end_pool<V>(bags, begin < end ? end - begin : 0, &sum);
-            store_pack<V>(pooled + bag * bags.stride + e, sum);
+            void *pooled = element_at<T>(to.rows, to.as, bag * to.stride);
+            store_raw<V, T>(pooled, to.as, e, nearest<V, T>(sum, to.as));
         }
     }
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS)
+    frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, row_output to) {
+    pool_bags<V, FLOATS>(g, step, bags, to);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS)
+    frugal_pool_typed_kernel(gpu_view g, gpu_step step, frugal_bags bags, row_output to) {
+    pool_bags<V, ANY_TYPES>(g, step, bags, to);
 }
 
 } /* namespace frugal_cuda */

@@ -69,7 +69,7 @@ static frugal_status open_table(gpu_device *c) {
     g->weights_stride = s->weights_stride, g->state_stride = s->state_stride;
     if (c->pins->table_is_pinned) {
         error = seen_by_gpu(&c->pins->table, s->weights, &seen);
-        g->weights = (float *)seen;
+        g->weights = seen;
         const pinned_memory *state = c->pins->state.memory.bytes ? &c->pins->state : &c->pins->table;
         if (error == cudaSuccess && s->state) error = seen_by_gpu(state, s->state, &seen);
         g->state = s->state ? (float *)seen : NULL;
@@ -87,14 +87,15 @@ static frugal_status open_table(gpu_device *c) {
     g->gathered = 1;
     g->weights_stride = whole_packs(s->dim),
     g->state_stride = s->state_floats > 1 ? whole_packs(s->state_floats) : s->state_floats;
-    uint64_t keys = frugal_settings(c->f)->max_keys,
-             bytes = keys * (g->weights_stride + g->state_stride) * sizeof(float);
+    uint64_t keys = frugal_settings(c->f)->max_keys;
+    c->gathered_state_at = (keys * g->weights_stride * frugal_type_bytes(g->rows_as) + 15) / 16 * 16;
+    uint64_t bytes = c->gathered_state_at + keys * g->state_stride * sizeof(float);
     void *host = NULL;
     error = cudaHostAlloc(&host, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-    c->gathered = (float *)host;
+    c->gathered = (unsigned char *)host;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, host, 0);
-    g->weights = (float *)seen;
-    g->state = g->weights + keys * g->weights_stride;
+    g->weights = seen;
+    g->state = (float *)(void *)((unsigned char *)seen + c->gathered_state_at);
     return check_cuda(c, error, "a buffer to gather into");
 }
 

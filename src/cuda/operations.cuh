@@ -54,14 +54,13 @@ static frugal_status device_lookup(void *device, const frugal_step *step, void *
     if ((status = empty_cache(c)) != FRUGAL_OK) return status;
     if ((status = await_batch(c, step)) != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);
-    if (step->as != FRUGAL_FP32) return frugal_fail(FRUGAL_ERR_DEVICE, "lookup: a GPU has arrays of floats alone yet");
     if (c->gathered && !step->repeated && !given.repeated) gather_on_host(c, step);
     /* Also for a graph, before it and not in it, because a display's watchdog would end a kernel that waits there. */
     if ((status = enqueue_gate(c, step->step)) != FRUGAL_OK) return status;
     if (c->replaying)
         c->control->replays[c->replays % REPLAYS] = given;
     else
-        status = enqueue_lookup(c, given, step->bags, (float *)rows, step->stride);
+        status = enqueue_lookup(c, given, step->bags, {rows, step->stride, step->as, 0});
     if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = given.n_unique;
     return status;
 }
@@ -73,13 +72,11 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     if (status == FRUGAL_OK) status = check_stream(c, "update");
     if (status == FRUGAL_OK) status = check_bags(c);
     if (status != FRUGAL_OK) return status;
-    if (step->brings && step->as != FRUGAL_FP32)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "update: a GPU has arrays of floats alone yet");
     gpu_step given = gpu_step_of(c, step);
     given.brings = (uint32_t)step->brings;
     send_hypers(c, &given, step->hyper);
     if (!c->replaying) {
-        status = enqueue_update(c, given, gradient_source_of(c, (const float *)grads, step->stride, step->bags));
+        status = enqueue_update(c, given, gradient_source_of(c, grads, step->stride, step->as, step->bags));
         if (status == FRUGAL_OK) note_given(c, step->step);
         begin_work(c, c->stream);
         return status;

@@ -18,7 +18,7 @@ static float test_value(uint32_t i, uint32_t what) {
 
 struct test_rows {   /* of the self-test, in host memory: one allocation, at `grads` */
     float *grads;    /* [positions][dim] */
-    float *expected; /* weights, and at state_at the state, before the step and after it */
+    float *expected; /* weights, as the table has them, and at state_at the state, before the step and after it */
     float *copy;     /* the cached copy after the step, laid out as `expected` */
     float *sum;      /* [dim] */
     int in_place;    /* the row is updated in place, too: the device's test_row, laid out as `expected` */
@@ -34,7 +34,10 @@ static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
     t.copy = t.expected + g->copy_stride;
     t.sum = t.copy + g->copy_stride;
     for (uint32_t i = 0; i < TEST_POSITIONS * g->dim; i++) t.grads[i] = test_value(i, i / g->dim);
-    for (uint32_t i = 0; i < g->dim; i++) t.expected[i] = test_value(i, 7);
+    for (uint32_t i = 0; i < g->dim; i++) t.sum[i] = test_value(i, 7);
+    for (uint32_t i = 0; i < g->dim && g->rows_as == FRUGAL_FP16; i++) /* 1e6 would be infinite before the step */
+        if (t.sum[i] > 1e3f) t.sum[i] = 1e3f;
+    frugal_convert(t.expected, g->rows_as, t.sum, FRUGAL_FP32, g->dim);
     for (uint32_t i = 0; i < g->state_floats; i++) t.expected[g->state_at + i] = 1.0f + (float)(i % 5) * 0x1p-11f;
     *out = t;
     return FRUGAL_OK;
@@ -71,11 +74,11 @@ static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hy
     if (t.in_place) { /* every row of the table is the test's */
         ptrdiff_t at = (unsigned char *)c->test_row - (unsigned char *)c->control;
         given.alone = g->alone;
-        c->view.weights = (float *)(void *)((unsigned char *)g->control + at);
-        c->view.state = c->view.weights + g->state_at;
+        float *row = (float *)(void *)((unsigned char *)g->control + at);
+        c->view.weights = row, c->view.state = row + g->state_at;
         c->view.weights_stride = c->view.state_stride = 0;
     }
-    frugal_status status = enqueue_update(c, given, gradient_source_of(c, g->partials, g->dim, NULL));
+    frugal_status status = enqueue_update(c, given, gradient_source_of(c, g->partials, g->dim, FRUGAL_FP32, NULL));
     c->view = view;
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
@@ -128,7 +131,10 @@ static frugal_status self_tests(gpu_device *c) {
     frugal_hyper *hyper = (frugal_hyper *)malloc(n * sizeof *hyper);
     frugal_status status = FRUGAL_OK;
     if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not available", n * sizeof *hyper);
-    for (uint32_t i = 0; i < n; i++) hyper[i] = {0.1f + (float)i, 0.07f + (float)i, 0.5f + (float)i, i};
+    for (uint32_t i = 0; i < n; i++) {
+        float more = (float)i;
+        hyper[i] = {0.1f + more, 0.07f + more, 0.5f + more, frugal_step_noise(i, 0)};
+    }
     for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) {
         status = self_test(c, i, 0, hyper);
         if (status == FRUGAL_OK && c->test_row) status = self_test(c, i, 1, hyper);

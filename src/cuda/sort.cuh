@@ -154,7 +154,7 @@ __global__ void frugal_count_kernel(const uint32_t *rows, uint32_t n, const foun
 /* >>sorting */
 
 static uint32_t sort_grid(const gpu_device *c, uint32_t n) {
-    uint32_t blocks = (n + BLOCK_THREADS - 1) / BLOCK_THREADS, most = c->resident[KERNEL_LOOKUP][0];
+    uint32_t blocks = (n + BLOCK_THREADS - 1) / BLOCK_THREADS, most = c->resident[KERNEL_LOOKUP][0][0];
     return blocks < most ? blocks : most;
 }
 

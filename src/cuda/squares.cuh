@@ -8,17 +8,17 @@
 namespace frugal_cuda {
 
 /* squares[n_unique]: of each row's gradient, summed as in an update; 0 of rows of frozen tables. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 2)
-    frugal_squares_kernel(gpu_view g, gpu_step step, gradient_source s, float *squares) {
+template <int V, element_types T>
+__device__ static inline void square_gradients(const gpu_view &g, const gpu_step &step, const gradient_source &s,
+                                               float *squares) {
     lane_group<V> group;
     uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : step.n_unique;
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
-        gradient_item it = gradient_item_of<V>(g, group, step, s, item);
+        gradient_item it = gradient_item_of<V, T>(g, group, step, s, item);
         pack<V> lanes = {};
         for (uint32_t tile = group.lane * V; it.active && tile < g.dim; tile += TILE) {
-            tile_sum<V> sum = sum_tile<V>(g, s, it.terms, tile);
+            tile_sum<V> sum = sum_tile<V, T>(g, s, it.terms, tile);
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < PASSES; p++)
                 for (int v = 0; v < V && tile + 32 * p < g.dim; v++)
@@ -29,6 +29,18 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 2)
         uint32_t of = g.groups ? frugal_group_of(g.groups, g.n_groups, step.rows[it.unique]) : 0;
         squares[it.unique] = g.groups && g.groups[of].optimizer.frozen ? 0 : all;
     }
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_squares_kernel(gpu_view g, gpu_step step, gradient_source s, float *squares) {
+    square_gradients<V, FLOATS>(g, step, s, squares);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_squares_typed_kernel(gpu_view g, gpu_step step, gradient_source s, float *squares) {
+    square_gradients<V, ANY_TYPES>(g, step, s, squares);
 }
 
 /* Allocates memory for the squares, at the first call. */
@@ -52,12 +64,12 @@ static frugal_status device_squares(void *device, const frugal_step *step, const
     if (status == FRUGAL_OK) status = open_squares(c);
     if (status != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);
-    gradient_source s = gradient_source_of(c, (const float *)grads, step->stride, step->bags);
-    int wide = is_wide(&c->view) && is_aligned(grads) && s.stride % 4 == 0;
-    uint32_t grid = grid_for(c, KERNEL_SQUARES, (uint64_t)given.n_unique + given.n_chunks, wide);
+    gradient_source s = gradient_source_of(c, grads, step->stride, step->as, step->bags);
+    const launch_form form = {s.as != FRUGAL_FP32, is_wide_with(&c->view, grads, s.stride, s.as)};
+    uint32_t grid = grid_for(c, KERNEL_SQUARES, (uint64_t)given.n_unique + given.n_chunks, form);
     cudaError_t error = cudaSuccess;
     if (given.n_unique > 0)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_squares_kernel, grid, c->stream, c->view, given, s, c->squares_seen);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_squares, grid, c->stream, c->view, given, s, c->squares_seen);
     if (error == cudaSuccess) error = cudaStreamSynchronize(c->stream);
     if (error != cudaSuccess) return check_cuda(c, error, "squares of gradients");
     *squares = 0;

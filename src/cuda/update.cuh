@@ -5,47 +5,76 @@
  * section 5 (f)). If it has a cached copy, that copy is current since the lookup. Then the copy is read and both are
  * written, which saves a read over the link; they have the same bits.
  *
- * KEPT. A device that keeps updates writes the copy alone, and marks it as dirty ((g) there). */
+ * KEPT. A device that keeps updates writes the copy alone, and marks it as dirty ((g) there).
+ *
+ * 16 BITS. Weights are widened, take the step as floats, and are rounded by random bits that depend on step, row and
+ * element alone (arithmetic.h), so that host row and copies round alike. State, sums and records are floats. */
 #ifndef FRUGAL_CUDA_UPDATE_CUH
 #define FRUGAL_CUDA_UPDATE_CUH
 
 #include "directory.cuh"
+#include "types.cuh"
 
 namespace frugal_cuda {
 
-/* The gradient of a position, V elements from `e` on. */
+/* A gradient of a bag becomes that of a position. */
 template <int V>
-__device__ static inline pack<V> load_gradient(const gradient_source &s, uint32_t position, uint32_t e) {
-    if (!s.bag_of) return load_pack<V>(s.grads + position * s.stride + e);
-    uint32_t bag = s.bag_of[position];
-    if (bag >= s.n_bags) bag = s.n_bags - 1; /* if the offsets were invalid */
-    pack<V> g = load_pack<V>(s.grads + bag * s.stride + e);
+__device__ static inline void take_apart(const gradient_source &s, uint32_t position, uint32_t bag, pack<V> *g) {
     for (int v = 0; v < V; v++) {
-        if (s.weights) g.x[v] = frugal_mul(s.weights[position], g.x[v]);
-        if (s.mean) g.x[v] = frugal_div(g.x[v], (float)(s.offsets[bag + 1] - s.offsets[bag]));
+        if (s.weights) g->x[v] = frugal_mul(s.weights[position], g->x[v]);
+        if (s.mean) g->x[v] = frugal_div(g->x[v], (float)(s.offsets[bag + 1] - s.offsets[bag]));
     }
+}
+
+__device__ static inline uint32_t bag_of(const gradient_source &s, uint32_t position) {
+    uint32_t bag = s.bag_of[position];
+    return bag < s.n_bags ? bag : s.n_bags - 1; /* if the offsets were invalid */
+}
+
+/* The gradient of a position, V elements from `e` on: of any type, as it lies in memory, that of its bag. */
+template <int V, element_types T>
+__device__ static inline raw_pack<V, T> load_gradient(const gradient_source &s, uint32_t position, uint32_t e) {
+    if (!s.bag_of) return load_raw<V, T>(element_at<T>(s.grads, s.as, position * s.stride), s.as, e);
+    uint32_t bag = bag_of(s, position);
+    raw_pack<V, T> x = load_raw<V, T>(element_at<T>(s.grads, s.as, bag * s.stride), s.as, e);
+    if constexpr (T == FLOATS) take_apart<V>(s, position, bag, &x);
+    return x;
+}
+
+/* What was loaded, as the gradient of the position. */
+template <int V, element_types T>
+__device__ static inline pack<V> gradient_of(const gradient_source &s, uint32_t position, const raw_pack<V, T> &x) {
+    pack<V> g = widened<V, T>(x, s.as);
+    if (T == ANY_TYPES && s.bag_of) take_apart<V>(s, position, bag_of(s, position), &g);
     return g;
 }
 
 template <int V> struct tile_sum { pack<V> pass[PASSES]; }; /* a tile of a row */
 
-/* Adds n > 0 rows of a tile in order, from the first one. `load(k, e)`: V elements of row k. */
-template <int V, typename Load>
-__device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
+/* Adds n > 0 rows of a tile in order, from the first one. `load(k, e)`: V elements of row k, as they lie in memory;
+ * `take(k, x)`: as floats. */
+template <int V, element_types T, typename Load, typename Take>
+__device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load, Take take) {
     tile_sum<V> sum = {};
+    raw_pack<V, T> first[PASSES] = {};
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++)
-        if (tile + 32 * p < dim) sum.pass[p] = load(0, tile + 32 * p);
+        if (tile + 32 * p < dim) first[p] = load(0, tile + 32 * p);
+    FRUGAL_ALL_PASSES
+    for (uint32_t p = 0; p < PASSES; p++)
+        if (tile + 32 * p < dim) sum.pass[p] = take(0, first[p]);
     FRUGAL_SOME_ROWS
     for (uint32_t k = 1; k < n; k++) { /* all passes of a row load together, because loads limit a hot row */
-        pack<V> x[PASSES] = {};
+        raw_pack<V, T> raw[PASSES] = {};
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
-            if (tile + 32 * p < dim) x[p] = load(k, tile + 32 * p);
+            if (tile + 32 * p < dim) raw[p] = load(k, tile + 32 * p);
         FRUGAL_ALL_PASSES
-        for (uint32_t p = 0; p < PASSES; p++)
-            for (int v = 0; v < V && tile + 32 * p < dim; v++)
-                sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x[p].x[v]);
+        for (uint32_t p = 0; p < PASSES; p++) {
+            if (tile + 32 * p >= dim) continue;
+            pack<V> x = take(k, raw[p]);
+            for (int v = 0; v < V; v++) sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x.x[v]);
+        }
     }
     return sum;
 }
@@ -61,16 +90,21 @@ struct sum_terms {
     const float *rows;     /* rows[n][partial_stride]: of chunks, or the record */
 };
 
-template <int V>
+template <int V, element_types T>
 __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_source &s, const sum_terms &terms,
                                               uint32_t tile) {
     if (terms.kind == SUM_POSITIONS)
-        return add_rows<V>(g.dim, tile, terms.n,
-                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, terms.order[k], e); });
+        return add_rows<V, T>(
+            g.dim, tile, terms.n,
+            [&](uint32_t k, uint32_t e) { return load_gradient<V, T>(s, terms.order[k], e); },
+            [&](uint32_t k, const raw_pack<V, T> &x) { return gradient_of<V, T>(s, terms.order[k], x); });
     /* Other groups of this same kernel write the chunks, so they are not read from the cache of this multiprocessor. */
-    return add_rows<V>(g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) {
-        return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
-    });
+    return add_rows<V, FLOATS>(
+        g.dim, tile, terms.n,
+        [&](uint32_t k, uint32_t e) {
+            return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
+        },
+        [](uint32_t, const pack<V> &x) { return x; });
 }
 
 struct step_rule { /* what is the same for all elements of a row */
@@ -79,6 +113,7 @@ struct step_rule { /* what is the same for all elements of a row */
     frugal_hyper hyper;
     float scale;  /* of the gradient: that of the step, and of the row once it is known (clip_scale) */
     float factor; /* of the step, once it is known (step_factor) */
+    uint32_t noise; /* the row's random bits, if weights have 16 bits */
 };
 
 /* What a kernel of an update is for. UPDATE_ONE_RULE: records, and copies that all take steps by one rule.
@@ -90,7 +125,7 @@ enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
 template <update_form FORM>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
     if (FORM == UPDATE_ONE_RULE || (FORM == UPDATE_PLACE && !g.groups))
-        return {g.eps, g.rest1, g.rest2, g.decay, g.clip, 0, step.hyper, step.hyper.scale, 0};
+        return {g.eps, g.rest1, g.rest2, g.decay, g.clip, 0, step.hyper, step.hyper.scale, 0, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
     const frugal_hyper &hyper = g.hypers[group];
@@ -102,6 +137,7 @@ __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_ste
             o.frozen,
             hyper,
             hyper.scale,
+            0,
             0};
 }
 
@@ -116,12 +152,14 @@ __device__ static inline float taken_gradient(const gpu_view &g, const step_rule
 }
 
 /* A row that takes a step; `weights` NULL: none does. It is the cached copy. */
-template <update_form FORM> struct stepped_row { float *weights; };
+template <update_form FORM> struct stepped_row { void *weights; };
 /* In place, it is the copy or the host row. If it is the copy, and `host_weights` is not NULL, what is written to it is
  * written to the host row as well. */
 template <> struct stepped_row<UPDATE_PLACE> {
-    float *weights, *state;
-    float *host_weights, *host_state;
+    void *weights;
+    float *state;
+    void *host_weights;
+    float *host_state;
     uint64_t *word; /* of the directory, if the step is kept in the copy; else NULL */
 };
 
@@ -129,32 +167,34 @@ template <update_form FORM> __device__ static inline float *state_of(const gpu_v
     if constexpr (FORM == UPDATE_PLACE)
         return row.state;
     else
-        return row.weights + g.state_at;
+        return (float *)row.weights + g.state_at;
 }
 
 /* The row that takes the step of a batch's unique row. With a secondary in place there are two, because the
  * copy may differ from the host row: in pass 0 the copy, in pass 1 the host row. */
-template <update_form FORM>
+template <element_types T, update_form FORM>
 __device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
                                                           int alone, uint32_t pass) {
     stepped_row<FORM> row = {};
     uint32_t secondary = step.secondaries ? step.secondaries[unique] : NO_WAY;
     if (secondary != NO_WAY && pass == 0) {
-        row.weights = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
-        if constexpr (FORM == UPDATE_PLACE) row.state = row.weights + g.state_at;
+        float *copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
+        row.weights = copy;
+        if constexpr (FORM == UPDATE_PLACE) row.state = copy + g.state_at;
         return row;
     }
     if (secondary == NO_WAY && pass == 1) return row;
     uint32_t way = g.sets > 0 && secondary == NO_WAY ? g.ways[unique] : NO_WAY;
-    if (way != NO_WAY) row.weights = g.copies + (uint64_t)way * g.copy_stride;
+    float *copy = g.copies + (uint64_t)way * g.copy_stride;
+    if (way != NO_WAY) row.weights = copy;
     if constexpr (FORM == UPDATE_PLACE) {
-        if (way != NO_WAY) row.state = row.weights + g.state_at;
+        if (way != NO_WAY) row.state = copy + g.state_at;
         if (!alone) return row;
         if (g.keeps && way != NO_WAY) {
             row.word = g.words + way;
             return row;
         }
-        row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
+        row.host_weights = host_row<T>(g, step.rows[unique]);
         if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
         if (way == NO_WAY) row = {row.host_weights, row.host_state, NULL, NULL, NULL};
     }
@@ -173,12 +213,15 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
         *w = frugal_sgd(*w, x, rule.factor);
 }
 
-template <int V> struct stepped_pack { pack<V> weights, state, second; }; /* second: Adam's second moment */
+template <int V, element_types T> struct stepped_pack {
+    raw_pack<V, T> weights;
+    pack<V> state, second; /* second: Adam's second moment */
+};
 
-template <int V, update_form FORM>
-__device__ static inline stepped_pack<V> load_stepped(const gpu_view &g, const stepped_row<FORM> &row, uint32_t e,
-                                                      int element_wise) {
-    stepped_pack<V> all = {load_pack<V>(row.weights + e), {}, {}};
+template <int V, element_types T, update_form FORM>
+__device__ static inline stepped_pack<V, T> load_stepped(const gpu_view &g, const stepped_row<FORM> &row, uint32_t e,
+                                                         int element_wise) {
+    stepped_pack<V, T> all = {load_raw<V, T>(row.weights, g.rows_as, e), {}, {}};
     if (element_wise) all.state = load_pack<V>(state_of(g, row) + e);
     if (g.kind == FRUGAL_ADAM) all.second = load_pack<V>(state_of(g, row) + e + g.dim);
     return all;
@@ -186,30 +229,32 @@ __device__ static inline stepped_pack<V> load_stepped(const gpu_view &g, const s
 
 /* Applies the step to a tile of a row. The state of an element is at its index; Adam's second moment is dim floats
  * further on. */
-template <int V, update_form FORM>
+template <int V, element_types T, update_form FORM>
 __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                          uint32_t tile, const tile_sum<V> &sum) {
     /* Passes that are loaded together: all, where the row may lie on the host, so that no load waits for another one to
      * cross the link; elsewhere registers are short. */
     constexpr uint32_t TOGETHER = FORM == UPDATE_PLACE ? PASSES : 1;
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
-    stepped_pack<V> all[TOGETHER] = {};
+    stepped_pack<V, T> all[TOGETHER] = {};
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         uint32_t e = tile + 32 * p;
         FRUGAL_ALL_PASSES
         for (uint32_t i = 0; i < TOGETHER && p % TOGETHER == 0; i++)
-            if (e + 32 * i < g.dim) all[i] = load_stepped<V>(g, row, e + 32 * i, element_wise);
+            if (e + 32 * i < g.dim) all[i] = load_stepped<V, T>(g, row, e + 32 * i, element_wise);
         if (e >= g.dim) continue;
         float *state = element_wise ? state_of(g, row) + e : NULL;
-        pack<V> &w = all[p % TOGETHER].weights, &s = all[p % TOGETHER].state, &second = all[p % TOGETHER].second;
+        pack<V> w = widened<V, T>(all[p % TOGETHER].weights, g.rows_as);
+        pack<V> &s = all[p % TOGETHER].state, &second = all[p % TOGETHER].second;
         for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
-        store_pack<V>(row.weights + e, w);
+        const raw_pack<V, T> stored = rounded<V, T>(g, w, rule.noise, e);
+        store_raw<V, T>(row.weights, g.rows_as, e, stored);
         if (element_wise) store_pack<V>(state, s);
         if (g.kind == FRUGAL_ADAM) store_pack<V>(state + g.dim, second);
         if constexpr (FORM == UPDATE_PLACE) {
             if (!row.host_weights) continue;
-            store_pack<V>(row.host_weights + e, w);
+            store_raw<V, T>(row.host_weights, g.rows_as, e, stored);
             if (element_wise) store_pack<V>(row.host_state + e, s);
             if (g.kind == FRUGAL_ADAM) store_pack<V>(row.host_state + g.dim + e, second);
         }
@@ -217,7 +262,7 @@ __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rul
 }
 
 /* Adds the squares of a tile to the group's 32 lanes: element i to lane i mod 32. Each thread has V of the lanes. */
-template <int V, update_form FORM>
+template <int V, element_types T, update_form FORM>
 __device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                           uint32_t tile, const tile_sum<V> &sum, pack<V> *lanes) {
     FRUGAL_ALL_PASSES
@@ -225,7 +270,7 @@ __device__ static inline void square_tile(const gpu_view &g, const step_rule &ru
         if (tile + 32 * p >= g.dim) continue;
         pack<V> w = {};
         if (FORM != UPDATE_PLACE || rule.decay != 0.0f)
-            w = load_pack<V>(row.weights + tile + 32 * p); /* in place, it may cross the link */
+            w = widened<V, T>(load_raw<V, T>(row.weights, g.rows_as, tile + 32 * p), g.rows_as); /* maybe by the link */
         for (int v = 0; v < V; v++) {
             float x = taken_gradient(g, rule, sum.pass[p].x[v], w.x[v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
@@ -279,7 +324,7 @@ __device__ static inline float clip_scale(const gpu_view &g, const lane_group<V>
 }
 
 /* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
-template <int V, update_form FORM, typename Tile>
+template <int V, element_types T, update_form FORM, typename Tile>
 __device__ static inline float step_factor(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
                                            const stepped_row<FORM> &row, Tile tile_of) {
     if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
@@ -287,7 +332,7 @@ __device__ static inline float step_factor(const gpu_view &g, const lane_group<V
     int steps_state = row.weights && group.lane == 0;
     float factor = 0, state = steps_state ? *state_of(g, row) : 0; /* read before the sums, because it may be far */
     for (uint32_t tile = group.lane * V; row.weights && tile < g.dim; tile += TILE)
-        square_tile<V>(g, rule, row, tile, tile_of(tile), &lanes);
+        square_tile<V, T>(g, rule, row, tile, tile_of(tile), &lanes);
     float squares = fold_lanes<V>(lanes);
     if (steps_state) factor = step_state(g, rule, row, state, squares);
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
@@ -321,14 +366,14 @@ __device__ static inline update_item update_item_of(const gpu_step &step, uint64
 
 /* Writes a chunk's sum. Returns 1 to the group that comes last: it has acquired the sums of the others, and adds them
  * all. All lanes of the warp call it. */
-template <int V>
+template <int V, element_types T>
 __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &group, const gpu_step &step,
                                        const gradient_source &s, const update_item &it, uint64_t item) {
     int is_chunk = it.active && it.chunks > 0;
     uint32_t arrived = 0;
     if (!__any_sync(FULL_WARP, is_chunk)) return 0;
     for (uint32_t tile = group.lane * V; is_chunk && tile < g.dim; tile += TILE) {
-        tile_sum<V> sum = sum_tile<V>(g, s, {SUM_POSITIONS, it.n, step.order + it.begin, NULL}, tile);
+        tile_sum<V> sum = sum_tile<V, T>(g, s, {SUM_POSITIONS, it.n, step.order + it.begin, NULL}, tile);
         float *to = g.partials + item * g.partial_stride + tile;
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
@@ -355,7 +400,7 @@ struct gradient_item {
 };
 
 /* All lanes of the warp call it. */
-template <int V>
+template <int V, element_types T>
 __device__ static inline gradient_item gradient_item_of(const gpu_view &g, const lane_group<V> &group,
                                                         const gpu_step &step, const gradient_source &s, uint64_t item) {
     update_item it = update_item_of(step, item);
@@ -363,7 +408,7 @@ __device__ static inline gradient_item gradient_item_of(const gpu_view &g, const
     if (!s.grads) {
         kind = SUM_RECORD;
         it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
-    } else if (add_chunk<V>(g, group, step, s, it, item)) {
+    } else if (add_chunk<V, T>(g, group, step, s, it, item)) {
         kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
     }
     float *record = step.block + (uint64_t)it.unique * step.record_stride;
@@ -416,7 +461,7 @@ __device__ static inline void complete_update(const gpu_view &g, const gpu_step 
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
  * host memory; steps the cached copies, and the host rows that are updated in place; and says that the step is done. */
-template <int V, update_form FORM>
+template <int V, element_types T, update_form FORM>
 __device__ static inline void update_rows(const gpu_view &g, const gpu_step &given, const gradient_source &s) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
@@ -428,18 +473,19 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     kept_count count = {};
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
-        gradient_item it = gradient_item_of<V>(g, group, step, s, item);
+        gradient_item it = gradient_item_of<V, T>(g, group, step, s, item);
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
         int alone = it.active && frugal_is_alone(bits, it.unique);
-        auto tile_of = [&](uint32_t tile) { return sum_tile<V>(g, s, it.terms, tile); };
+        auto tile_of = [&](uint32_t tile) { return sum_tile<V, T>(g, s, it.terms, tile); };
         for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.secondaries ? 2 : 1); pass++) {
             stepped_row<FORM> row = {};
-            if (it.active && (pass == 0 || alone)) row = stepped_row_of<FORM>(g, step, it.unique, alone, pass);
+            if (it.active && (pass == 0 || alone)) row = stepped_row_of<T, FORM>(g, step, it.unique, alone, pass);
             step_rule rule = {};
             if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
+            if (T == ANY_TYPES && row.weights) rule.noise = frugal_row_noise(rule.hyper.noise, step.rows[it.unique]);
             if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
             if (rows_step) rule.scale = clip_scale<V>(g, group, rule, row, tile_of);
-            rule.factor = rows_step ? step_factor<V>(g, group, rule, row, tile_of) : 0;
+            rule.factor = rows_step ? step_factor<V, T>(g, group, rule, row, tile_of) : 0;
             int writes = it.active && s.grads && !alone && pass == 0; /* a record */
             int needed = writes || row.weights; /* records that exist are read only for rows that take a step */
             for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
@@ -447,7 +493,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
                 FRUGAL_ALL_PASSES
                 for (uint32_t p = 0; p < PASSES && writes; p++)
                     if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
-                if (row.weights) apply_tile<V>(g, rule, row, tile, sum);
+                if (row.weights) apply_tile<V, T>(g, rule, row, tile, sum);
             }
             if constexpr (FORM == UPDATE_PLACE)
                 if (row.word && group.lane == 0) mark_dirty(row.word, &count);
@@ -460,21 +506,40 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, UPDATE_ONE_RULE>(g, given, s);
+    update_rows<V, FLOATS, UPDATE_ONE_RULE>(g, given, s);
 }
 
 /* For tables with settings of their own: copies take steps by the rule of their table's group. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_groups_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, UPDATE_RULES>(g, given, s);
+    update_rows<V, FLOATS, UPDATE_RULES>(g, given, s);
 }
 
 /* For devices that update rows in place. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_place_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, UPDATE_PLACE>(g, given, s);
+    update_rows<V, FLOATS, UPDATE_PLACE>(g, given, s);
+}
+
+/* The three, for rows and gradients of any type. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, ANY_TYPES, UPDATE_ONE_RULE>(g, given, s);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_groups_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, ANY_TYPES, UPDATE_RULES>(g, given, s);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_place_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, ANY_TYPES, UPDATE_PLACE>(g, given, s);
 }
 
 } /* namespace frugal_cuda */

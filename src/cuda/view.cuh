@@ -54,7 +54,7 @@ struct gpu_step {
     const uint8_t *worth;        /* worth[n_unique]; NULL: all are worth 0. This and `outdated`: for counted caches */
     const uint32_t *outdated;    /* outdated[n_outdated]: rows whose copies are outdated */
     const uint32_t *secondaries; /* secondaries[n_unique]: the number of a row's secondary, or NO_WAY; NULL: none */
-    float *secondary_copies;     /* [][copy_stride]: these copies */
+    float *secondary_copies;     /* [][copy_stride]: these copies, as gpu_view.copies */
     const row_chunk *chunks;     /* chunks[n_chunks], those of a row one after the other */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */
@@ -89,14 +89,17 @@ struct gpu_counters {           /* in the GPU's memory */
 /* What all kernels of a device are given. Constant, except for what the arrays hold, and for `unique` and `bag_of`,
  * which are allocated for the first bags. */
 struct gpu_view {
-    float *weights, *state; /* host rows, where the GPU sees them; or the gathered ones, by record */
-    uint64_t weights_stride, state_stride;
+    void *weights; /* host rows, where the GPU sees them, of `rows_as`; or the gathered ones, by record */
+    float *state;
+    uint64_t weights_stride, state_stride; /* weights; floats */
+    frugal_type rows_as;
+    frugal_rounding rounding;
     uint32_t gathered;
     uint32_t dim, state_floats;
     uint64_t sets;   /* 0: no cache */
     uint64_t *words; /* [sets][WAYS] */
     uint32_t keeps;  /* 1: updates are kept in copies (FRUGAL_ALONE_KEPT) */
-    float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
+    float *copies;   /* [sets][WAYS][copy_stride]: weights of `rows_as`, and at state_at the state */
     uint32_t copy_stride, state_at;
     uint32_t *ways;  /* ways[max_keys]: where the last lookup left the copy of a unique row, or NO_WAY */
     uint64_t *alone; /* the bits of gpu_step.alone, fetched by the last lookup; NULL: no row is updated in place */
@@ -120,10 +123,19 @@ struct gpu_view {
     const frugal_hyper *hypers_sent;      /* ring [64][n_groups] in host memory, by step, from which `hypers` come */
 };
 
+/* Where a lookup writes. */
+struct row_output {
+    void *rows;      /* [][stride], by position, by bag, or by record; then NULL: the staging block */
+    uint64_t stride; /* elements */
+    frugal_type as;
+    int by_record;
+};
+
 /* Gradients by position: the caller's, or computed from those of its bags. */
 struct gradient_source {
-    const float *grads; /* NULL: the records are there already */
-    uint64_t stride;    /* floats from gradient to gradient */
+    const void *grads; /* NULL: the records are there already */
+    uint64_t stride;   /* elements from gradient to gradient */
+    frugal_type as;    /* of these */
     const uint32_t *bag_of, *offsets;
     const float *weights;
     uint32_t n_bags, mean;

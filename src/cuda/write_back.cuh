@@ -27,9 +27,8 @@ __device__ static inline void complete_write_back(const gpu_view &g) {
 
 /* Writes back rows[n], where they have dirty copies; if `rows` is NULL, the copies at the n ways. A row that is named
  * twice may be written twice, with the same bits, and is counted once. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_write_back_kernel(gpu_view g, const uint32_t *rows, uint64_t n) {
+template <int V, element_types T>
+__device__ static inline void write_back_rows(const gpu_view &g, const uint32_t *rows, uint64_t n) {
     lane_group<V> group;
     for (uint64_t at = group.first; at < n; at += group.stride) {
         uint64_t item = at + group.of_warp;
@@ -43,12 +42,24 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         uint32_t way = found ? (uint32_t)__ffs((int)found) - 1 : 0;
         row = __shfl_sync(FULL_WARP, (uint32_t)(word >> 32), (int)(group.leader + way));
         if (found == 0) continue;
-        write_back_copy<V>(g, group, (uint32_t)(base + way), row);
+        write_back_copy<V, T>(g, group, (uint32_t)(base + way), row);
         if (has_row && word_at.compare_exchange_strong(word, word & ~(uint64_t)DIRTY, cuda::memory_order_relaxed,
                                                        cuda::memory_order_relaxed))
             gpu_atomic<unsigned long long>(g.counters->cleaned).fetch_add(1, cuda::memory_order_relaxed);
     }
     complete_write_back(g);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_write_back_kernel(gpu_view g, const uint32_t *rows, uint64_t n) {
+    write_back_rows<V, FLOATS>(g, rows, n);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_write_back_typed_kernel(gpu_view g, const uint32_t *rows, uint64_t n) {
+    write_back_rows<V, ANY_TYPES>(g, rows, n);
 }
 
 } /* namespace frugal_cuda */
