@@ -87,8 +87,7 @@ static frugal_status device_refresh(void *device, const uint32_t *rows, uint32_t
         uint32_t some = n - at < most ? n - at : most, grid = grid_for(c, KERNEL_REFRESH, some, form);
         cudaError_t error = cudaMemcpyAsync(sent, rows + at, some * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
         if (error == cudaSuccess)
-            error =
-                FRUGAL_LAUNCH_FORM(form, frugal_refresh, grid, c->stream, c->view, (const uint32_t *)sent, some);
+            error = FRUGAL_LAUNCH_FORM(form, frugal_refresh, grid, c->stream, c->view, (const uint32_t *)sent, some);
         status = check_cuda(c, error, "refreshing copies");
         error = cudaStreamSynchronize(c->stream); /* also after a failure, because the caller reuses `rows` */
         if (status == FRUGAL_OK) status = check_cuda(c, error, "refreshing copies");

@@ -137,9 +137,9 @@ struct gpu_device : gpu_context {
      * [max_keys][state_stride]; NULL: pinned. */
     unsigned char *gathered;
     uint64_t gathered_state_at;
-    uint64_t bytes;                          /* of the GPU's memory */
-    int full;                                /* 1: the cache must still be emptied */
-    int pools; /* bags have been looked up: record_of is sent, too. Set by the trainer, read in device_announced */
+    uint64_t bytes; /* of the GPU's memory */
+    int full;       /* 1: the cache must still be emptied */
+    int pools;      /* bags have been looked up: record_of is sent, too. Set by the trainer, read in device_announced */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;

@@ -161,8 +161,8 @@ static frugal_status enqueue_write_back(gpu_device *c, const uint32_t *rows, uin
     return check_cuda(c, error, "writing rows back");
 }
 
-static gradient_source gradient_source_of(const gpu_device *c, const void *grads, uint64_t stride,
-                                          frugal_type as, const frugal_bags *bags) {
+static gradient_source gradient_source_of(const gpu_device *c, const void *grads, uint64_t stride, frugal_type as,
+                                          const frugal_bags *bags) {
     gradient_source s = {};
     s.grads = grads, s.stride = stride, s.as = as;
     if (!bags) return s;

@@ -233,8 +233,7 @@ __device__ static inline void spread_rows(const gpu_view &g, const gpu_step &giv
 }
 
 template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_spread_kernel(gpu_view g, gpu_step given, row_output to) {
+__global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_view g, gpu_step given, row_output to) {
     spread_rows<V, FLOATS>(g, given, to);
 }
 

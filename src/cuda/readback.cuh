@@ -22,11 +22,14 @@ __global__ void frugal_read_back_kernel(uint32_t *words, uint64_t stride, uint32
  * memory of a batch. */
 static frugal_status read_back(gpu_device *c, const pinned_memory *pinned, const char *name) {
     uint32_t read[READ_BACK] = {}, i = 0;
-    uint64_t n_words = pinned->memory.bytes / sizeof *read, room = 4 * c->pitch, n = n_words < room ? n_words : room;
+    const uint64_t before =
+        -(uintptr_t)pinned->memory.start % sizeof *read; /* bytes; rows of 16 bits may begin there */
+    uint64_t n_words = pinned->memory.bytes < before ? 0 : (pinned->memory.bytes - before) / sizeof *read;
+    uint64_t room = 4 * c->pitch, n = n_words < room ? n_words : room;
     if (n > READ_BACK) n = READ_BACK;
     if (n == 0) return FRUGAL_OK;
     uint64_t stride = n > 1 ? (n_words - 1) / (n - 1) : 1, first = n_words - 1 - (n - 1) * stride;
-    uint32_t *words = (uint32_t *)pinned->memory.start + first;
+    uint32_t *words = (uint32_t *)(void *)((unsigned char *)pinned->memory.start + before) + first;
     void *seen = NULL;
     cudaError_t error = seen_by_gpu(pinned, words, &seen);
     for (int tries = 0; tries < 3 && i < n && error == cudaSuccess; tries++) {

@@ -100,8 +100,7 @@ template <int V, typename Half> __device__ static inline word_pack<V> pack_halve
 }
 
 /* As floats. */
-template <int V, element_types T>
-__device__ static inline pack<V> widened(const raw_pack<V, T> &x, frugal_type as) {
+template <int V, element_types T> __device__ static inline pack<V> widened(const raw_pack<V, T> &x, frugal_type as) {
     if constexpr (T == FLOATS) {
         return x;
     } else {
@@ -117,8 +116,7 @@ __device__ static inline pack<V> widened(const raw_pack<V, T> &x, frugal_type as
 }
 
 /* Floats as another type, rounded to the nearest. */
-template <int V, element_types T>
-__device__ static inline raw_pack<V, T> nearest(const pack<V> &x, frugal_type as) {
+template <int V, element_types T> __device__ static inline raw_pack<V, T> nearest(const pack<V> &x, frugal_type as) {
     if constexpr (T == FLOATS) {
         return x;
     } else {
@@ -149,8 +147,7 @@ __device__ static inline raw_pack<V, T> rounded(const gpu_view &g, const pack<V>
         uint32_t pairs[(V + 1) / 2];
         for (int i = 0; i < (V + 1) / 2; i++) pairs[i] = frugal_pair_noise(noise, e / 2 + (uint32_t)i);
         auto bits = [&](int v) { return (V == 1 ? e : (uint32_t)v) % 2 ? pairs[v / 2] >> 16 : pairs[v / 2] & 0xffff; };
-        if (g.rows_as == FRUGAL_BF16)
-            return pack_halves<V>([&](int v) { return frugal_round_bf16(x.x[v], bits(v)); });
+        if (g.rows_as == FRUGAL_BF16) return pack_halves<V>([&](int v) { return frugal_round_bf16(x.x[v], bits(v)); });
         return pack_halves<V>([&](int v) { return frugal_round_fp16(x.x[v], bits(v)); });
     }
 }

@@ -26,7 +26,7 @@ __device__ static inline void take_apart(const gradient_source &s, uint32_t posi
     }
 }
 
-__device__ static inline uint32_t bag_of(const gradient_source &s, uint32_t position) {
+__device__ static inline uint32_t bag_at(const gradient_source &s, uint32_t position) {
     uint32_t bag = s.bag_of[position];
     return bag < s.n_bags ? bag : s.n_bags - 1; /* if the offsets were invalid */
 }
@@ -35,7 +35,7 @@ __device__ static inline uint32_t bag_of(const gradient_source &s, uint32_t posi
 template <int V, element_types T>
 __device__ static inline raw_pack<V, T> load_gradient(const gradient_source &s, uint32_t position, uint32_t e) {
     if (!s.bag_of) return load_raw<V, T>(element_at<T>(s.grads, s.as, position * s.stride), s.as, e);
-    uint32_t bag = bag_of(s, position);
+    uint32_t bag = bag_at(s, position);
     raw_pack<V, T> x = load_raw<V, T>(element_at<T>(s.grads, s.as, bag * s.stride), s.as, e);
     if constexpr (T == FLOATS) take_apart<V>(s, position, bag, &x);
     return x;
@@ -45,7 +45,7 @@ __device__ static inline raw_pack<V, T> load_gradient(const gradient_source &s, 
 template <int V, element_types T>
 __device__ static inline pack<V> gradient_of(const gradient_source &s, uint32_t position, const raw_pack<V, T> &x) {
     pack<V> g = widened<V, T>(x, s.as);
-    if (T == ANY_TYPES && s.bag_of) take_apart<V>(s, position, bag_of(s, position), &g);
+    if (T == ANY_TYPES && s.bag_of) take_apart<V>(s, position, bag_at(s, position), &g);
     return g;
 }
 
@@ -95,15 +95,12 @@ __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_
                                               uint32_t tile) {
     if (terms.kind == SUM_POSITIONS)
         return add_rows<V, T>(
-            g.dim, tile, terms.n,
-            [&](uint32_t k, uint32_t e) { return load_gradient<V, T>(s, terms.order[k], e); },
+            g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) { return load_gradient<V, T>(s, terms.order[k], e); },
             [&](uint32_t k, const raw_pack<V, T> &x) { return gradient_of<V, T>(s, terms.order[k], x); });
     /* Other groups of this same kernel write the chunks, so they are not read from the cache of this multiprocessor. */
     return add_rows<V, FLOATS>(
         g.dim, tile, terms.n,
-        [&](uint32_t k, uint32_t e) {
-            return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
-        },
+        [&](uint32_t k, uint32_t e) { return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e); },
         [](uint32_t, const pack<V> &x) { return x; });
 }
 
@@ -111,8 +108,8 @@ struct step_rule { /* what is the same for all elements of a row */
     float eps, rest1, rest2, decay, clip;
     int frozen; /* the row takes no step */
     frugal_hyper hyper;
-    float scale;  /* of the gradient: that of the step, and of the row once it is known (clip_scale) */
-    float factor; /* of the step, once it is known (step_factor) */
+    float scale;    /* of the gradient: that of the step, and of the row once it is known (clip_scale) */
+    float factor;   /* of the step, once it is known (step_factor) */
     uint32_t noise; /* the row's random bits, if weights have 16 bits */
 };
 

@@ -231,6 +231,10 @@ float most_float(float a, float b) {
 template <typename T> float to_float(T a) {
     return static_cast<float>(a);
 }
+uint32_t to_integer(float a) { /* towards 0; what is too large, to the limit; NaN to 0 */
+    if (!(a > -2147483648.0f)) return a == a ? 0x80000000u : 0;
+    return a < 2147483648.0f ? static_cast<uint32_t>(static_cast<int32_t>(a)) : 0x7fffffffu;
+}
 
 /* >>moves, comparisons, choices */
 template <typename T> T copy(T a) {
@@ -326,6 +330,7 @@ void add_floats(table &t) {
     t["setp.geu.f32"] = of_lanes<or_unordered<greater_or_equal<float>>>::make();
     t["cvt.rn.f32.u32"] = of_lanes<to_float<uint32_t>>::make(),
     t["cvt.rn.f32.s32"] = of_lanes<to_float<int32_t>>::make();
+    t["cvt.rzi.s32.f32"] = of_lanes<to_integer>::make();
     t["cvt.rn.f32.u64"] = of_lanes<to_float<uint64_t>>::make(),
     t["cvt.rn.f32.s64"] = of_lanes<to_float<int64_t>>::make();
 }

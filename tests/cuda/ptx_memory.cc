@@ -187,13 +187,17 @@ bool find_access(parts p, bool loads, form *f) {
     }
     f->n = order >= 0 ? 1 : p.take("v2") ? 2 : p.take("v4") ? 4 : 1;
     bool has_sign = p.left.count("s32") != 0, is_byte = loads && order < 0 && p.take("u8");
-    kind type = is_byte ? B32 : take_type(p);
+    bool is_half = order < 0 && !is_byte && !p.take_one_of({"b16", "u16"}).empty();
+    kind type = is_byte ? B32 : is_half ? B16 : take_type(p);
     if (!p.left.empty() || type == PREDICATE || (type == B64 && f->n == 4)) return false;
     access a = {loads, f->is_parameter, order, f->n};
     f->next = order >= 0 ? ATOMIC : STRAIGHT;
     f->run = type == B64 ? access_operation<uint64_t, uint64_t>(a) : access_operation<uint32_t, uint32_t>(a);
     if (is_byte)
         f->run = plain_operation<uint8_t, uint32_t>(a), f->run_wide = plain_operation<uint8_t, uint64_t>(a);
+    else if (is_half)
+        f->run = plain_operation<uint16_t, uint16_t>(a), f->run_wide = plain_operation<uint16_t, uint32_t>(a),
+        f->wide = B32;
     else if (type == B32)
         f->run_wide = has_sign ? access_operation<int32_t, uint64_t>(a) : access_operation<uint32_t, uint64_t>(a);
     f->operands = form::ADDRESS_FIRST;

@@ -88,7 +88,8 @@ struct instruction {
 
 /* What is known of instructions of one form: `add.s32`. */
 struct form {
-    operation run = nullptr, run_wide = nullptr; /* wide: with registers of 64 bits for elements of 32 */
+    operation run = nullptr, run_wide = nullptr; /* wide: with registers of a wider kind than the elements */
+    kind wide = B64;
     flow next = STRAIGHT;
     std::vector<kind> to, from;
     bool second_to = false; /* `a|b`: the second is a predicate, and may be missing */

@@ -243,11 +243,11 @@ class reader {
         const std::vector<kind> &types = written ? f.to : f.from;
         if (f.n > 1) expect("{");
         const name *first = find_register(next());
-        bool wide = f.run_wide && first && first->type == B64;
+        bool wide = f.run_wide && first && first->type == f.wide;
         if (wide) i.run = f.run_wide;
         for (unsigned k = 0; k < types.size(); k++) {
             if (k) expect(",");
-            kind wanted = wide ? B64 : types[k];
+            kind wanted = wide ? f.wide : types[k];
             if (written)
                 i.to[k] = written_register(i, wanted);
             else

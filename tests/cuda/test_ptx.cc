@@ -348,17 +348,21 @@ void test_loads_and_stores(void **) {
 
 /* Registers may be wider than what is loaded, which is then extended as its type says. */
 void test_wide_registers(void **) {
-    std::vector<uint64_t> out(6);
+    std::vector<uint64_t> out(7);
     words in = {0x80000001};
     ptx_try::run(
         "ld.global.u32 %rd4, [%rd1];\nst.global.u64 [%rd2], %rd4;\nld.s32 %rd5, [%rd1];\nst.u64 [%rd2+8], %rd5;\n"
         "ld.relaxed.gpu.b32 %rd6, [%rd1];\nst.u64 [%rd2+16], %rd6;\nadd.s64 %rd7, %rd5, -1;\nst.u32 [%rd2+24], %rd7;\n"
         "st.relaxed.sys.u32 [%rd2+28], %rd4;\nld.param.u32 %rd8, [out+4];\nst.u64 [%rd2+32], %rd8;\n"
-        "ld.u8 %rd8, [%rd1+3];\nst.u32 [%rd2+40], %rd8;\nld.global.nc.u8 %r10, [%rd1];\nst.u32 [%rd2+44], %r10;\n",
+        "ld.u8 %rd8, [%rd1+3];\nst.u32 [%rd2+40], %rd8;\nld.global.nc.u8 %r10, [%rd1];\nst.u32 [%rd2+44], %r10;\n"
+        "ld.global.u16 %r11, [%rd1+2];\nst.u32 [%rd2+48], %r11;\nld.u16 %rs4, [%rd1];\nst.global.wb.u16 [%rd2+52], "
+        "%rs4;\n"
+        "st.b16 [%rd2+54], %r11;\n",
         1, 32, in, out);
     uint64_t high = reinterpret_cast<uintptr_t>(out.data()) >> 32;
     assert_true(out[0] == 0x80000001 && out[1] == 0xffffffff80000001 && out[2] == 0x80000001);
     assert_true(out[3] == 0x8000000180000000 && out[4] == high && out[5] == 0x100000080);
+    assert_true(out[6] == 0x8000000100008000);
 }
 
 /* >>entries and their parameters */

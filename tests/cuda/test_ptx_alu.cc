@@ -244,6 +244,14 @@ void add_floats(table &t) {
         t["cvt.rn.f32" + of.name()] = [of](uint64_t a, uint64_t, uint64_t) { return nearest(of.value(a)); };
 }
 
+void add_truncation(table &t) {
+    t["cvt.rzi.s32.f32"] = [](uint64_t a, uint64_t, uint64_t) {
+        double x = std::isnan(real(a)) ? 0 : std::trunc(real(a));
+        x = std::fmin(std::fmax(x, -0x1p31), 0x1p31 - 1);
+        return static_cast<uint64_t>(static_cast<int64_t>(x)) & 0xffffffffu;
+    };
+}
+
 void add_predicates(table &t) {
     t["and.pred"] = [](uint64_t a, uint64_t b, uint64_t) { return (a & b) & 1; };
     t["or.pred"] = [](uint64_t a, uint64_t b, uint64_t) { return (a | b) & 1; };
@@ -258,7 +266,7 @@ table meanings() {
         add_integers(t, {bits, false}), add_integers(t, {bits, true});
         add_bits(t, bits);
     }
-    add_floats(t), add_predicates(t);
+    add_floats(t), add_truncation(t), add_predicates(t);
     t["cvta.to.global.u64"] = t["cvta.global.u64"] = t["mov.u64"];
     return t;
 }

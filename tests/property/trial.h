@@ -169,9 +169,6 @@ static inline size_t trial_bytes(frugal_type as) {
 static inline void trial_types(trial *t, int focus) {
     static const unsigned often[] = {0, 0, 10, 50};
     int halves = focus == TRIAL_HALVES;
-#ifdef TEST_CUDA
-    return; /* so far */
-#endif
     t->rows_as = trial_type(t, 69, 0, 0, halves ? 100 : 40);
     if (t->rows_as != FRUGAL_FP32 && trial_chance(t, 71, 0, 0, 30)) t->rounding = FRUGAL_NEAREST;
     t->arrays = halves ? 60 : often[trial_bits(t, 72, 0, 0) % 4];
