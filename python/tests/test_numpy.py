@@ -427,6 +427,34 @@ class Types(unittest.TestCase):
                 f.write_rows(np.array([0]), F([given]))
                 self.assertEqual(str(f.read_rows(np.array([0]))[0].tolist()), str(wanted), rows_as)
 
+    def test_saves_and_files(self):
+        """A save is opened as another type, with a warning; a file is not. Both types are named."""
+        def opened(**settings):
+            return frugal.Frugal([frugal.Table(20, frugal.Normal() if "file" in settings else None)], 3, max_keys=5,
+                                 **settings)
+        with tempfile.TemporaryDirectory() as folder:
+            base, more, file = (os.path.join(folder, name) for name in ("base", "more", "file"))
+            with opened(file=file, rows_as="bf16", increments=True) as f:
+                f.attach_cpu()
+                f.save(base)
+                f.announce(0, 0, np.arange(5))
+                f.lookup(0, 0)
+                f.update(0, 0, np.full((5, 3), 0.5, F), lr=1.0)
+                f.drain()
+                f.save(more, increment=True)
+                rows = f.view().tobytes()
+            self.assertEqual(len(rows), 20 * 3 * 2)
+            saved = frugal.read_saved(more)
+            self.assertEqual((saved["rows_as"], saved["rounding"]), (TYPES["bf16"], 0))
+            with opened(saved=[base, more], rows_as="bf16") as f, opened(file=file, rows_as="bf16", first_step=1) as g:
+                self.assertEqual((f.view().tobytes(), g.view().tobytes()), (rows, rows))
+            for rows_as, said in (("fp32", "bf16.*fp32.*widened"), ("fp16", "bf16.*fp16.*rounded to the nearest")):
+                with self.assertWarnsRegex(RuntimeWarning, said), opened(saved=[base, more], rows_as=rows_as) as f:
+                    wanted = rounded(floats_of(np.frombuffer(rows, np.uint16)), rows_as)
+                    self.assertEqual(f.read_rows(np.arange(20)).tobytes(), wanted.tobytes())
+                with self.assertRaisesRegex(OSError, f"bf16.*{rows_as}|{rows_as}.*bf16"):
+                    opened(file=file, first_step=1, rows_as=rows_as)
+
     def test_squares_of_gradients(self):
         with frugal.Frugal([10], 5, max_keys=6, rows_as="fp16") as f:
             f.attach_cpu()

@@ -11,6 +11,8 @@ from torch import Tensor
 from .micro_batches import join_bounds
 from .session import that_stays
 
+_library = torch.library.Library("frugal", "FRAGMENT")
+
 
 class Jagged:
     """Keys in bags of any length: of EmbeddingBag, or of one feature of a collection.
@@ -112,9 +114,6 @@ def check_offsets(offsets: Tensor, n: int, whole: bool, what: str = "offsets") -
     _are_integers(offsets, what)
     if offsets.is_cuda:
         return False  # the check would wait for the GPU, which finds those that fall or miss n as a whole
-    if torch.compiler.is_compiling():
-        _check_in_graph(offsets, n, whole)
-        return False
     if offsets.numel() == 0:
         if n:
             raise ValueError(f"{what}: the first must be 0; there are none, and {n} keys")
@@ -131,14 +130,25 @@ def check_offsets(offsets: Tensor, n: int, whole: bool, what: str = "offsets") -
     return least == 1 and offsets.numel() - whole == n and (whole or last < n)
 
 
-def _check_in_graph(offsets: Tensor, n: int, whole: bool) -> None:
-    """The same when the graph runs. Values are not known while it is made."""
-    if offsets.numel() == 0:
-        return  # n is checked by the library
-    last = offsets[-1] == n if whole else offsets[-1] <= n
-    torch._assert_async((offsets[0] == 0) & last & (offsets.diff() >= 0).all(),
-                        "offsets: the first must be 0, none may be less than the one before, and the last must be "
-                        + ("the number of keys" if whole else "at most the number of keys"))
+def _check_when_it_runs(offsets: Tensor, n: int, whole: bool) -> Tensor:
+    check_offsets(offsets, n, whole)
+    return offsets.clone()
+
+
+_library.define("check_offsets(Tensor offsets, SymInt n, bool whole) -> Tensor")
+for _kind in ("CPU", "CUDA"):
+    _library.impl("check_offsets", _check_when_it_runs, _kind)
+torch.library.register_fake("frugal::check_offsets", lambda offsets, n, whole: torch.empty_like(offsets), lib=_library)
+
+
+def checked_offsets(offsets: Tensor, n: int, whole: bool, what: str = "offsets") -> Tuple[bool, Tensor]:
+    """As check_offsets, with the offsets to go on with. Values are not known while a graph is made; there they come
+    from an operator that checks them when it runs. It stays in the graph, because its result is used; inductor leaves
+    an assertion out."""
+    if torch.compiler.is_compiling():
+        _are_integers(offsets, what)
+        return False, offsets if offsets.is_cuda else torch.ops.frugal.check_offsets(offsets, n, whole)
+    return check_offsets(offsets, n, whole, what), offsets
 
 
 def offsets_of(lengths: Tensor, n: int, what: str) -> Tensor:
@@ -249,7 +259,7 @@ def bags_at(keys: Tensor, offsets: Optional[Tensor], whole: bool, what: str, wei
         raise TypeError(f"{of}: a tensor is wanted; a {type(offsets).__name__} was given")
     if offsets.dim() != 1 or offsets.numel() < whole:
         raise ValueError(f"{of}: [n_bags{' + 1' if whole else ''}] is wanted; shape {tuple(offsets.shape)} was given")
-    single = check_offsets(offsets, keys.numel(), whole, of)
+    single, offsets = checked_offsets(offsets, keys.numel(), whole, of)
     return Bags(keys, offsets.numel() - whole, None, offsets, whole, single, weights)
 
 
@@ -419,7 +429,7 @@ class Keyed:
     def read(self, include_last: bool, weighted: bool) -> None:
         if weighted:
             raise TypeError("per_sample_weights: a KeyedJaggedTensor has its own; others were given, too")
-        self.single = check_offsets(self.offsets, self.values.numel(), True)
+        self.single, self.offsets = checked_offsets(self.offsets, self.values.numel(), True)
 
     def sizes(self, at: Sequence[int]) -> List[int]:
         return [self.stride] * len(at)

@@ -32,6 +32,11 @@ _tags = tuple(getattr(torch.Tag, tag) for tag in ("nondeterministic_seeded", "cu
               hasattr(torch.Tag, tag))
 _library.define("lookup(Tensor anchor, Tensor[] keys, Tensor? offsets, Tensor? weights, int session, int pooling, "
                 "int dim, bool train) -> (Tensor, Tensor)", tags=_tags)
+try:  # PyTorch 2.4 has a list of what must not be merged, and asks for no tag
+    from torch._functorch.compile_utils import rand_ops
+    rand_ops.append(torch.ops.frugal.lookup)
+except (ImportError, AttributeError):
+    pass
 _library.define("update(Tensor grads, Tensor step, Tensor? offsets, Tensor? weights, int session, bool wants_weights) "
                 "-> (Tensor, Tensor)", tags=_tags)
 
