@@ -64,6 +64,42 @@ static int row_is_same(frugal_optimizer_kind kind, uint32_t dim, float decay) {
     return same;
 }
 
+/* A step on a row of 16 bits, and conversions of all weights and of floats between them; 1 if the bits are the
+ * reference's. */
+static int typed_row_is_same(int as, int nearest, uint32_t dim) {
+    static float grads[MOST_DIM], wide[MOST_DIM];
+    static uint16_t weights[MOST_DIM];
+    uint32_t row = 0;
+    int same = 1;
+    frugal_table_group group = {0, {.kind = FRUGAL_SGD}};
+    reference ref = {.rows = 1, .dim = dim, .devices = 1, .optimizer = REFERENCE_SGD, .rows_as = as};
+    frugal_store store = {.rows = 1, .dim = dim, .devices = 1, .rows_as = (frugal_type)as};
+    ref.nearest = nearest, ref.seed = 3, store.rounding = nearest ? FRUGAL_NEAREST : FRUGAL_STOCHASTIC;
+    store.n_groups = 1, store.groups = &group;
+    assert_true(reference_open(&ref, 0));
+    fill_numbers(ref.weights, dim, dim), fill_numbers(grads, dim + 1000, dim);
+    for (uint32_t i = 0; i < dim; i++)
+        ref.weights[i] = ldexpf(ref.weights[i], -(int)(i % 20)); /* subnormal ones, too */
+    frugal_convert(weights, store.rows_as, ref.weights, FRUGAL_FP32, dim);
+    for (uint32_t i = 0; i < dim; i++) {
+        ref.weights[i] = reference_round(as, ref.weights[i], -1);
+        grads[i] *= 4 * ref.weights[i];
+        float found = reference_load(as, weights, i);
+        same &= !memcmp(&found, &ref.weights[i], 4);
+    }
+    frugal_convert(wide, FRUGAL_FP32, weights, store.rows_as, dim);
+    same &= !memcmp(wide, ref.weights, 4 * dim);
+    reference_step(&ref, 5, 0.3f, &(reference_batch){&row, 1, grads});
+    const frugal_hyper hyper = {0.3f, 0.3f, 1, frugal_step_noise(3, 5)};
+    frugal_apply(&store, &hyper, 0, weights, NULL, grads);
+    for (uint32_t i = 0; i < dim; i++) {
+        float found = reference_load(as, weights, i);
+        same &= !memcmp(&found, &ref.weights[i], 4);
+    }
+    reference_close(&ref);
+    return same;
+}
+
 /* Sums of equal keys, pooled rows, and gradients of bags; 1 if they have the reference's bits. */
 static int batch_is_same(uint32_t dim, int way) {
     static float rows[POSITIONS * MOST_DIM], grads[POSITIONS * MOST_DIM], spread[POSITIONS * MOST_DIM],
@@ -104,9 +140,10 @@ static int batch_is_same(uint32_t dim, int way) {
 }
 
 /* -1: refused; 0: trains another table; 1: the reference's. */
-static int try_open(frugal_optimizer_kind kind) {
+static int try_open(frugal_optimizer_kind kind, frugal_type rows_as) {
     frugal_desc d = rig_desc();
     frugal *f;
+    d.rows_as = rows_as;
     d.dim = 41, d.devices = 3, d.reduce = FRUGAL_MEAN,
     d.optimizer = (frugal_optimizer){.kind = kind, .weight_decay = 0.1f};
     frugal_status status = frugal_open(&d, &f);
@@ -126,9 +163,11 @@ int main(void) {
             for (int decayed = 0; decayed < 2; decayed++)
                 same &= row_is_same((frugal_optimizer_kind)kind, dim, decayed ? 0.07f : 0);
         for (int way = 0; way < 3; way++) same &= batch_is_same(dim, way);
+        for (int way = 0; way < 4; way++)
+            same &= typed_row_is_same(way % 2 ? REFERENCE_BF16 : REFERENCE_FP16, way / 2, dim);
     }
     for (int kind = FRUGAL_SGD; kind < FRUGAL_OPTIMIZER_KINDS; kind++) {
-        opened[kind] = try_open((frugal_optimizer_kind)kind);
+        opened[kind] = try_open((frugal_optimizer_kind)kind, (frugal_type)(kind % 3));
         if (opened[kind] != opened[0]) fail_trial("open answers by optimizer");
     }
     printf("bits %s, open %s\n", same ? "same" : "differ", opened[0] < 0 ? "refuses" : "accepts");
