@@ -32,14 +32,14 @@ def updating(found, optimizers, dims, sets):
 
 
 def moving(found, dims, widest):
-    columns = [(op, zipf, which) for op, which in (("sum", widest), ("gather", "memcpy")) for zipf in (0, 0.99)]
+    columns = [(op, zipf) for op in ("sum", "gather") for zipf in (0, 0.99)]
     rows = []
     for dim in dims:
-        moved = [found[op, "-", dim, zipf, "memory", which] for op, zipf, which in columns]
+        moved = [found[op, "-", dim, zipf, "memory", widest] for op, zipf in columns]
         rows.append([dim, *(f"{r['ns']:.0f} ({r['stream_share']:.2f})" for r in moved)])
     return ("\nNanoseconds per key to sum the gradients of equal keys and to gather rows, with the share of a stream "
-            f"in parentheses. Keys are uniform, or Zipf 0.99, where rows repeat; sums are with {widest}.\n\n" +
-            table(["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf, _ in columns)], rows))
+            f"in parentheses. Keys are uniform, or Zipf 0.99, where rows repeat; with {widest}.\n\n" +
+            table(["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf in columns)], rows))
 
 
 def write():

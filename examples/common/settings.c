@@ -127,6 +127,8 @@ int training_options_check(const training_options *options, program_error *error
         return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
     if (settings->trace && !*settings->trace)
         return program_fail(error, "--trace is empty; give a file, or leave it out");
+    if (options->rounding_given && settings->rows_as == FRUGAL_FP32)
+        return program_fail(error, "--rounding is of weights of 16 bits; give --rows-as bf16 or fp16, or leave it out");
     if (training_check_devices(options, error)) return -1;
     return training_check_processes(settings, error);
 }
@@ -134,6 +136,8 @@ int training_options_check(const training_options *options, program_error *error
 /* ---- The options --------------------------------------------------------------------------------------- */
 
 static const char *const optimizers[] = {FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_WORD) NULL};
+static const char *const types[] = {"fp32", "bf16", "fp16", NULL};      /* frugal_type */
+static const char *const roundings[] = {"stochastic", "nearest", NULL}; /* frugal_rounding */
 static const char *const decays[] = {"none", "linear", NULL};
 static const char *const policies[] = {"counted", "lru", NULL}; /* frugal_cache_policy; static needs a list */
 static const char *const modes[] = {"p2f", "sync", NULL};       /* frugal_mode */
@@ -141,6 +145,10 @@ static const char *const ways[] = {"default", "staged", "place", "kept", NULL}; 
 
 const char *training_alone_word(frugal_alone alone) {
     return ways[alone];
+}
+
+const char *training_type_word(frugal_type rows_as) {
+    return types[rows_as];
 }
 
 const char *training_optimizer_word(frugal_optimizer_kind optimizer) {
@@ -182,6 +190,12 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"lr-decay", OPTIONS_CHOICE, &settings->decay, .choices = decays, .given = &options->decay_given,
                  .help = "linear falls to nothing at the end", .standard = "linear, where the end is known"},
                 {"weight-decay", OPTIONS_FLOAT, &settings->weight_decay, 0, 1000, .help = "L2, of the rows touched"},
+                {"rows-as", OPTIONS_CHOICE, &settings->rows_as, .choices = types,
+                 .help = "what the rows' weights are stored as: with 16 bits they take half the memory"},
+                {"rounding", OPTIONS_CHOICE, &settings->rounding, .choices = roundings,
+                 .given = &options->rounding_given,
+                 .help = "of weights of 16 bits: by random bits of the seed; rounded to the nearest, small steps are "
+                         "lost"},
                 {"init", OPTIONS_FLOAT, &settings->init, 0, 1000, .help = "rows start uniform in [-X, X); 0: zeros"},
                 {"seed", OPTIONS_WHOLE64, &settings->seed, 0, 0x1p64, .help = "of everything random"},
                 {"place", OPTIONS_TEXT, &settings->place, .value = "FILE|auto", .standard = "none",

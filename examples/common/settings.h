@@ -24,6 +24,8 @@ typedef struct training_settings {
     frugal_mode mode;
     frugal_alone alone;
     uint32_t batch; /* samples per device and step; the program defines its option, with its limits */
+    frugal_type rows_as;
+    frugal_rounding rounding;
     frugal_optimizer_kind optimizer;
     float lr, weight_decay, init; /* rows start uniform in [-init, init); 0: zeros */
     int decay;                    /* the learning rate falls linearly to nothing */
@@ -62,14 +64,14 @@ typedef struct training_outputs {
 
 /* Their options, in five sections. */
 typedef struct training_options {
-    options_entry training[10], frugal[11], stale[3], checkpoints[5], results[5];
+    options_entry training[12], frugal[11], stale[3], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;
         uint32_t n;
     } places; /* of --device */
     const training_outputs *outputs;
-    int devices_given, steps_given, seconds_given, decay_given, every_given, keep_given;
+    int devices_given, steps_given, seconds_given, decay_given, every_given, keep_given, rounding_given;
 } training_options;
 
 /* Options that are read into *settings and *outputs. `cuda_program` is the one to use for GPUs where this one is built
@@ -77,8 +79,9 @@ typedef struct training_options {
 void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
                          const char *cuda_program);
 
-/* The words of --alone and --optimizer: for results. */
+/* The words of --alone, --rows-as and --optimizer: for results. */
 const char *training_alone_word(frugal_alone alone);
+const char *training_type_word(frugal_type rows_as);
 const char *training_optimizer_word(frugal_optimizer_kind optimizer);
 
 /* Call it when all options are read: checks what only several of them together show. 0, or -1 with *error filled. */

@@ -150,6 +150,9 @@ void training_describe(const training_settings *settings, FILE *lines) {
             settings->devices, training_optimizer_word(settings->optimizer), (double)settings->lr,
             settings->decay ? "linear" : "none", (double)settings->weight_decay, (double)settings->init);
     fprintf(lines, "--seed %" PRIu64 "\n", settings->seed);
+    if (settings->rows_as != FRUGAL_FP32)
+        fprintf(lines, "--rows-as %s\n--rounding %s\n", training_type_word(settings->rows_as),
+                settings->rounding == FRUGAL_NEAREST ? "nearest" : "stochastic");
     if (settings->decay && settings->steps)
         fprintf(lines, "--steps %" PRIu64 " (the learning rate falls until then)\n", settings->steps);
 }

@@ -535,10 +535,12 @@ static void dlrm_json_result(stages *c, const training_report *total, int predic
     placing_json(&program->placing, c->json);
     stages_json_best(c);
     fprintf(c->json,
-            ", \"alone\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, "
+            ", \"alone\": \"%s\", \"rows_as\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, "
+            "\"interrupted\": %s, "
             "\"total_seconds\": %.3f",
-            training_alone_word(c->settings->alone), dlrm_trainer_read_seconds(program->trainer), peak,
-            program_signalled ? "true" : "false", program_now() - c->started);
+            training_alone_word(c->settings->alone), training_type_word(c->settings->rows_as),
+            dlrm_trainer_read_seconds(program->trainer), peak, program_signalled ? "true" : "false",
+            program_now() - c->started);
     training_json_end(c->json);
 }
 

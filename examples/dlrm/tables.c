@@ -49,6 +49,8 @@ static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int loo
         .shared_workers = t->workers,
         .mode = settings->common.mode,
         .alone = settings->common.alone,
+        .rows_as = settings->common.rows_as,
+        .rounding = settings->common.rounding,
         .name = look ? NULL : t->name[instance],
         .seed = settings->common.seed,
         .notice = training_notice,

@@ -403,8 +403,9 @@ static void kge_json_result(stages *c, const training_report *total, int ranked)
         fprintf(c->json, ", \"damping\": %g", (double)program->options.train.model.damping);
     placing_json(&program->placing, c->json);
     stages_json_best(c);
-    fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
-            training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
+    fprintf(c->json, ", \"alone\": \"%s\", \"rows_as\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
+            training_alone_word(c->settings->alone), training_type_word(c->settings->rows_as),
+            program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
 }
 

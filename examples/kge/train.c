@@ -97,6 +97,8 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .workers = settings->common.workers,
         .mode = settings->common.mode,
         .alone = settings->common.alone,
+        .rows_as = settings->common.rows_as,
+        .rounding = settings->common.rounding,
         .reduce = FRUGAL_MEAN,
         .name = processes_name(trainer->processes, 0),
         .saved = settings->saved ? &settings->saved : NULL,

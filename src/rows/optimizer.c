@@ -125,7 +125,7 @@ INLINED void apply_chunk(const row_place *p, const row_update *update, const row
     float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : wide;
     float *v = o->kind == FRUGAL_ADAM ? s + store->dim : wide;
     int draws = as != FRUGAL_FP32 && store->rounding == FRUGAL_STOCHASTIC;
-    if (draws) p->types->draw_noise(noise, o->noise, from, floats);
+    if (draws) draw_noise(noise, o->noise, from, floats);
     if (draws && as == FRUGAL_BF16) {
         IN_PIECES(floats, i, n, apply_bf16(o, halves + i, s + i, v + i, g + i, noise + i, n));
         return;

@@ -30,11 +30,7 @@
                                          uint32_t n) {                                                                 \
         round_row(to, from, noise, as, n);                                                                             \
     }                                                                                                                  \
-    attribute static void draw_noise_##suffix(uint16_t *noise, uint32_t row_noise, uint32_t at, uint32_t n) {          \
-        draw_noise(noise, row_noise, at, n);                                                                           \
-    }                                                                                                                  \
-    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix,                   \
-                                                   draw_noise_##suffix};                                               \
+    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix};                  \
     attribute static void convert_##suffix(void *to, frugal_type to_as, const void *from, frugal_type from_as,         \
                                            uint32_t n) {                                                               \
         convert_row(&types_##suffix, to, to_as, from, from_as, n);                                                     \

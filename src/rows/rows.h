@@ -76,7 +76,6 @@ typedef struct row_conversions { /* of one instruction set; `as` has 16 bits */
     void (*nearest)(uint16_t *to, const float *from, frugal_type as, uint32_t n);
     /* noise[n]: 16 bits of each element, as draw_noise writes them */
     void (*round)(uint16_t *to, const float *from, const uint16_t *noise, frugal_type as, uint32_t n);
-    void (*draw_noise)(uint16_t *noise, uint32_t row_noise, uint32_t at, uint32_t n);
 } row_conversions;
 
 typedef struct row_place { /* where rows are updated, or read; the same for all rows of a call */

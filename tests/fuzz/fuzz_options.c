@@ -55,6 +55,8 @@ static const option_kind options_known[] = {
     {"cache-policy", CHOICE, 0, 0, "counted lru", AT(train.common.cache_policy)},
     {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
     {"alone", CHOICE, 0, 0, "default staged place kept", AT(train.common.alone)},
+    {"rows-as", CHOICE, 0, 0, "fp32 bf16 fp16", AT(train.common.rows_as)},
+    {"rounding", CHOICE, 0, 0, "stochastic nearest", AT(train.common.rounding)},
     {"trace", TEXT, 0, 0, NULL, AT(train.common.trace)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
