@@ -13,7 +13,7 @@ except ImportError as error:
 
 import frugal
 from frugal._library import lib
-from reference import F, Reference, pool, spread
+from reference import F, Reference, array_as, floats_of, pool, rounded, spread
 
 if not frugal.has_cuda or not hasattr(lib, "_Z21cudaStreamSynchronizeP11CUstream_st"):
     raise unittest.SkipTest("FRUGAL_LIBRARY does not name a library with simulated GPUs")
@@ -54,32 +54,36 @@ class OnGpu:
 
 class Instances(unittest.TestCase):
     def test_steps_have_the_bits_of_the_reference(self):
-        for gate_on_stream in (False, True):
+        for gate_on_stream, dim, rows_as, dtype in ((False, 8, "fp32", "fp32"), (True, 8, "fp32", "bf16"),
+                                                    (True, 5, "bf16", "bf16"), (False, 8, "fp16", "bf16"),
+                                                    (False, 5, "bf16", "fp16"), (True, 6, "fp16", "fp32")):
             generator = np.random.default_rng(5)
             stream = new_stream()
-            with frugal.Frugal([frugal.Table(60, frugal.Normal())], 8, max_keys=100, optimizer="adagrad", workers=1,
-                               lookahead=2) as f:
+            with frugal.Frugal([frugal.Table(60, frugal.Normal())], dim, max_keys=100, optimizer="adagrad", workers=1,
+                               lookahead=2, seed=7, rows_as=rows_as) as f:
                 f.attach_cuda(0, 0, cache_rows=16, stream=stream, gate_on_stream=gate_on_stream)
-                reference = Reference(f.read_rows(np.arange(60)), "adagrad")
+                reference = Reference(f.read_rows(np.arange(60)), "adagrad", rows_as=rows_as, seed=7)
                 for step in range(10):
                     keys = generator.integers(0, 60, 100).astype(np.int32 if step % 2 else np.int64)
                     f.announce(0, step, keys)
-                    rows = np.empty((100, 8), F)
-                    target = OnGpu(rows)
+                    rows, wanted = array_as(np.zeros((100, dim + 3)), dtype, True), reference.weights[keys]
+                    target = OnGpu(rows[:, :dim])
                     f.lookup(0, step, target)
                     synchronize(stream)
                     self.assertEqual(target.streams, [stream])
-                    self.assertEqual(rows.tobytes(), reference.weights[keys].tobytes())
+                    self.assertEqual(floats_of(rows[:, :dim]).tobytes(), rounded(wanted, dtype).tobytes())
                     offsets = np.arange(0, 101, 5, dtype=np.int32)
-                    pooled, grads = np.empty((20, 8), F), generator.standard_normal((20, 8), F)
+                    pooled = array_as(np.zeros((20, dim)), dtype, True)
+                    grads = array_as(generator.standard_normal((20, dim), F), dtype, True)
                     f.lookup_bags(0, step, OnGpu(offsets), out=OnGpu(pooled))
                     synchronize(stream)
-                    self.assertEqual(pooled.tobytes(), pool(rows, offsets).tobytes())
+                    self.assertEqual(floats_of(pooled).tobytes(), rounded(pool(wanted, offsets), dtype).tobytes())
                     f.update(0, step, OnGpu(grads), 0.1, by_bag=True)
                     synchronize(stream)
-                    reference.train([(keys, spread(grads, offsets))], 0.1)
+                    reference.train([(keys, spread(floats_of(grads), offsets))], 0.1)
                 f.drain()
-                self.assertEqual(np.ascontiguousarray(f.view()).tobytes(), reference.weights.tobytes())
+                f.verify()
+                self.assertEqual(floats_of(f.view()).tobytes(), reference.weights.tobytes())
 
     def test_keys_in_the_memory_of_the_gpu(self):
         """Sorted there, by one device, and copied to the host, by two."""
@@ -173,28 +177,31 @@ class Modules(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def train(self, batches, thread=False):
+    def train(self, batches, thread=False, rows_as="fp32", dtype="fp32"):
         """A step with each batch of keys [20, 5], and the table after them, with the bits of the reference."""
         torch = self.torch
-        bag = frugal.torch.EmbeddingBag(60, 8, max_keys=100, mode="mean", lr=0.1, workers=1, lookahead=10)
-        reference = Reference(bag.instance.read_rows(np.arange(60)), "adagrad")
+        output = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+        bag = frugal.torch.EmbeddingBag(60, 8, max_keys=100, mode="mean", lr=0.1, workers=1, lookahead=10,
+                                        rows_as=rows_as, output_dtype=output)
+        reference = Reference(bag.instance.read_rows(np.arange(60)), "adagrad", rows_as=rows_as)
         torch.manual_seed(2)
         for ids in frugal.torch.Loader(batches, bag, ahead=10, thread=thread):
-            direction = torch.randn(20, 8)
+            direction = torch.randn(20, 8).to(output)
             out = bag(ids)
             bounds = np.arange(0, 101, 5)
             pooled = pool(reference.weights[ids.numpy().reshape(-1)], bounds, None, True)
-            self.assertEqual(out.detach().numpy().tobytes(), pooled.tobytes())
-            (out * direction).sum().backward()
-            grads = spread(direction.numpy(), bounds, None, True)
+            self.assertEqual(out.detach().float().numpy().tobytes(), rounded(pooled, dtype).tobytes())
+            out.backward(direction)
+            grads = spread(direction.float().numpy(), bounds, None, True)
             reference.train([(ids.numpy().reshape(-1), grads)], 0.1)
         bag.drain()
-        self.assertEqual(np.array(bag.view()).tobytes(), reference.weights.tobytes())
+        self.assertEqual(floats_of(bag.view()).tobytes(), reference.weights.tobytes())
         return bag
 
     def test_a_module_on_a_stream(self):
-        for self.gate_on_stream in (False, True):
-            self.train([self.torch.randint(0, 60, (20, 5)) for _ in range(10)]).close()
+        for self.gate_on_stream, of in ((False, ("fp32", "fp32")), (True, ("fp32", "fp32")), (True, ("bf16", "bf16")),
+                                        (False, ("fp16", "bf16"))):
+            self.train([self.torch.randint(0, 60, (20, 5)) for _ in range(10)], False, *of).close()
 
     def test_keys_in_the_memory_of_the_gpu(self):
         """They are announced where they are, in the order of the current stream, and a wrong one is an error of the
