@@ -4,9 +4,11 @@ of workers, other caches, lookahead and processes, and once with a kill and a re
 the weights and the optimizer state of each run; beside them, where PyTorch is installed, those of
 torch.nn.EmbeddingBag with other numbers of threads and processes. docs/reproducible.md explains it.
 
-    python3 python/bench/hashes.py [--rows 20000] [--dim 16] [--batch 512] [--steps 200] [--optimizer adagrad] [--check]
+    python3 python/bench/hashes.py [--rows 20000] [--dim 16] [--batch 512] [--steps 200] [--optimizer adagrad]
+        [--rows-as fp32] [--check]
 
-Each run is a process of its own. Exit status 1: hashes of Frugal differ. --check: those alone.
+--rows-as bf16, or fp16: Frugal's weights have 16 bits, and updates round them by chance. Each run is a process of its
+own. Exit status 1: hashes of Frugal differ. --check: those alone.
 """
 import argparse
 import hashlib
@@ -99,8 +101,8 @@ def train(options, run, rank, first, end):
     else:
         f = frugal.Frugal([frugal.Table(options.rows, frugal.Uniform(-0.1, 0.1))], options.dim, devices=size,
                           max_keys=16 * options.batch, lookahead=run["lookahead"], workers=run["workers"], seed=SEED,
-                          optimizer=options.optimizer, mode=run.get("mode", "p2f"), alone=run.get("alone", "default"),
-                          file=run.get("table"), saved=run.get("saved", []), name=run.get("name"))
+                          rows_as=options.rows_as, optimizer=options.optimizer, mode=run.get("mode", "p2f"),
+                          alone=run.get("alone", "default"), file=run.get("table"), saved=run.get("saved", []), name=run.get("name"))
     for device in devices:
         f.attach_cpu(device, int(run["cache"] * options.rows), run.get("policy", "counted"))
     ahead = first
@@ -164,7 +166,8 @@ def train_torch(options, run, rank):
 # The launcher
 
 def start(options, kind, run, rank=0, first=0):
-    arguments = [f"--{name}={getattr(options, name)}" for name in ("rows", "dim", "batch", "steps", "optimizer")]
+    arguments = [f"--{name}={getattr(options, name.replace('-', '_'))}"
+                 for name in ("rows", "dim", "batch", "steps", "optimizer", "rows-as")]
     environment = dict(os.environ, OMP_NUM_THREADS=str(run.get("threads", 1)), OPENBLAS_NUM_THREADS="1")
     return subprocess.Popen([sys.executable, "-W", "ignore", __file__, *arguments, "--run",
                              json.dumps([kind, run, rank, first])], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -221,6 +224,7 @@ def main():
     for name, default in (("rows", 20000), ("dim", 16), ("batch", 512), ("steps", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--optimizer", default="adagrad", choices=("sgd", "adagrad", "rowwise_adagrad", "adam"))
+    parser.add_argument("--rows-as", default="fp32", choices=("fp32", "bf16", "fp16"))
     parser.add_argument("--check", action="store_true", help="Frugal's runs alone")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -230,7 +234,9 @@ def main():
             return train(options, run, rank, first, options.steps)
         return train_torch(options, run, rank)
     import frugal
-    equal = compare(options, "frugal", f"Frugal {frugal.__version__}, {options.optimizer}: one table, two devices",
+    weights = "" if options.rows_as == "fp32" else f", weights of {options.rows_as}"
+    equal = compare(options, "frugal",
+                    f"Frugal {frugal.__version__}, {options.optimizer}{weights}: one table, two devices",
                     OURS if sys.platform.startswith("linux") else [run for run in OURS if "processes" not in run[1]])
     if options.check:
         return 0 if equal else 1

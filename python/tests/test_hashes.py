@@ -14,9 +14,10 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench",
 
 class Hashes(unittest.TestCase):
     def test_all_of_frugals_are_equal(self):
-        for optimizer in ("adagrad", "adam"):
+        for optimizer, rows_as in (("adagrad", "fp32"), ("adam", "bf16")):
             run = subprocess.run([sys.executable, SCRIPT, "--rows=300", "--dim=4", "--batch=32", "--steps=24",
-                                  "--check", f"--optimizer={optimizer}"], stdout=subprocess.PIPE, text=True)
+                                  "--check", f"--optimizer={optimizer}", f"--rows-as={rows_as}"],
+                                 stdout=subprocess.PIPE, text=True)
             self.assertEqual(run.returncode, 0, run.stdout)
             hashes = [line.split()[0] for line in run.stdout.splitlines() if len(line) > 64 and line[64] == " "]
             self.assertGreaterEqual(len(hashes), 7, run.stdout)
