@@ -102,7 +102,8 @@ def train(options, run, rank, first, end):
         f = frugal.Frugal([frugal.Table(options.rows, frugal.Uniform(-0.1, 0.1))], options.dim, devices=size,
                           max_keys=16 * options.batch, lookahead=run["lookahead"], workers=run["workers"], seed=SEED,
                           rows_as=options.rows_as, optimizer=options.optimizer, mode=run.get("mode", "p2f"),
-                          alone=run.get("alone", "default"), file=run.get("table"), saved=run.get("saved", []), name=run.get("name"))
+                          alone=run.get("alone", "default"), file=run.get("table"), saved=run.get("saved", []),
+                          name=run.get("name"))
     for device in devices:
         f.attach_cpu(device, int(run["cache"] * options.rows), run.get("policy", "counted"))
     ahead = first
