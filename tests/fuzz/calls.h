@@ -219,14 +219,17 @@ static void choose_settings(calls *c) {
     d.reduce = reduce % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
     d.alone = ways[reduce / 2];
     d.optimizer.kind = (frugal_optimizer_kind)choose(c, 4);
-    d.optimizer.weight_decay = choose(c, 2) ? 0.0625f : 0.0f;
+    uint32_t rule = choose(c, 4);
+    d.optimizer.weight_decay = rule % 2 ? 0.0625f : 0.0f;
     d.dim = 1 + choose(c, MOST_DIM);
     d.max_keys = 1 + choose(c, MOST_KEYS);
     d.first_step = firsts[choose(c, 6)];
     for (int t = 0; t < 2; t++)
         c->tables[t] =
             (frugal_table){.rows = 1 + choose(c, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
-    uint32_t own = choose(c, 4); /* 2: the caller's matrix, 3: and state */
+    uint32_t memory = choose(c, 12), own = memory % 4; /* 2: the caller's matrix, 3: and state */
+    d.rows_as = (frugal_type)(memory / 4);
+    if (d.rows_as != FRUGAL_FP32 && rule / 2) d.rounding = FRUGAL_NEAREST;
     if (own >= 2) d.weights = c->weights, d.weights_stride = MOST_DIM + 1;
     if (own == 3) d.state = c->state, d.state_stride = 2 * MOST_DIM;
     d.allocate = test_allocate, d.release = test_release, d.user = &c->counter;
@@ -240,6 +243,9 @@ static void open_reference(calls *c) {
                          .devices = c->desc.devices,
                          .optimizer = (int)c->desc.optimizer.kind,
                          .mean = c->desc.reduce == FRUGAL_MEAN,
+                         .rows_as = (int)c->desc.rows_as,
+                         .nearest = c->desc.rounding == FRUGAL_NEAREST,
+                         .seed = c->desc.seed,
                          .eps = store->groups[0].optimizer.eps, /* defaults resolved: checked in test_settings.c */
                          .beta1 = store->groups[0].optimizer.beta1,
                          .beta2 = store->groups[0].optimizer.beta2,

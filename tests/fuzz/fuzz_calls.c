@@ -138,10 +138,14 @@ static void call_announce(calls *c, int wait) {
 
 /* >>lookup */
 
-static void check_rows(calls *c, const batch *b, const float *rows) {
-    for (uint32_t i = 0; i < b->n; i++)
-        if (memcmp(rows + i * c->desc.dim, reference_row(c, b->rows[i]), c->desc.dim * sizeof(float)))
-            fail_msg("at byte %zu: the row at position %u, row %u, is not the reference's", c->at, i, b->rows[i]);
+static void check_rows(calls *c, const batch *b, const void *rows, frugal_type as) {
+    for (uint32_t i = 0; i < b->n * c->desc.dim; i++) {
+        uint32_t p = i / c->desc.dim;
+        float known = reference_round((int)as, reference_row(c, b->rows[p])[i % c->desc.dim], -1);
+        float found = reference_load((int)as, rows, i);
+        if (memcmp(&known, &found, sizeof known))
+            fail_msg("at byte %zu: the row at position %u, row %u, is not the reference's", c->at, p, b->rows[p]);
+    }
 }
 
 /* The records' structure is the batch's; `rows`: and the block holds their rows. */
@@ -159,10 +163,14 @@ static void check_records(calls *c, const batch *b, const frugal_records *r, int
     }
 }
 
-static void lookup(calls *c, uint32_t device, uint64_t step, int in_place, int wait) {
+/* `how` modulo 3: into an array, the block, or an array again; the type of the array is how / 3, of which 3 is none. */
+static void lookup(calls *c, uint32_t device, uint64_t step, uint32_t how, int wait) {
+    int in_place = how % 3 == 1;
+    const frugal_type as = (frugal_type)(how / 3);
     uint32_t errors = device_errors(c, device), allowed = set_of(FRUGAL_OK);
     const batch *b = device < c->desc.devices ? batch_of(c, device, step) : NULL;
     if (b && step != c->committed[device]) errors |= set_of(FRUGAL_ERR_ORDER);
+    if (as > FRUGAL_FP16 || (as != FRUGAL_FP32 && in_place)) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     begin_call(c);
     int may = step <= c->all_committed && all_announced(c) > step;
     if (!may || (!wait && !c->drained && flushes_alone(c) && closed(c) < step))
@@ -174,24 +182,26 @@ static void lookup(calls *c, uint32_t device, uint64_t step, int in_place, int w
     else
         allowed = stopped_or(c, allowed);
     size_t floats = b && allowed & set_of(FRUGAL_OK) ? (size_t)b->n * c->desc.dim : 1;
-    float *rows = in_place ? NULL : malloc(floats * sizeof(float) + !floats);
-    if (rows) memset(rows, 0x5a, floats * sizeof(float));
-    frugal_status status = (wait && may ? frugal_lookup : frugal_try_lookup)(c->f, device, step, rows);
+    size_t bytes = floats * (as == FRUGAL_FP32 ? sizeof(float) : sizeof(uint16_t));
+    void *rows = in_place ? NULL : malloc(bytes + !bytes);
+    if (rows) memset(rows, 0x5a, bytes);
+    const frugal_row_array to = {.rows = rows, .no_wait = !wait || !may, .as = as};
+    frugal_status status = frugal_lookup_into(c->f, device, step, &to);
     if (judge(c, "lookup", status, allowed)) {
         c->looked_up[device] = step + 1;
         frugal_records r;
         if (frugal_get_records(c->f, device, step, &r) != FRUGAL_OK) fail_msg("get_records: %s", frugal_message());
         check_records(c, b, &r, in_place);
-        if (rows) check_rows(c, b, rows);
+        if (rows) check_rows(c, b, rows, as);
     } else
-        for (size_t i = 0; rows && i < floats * sizeof(float); i++) assert_true(((uint8_t *)rows)[i] == 0x5a);
+        for (size_t i = 0; rows && i < bytes; i++) assert_true(((uint8_t *)rows)[i] == 0x5a);
     free(rows);
 }
 
 static void call_lookup(calls *c, int wait) {
     uint32_t device = choose_device(c);
     uint64_t step = choose_step(c, device < c->desc.devices ? c->committed[device] : c->all_committed);
-    lookup(c, device, step, choose(c, 3) == 1, wait);
+    lookup(c, device, step, choose(c, 12), wait);
 }
 
 /* Between lookup and update of the step? */
@@ -217,7 +227,7 @@ static void call_get_records(calls *c) {
 
 /* >>update */
 
-enum { GRADIENTS, NOTHING, RECORDS, OTHER_LR, BOTH, EMPTY_STRUCT, FORMS };
+enum { GRADIENTS, NOTHING, RECORDS, OTHER_LR, BOTH, EMPTY_STRUCT, IN_BF16, IN_FP16, OF_NO_TYPE, FORMS };
 
 /* Writes the summed gradients where get_records says, if it may. */
 static void write_records(calls *c, uint32_t device, uint64_t step, const float *grads) {
@@ -231,10 +241,16 @@ static void update(calls *c, uint32_t device, uint64_t step, uint32_t form, floa
     uint32_t errors = looked_up_errors(c, device, step);
     const batch *b = batch_of(c, device % DEVICES, step);
     int brings = form != NOTHING && form != EMPTY_STRUCT;
-    float grads[MOST_KEYS * MOST_DIM];
-    for (uint32_t i = 0; i < MOST_KEYS * MOST_DIM; i++) grads[i] = small_float(seed, i);
+    frugal_type as = form == IN_BF16 ? FRUGAL_BF16 : form == IN_FP16 ? FRUGAL_FP16 : FRUGAL_FP32;
+    float grads[MOST_KEYS * MOST_DIM], array[MOST_KEYS * MOST_DIM];
+    for (uint32_t i = 0; i < MOST_KEYS * MOST_DIM; i++) {
+        grads[i] = reference_round((int)as, small_float(seed, i) / (as == FRUGAL_FP32 ? 1 : 3), -1);
+        reference_store((int)as, array, i, grads[i]);
+    }
     frugal_gradients g = {
-        .grads = form == RECORDS || !brings ? NULL : grads, .records = form == RECORDS || form == BOTH, .lr = lr};
+        .grads = form == RECORDS || !brings ? NULL : array, .records = form == RECORDS || form == BOTH, .lr = lr};
+    g.as = form == OF_NO_TYPE ? (frugal_type)5 : as;
+    if (form == OF_NO_TYPE) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (form == BOTH) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (!errors && brings && (b->read_only || lr < 0)) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (!errors && brings && c->fixed && c->lr != lr) errors |= set_of(FRUGAL_ERR_SETTINGS);
@@ -352,7 +368,7 @@ static void call_write(calls *c) {
     float weights[5 * MOST_DIM], state[5 * 2 * MOST_DIM];
     choose_keys(c, &k);
     uint32_t without = choose(c, 4), seed = choose(c, 256), dim = c->desc.dim, state_floats = c->ref.state_floats;
-    for (uint32_t i = 0; i < 5 * MOST_DIM; i++) weights[i] = small_float(seed, i);
+    for (uint32_t i = 0; i < 5 * MOST_DIM; i++) weights[i] = small_float(seed, i) / (seed % 2 ? 1 : 3);
     for (uint32_t i = 0; i < 5 * 2 * MOST_DIM; i++) state[i] = fabsf(small_float(seed, 100 + i));
     begin_call(c);
     uint32_t allowed = drained_or_busy(c, 1);
@@ -361,7 +377,8 @@ static void call_write(calls *c) {
     if (!judge(c, "write_rows", status, allowed)) return;
     for (uint32_t i = 0; i < k.keys.n; i++) {
         uint64_t row = k.first + k.array[i];
-        if (without != 1) memcpy(c->ref.weights + row * dim, weights + i * dim, dim * sizeof(float));
+        for (uint32_t j = 0; j < dim && without != 1; j++)
+            c->ref.weights[row * dim + j] = reference_round(c->ref.rows_as, weights[i * dim + j], -1);
         if (without != 2)
             memcpy(c->ref.state + row * state_floats, state + i * state_floats, state_floats * sizeof(float));
     }
@@ -381,9 +398,11 @@ static void call_view(calls *c) {
         return;
     }
     assert_true(stride >= c->desc.dim);
-    for (uint64_t i = 0; i < c->tables[table].rows; i++)
-        assert_true(!memcmp((const float *)weights + i * stride, reference_row(c, (table ? c->tables[0].rows : 0) + i),
-                            c->desc.dim * sizeof(float)));
+    for (uint64_t i = 0; i < c->tables[table].rows * c->desc.dim; i++) {
+        uint64_t row = i / c->desc.dim, column = i % c->desc.dim;
+        float found = reference_load(c->ref.rows_as, weights, row * stride + column);
+        assert_true(!memcmp(&found, reference_row(c, (table ? c->tables[0].rows : 0) + row) + column, sizeof found));
+    }
 }
 
 static void call_verify(calls *c) {
@@ -429,7 +448,7 @@ static void call_open_badly(calls *c) {
     frugal_status wanted = FRUGAL_ERR_ARGUMENT;
     float one = 0;
     d.tables = tables, d.weights = d.state = NULL, d.workers = 0;
-    switch (choose(c, 16)) {
+    switch (choose(c, 20)) {
         /* clang-format off */
     case 0: d.n_tables = 0; break;
     case 1: d.dim = 65537; break;
@@ -446,6 +465,9 @@ static void call_open_badly(calls *c) {
     case 12: d.weights = &one, d.file = "nowhere"; break;
     case 13: d.optimizer.beta1 = 1; break;
     case 14: d.optimizer.eps = NAN; break;
+    case 15: d.rows_as = (frugal_type)3; break;
+    case 16: d.rounding = (frugal_rounding)2; break;
+    case 17: d.rows_as = FRUGAL_FP32, d.rounding = FRUGAL_NEAREST; break;
     default: d.stuck_seconds = NAN; break;
         /* clang-format on */
     }
