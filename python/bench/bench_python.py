@@ -15,8 +15,9 @@ The parts, of which --parts names those to measure:
   memory    what lies in memory beside a table, in a process for each contender (--memory: this part, too)
 
 The default takes some minutes, and memory for the table of each contender: 1.3 GB with 10 million rows x 32 and SGD.
-`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. An optimizer or
-pooling that a contender does not have, and what is not installed, is SKIPPED, on stderr with the reason.
+`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. `frugal-bf16`, if
+--contenders names it, has rows, and takes and returns arrays, of bfloat16. An optimizer or pooling that a contender
+does not have, and what is not installed, is SKIPPED, on stderr with the reason.
 
 Huge pages: Frugal asks the system for them, PyTorch's allocator does not. --huge-pages starts this program with
 GLIBC_TUNABLES=glibc.malloc.hugetlb=1, where the memory of all contenders alike asks for them (glibc 2.35 or later).
@@ -40,7 +41,7 @@ import one_key
 
 PARTS = ("key", "steps", "training", "memory")
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
-CONTENDERS = ("frugal", "torch", "fbgemm", "torchrec")
+CONTENDERS = ("frugal", "torch", "fbgemm", "torchrec")  # and frugal-bf16, if it is asked for
 TUNABLE = "glibc.malloc.hugetlb=1"
 
 
@@ -105,7 +106,8 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, read, default, what in (
             ("parts", names_of(PARTS), "key,steps,training", "what is measured"),
-            ("contenders", names_of(CONTENDERS), ",".join(CONTENDERS), "of the parts steps and memory"),
+            ("contenders", names_of((*CONTENDERS, "frugal-bf16")), ",".join(CONTENDERS),
+             "of the parts steps and memory"),
             ("optimizers", names_of(OPTIMIZERS), "sgd,rowwise_adagrad", f"of {', '.join(OPTIMIZERS)}"),
             ("keys", numbers, "53248,512", "of a step, less what does not fill a bag of each device"),
             ("bags", bags, "1,20", "keys a bag; none: rows that are not pooled"),

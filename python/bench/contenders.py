@@ -46,11 +46,10 @@ class Shape:
     keys: int
     bag: int
 
-    @property
-    def bytes(self) -> int:
-        """Of rows and optimizer state."""
+    def bytes(self, of_weight: int = 4) -> int:
+        """Of rows, whose weights have so many each, and optimizer state."""
         of_each, of_row = STATE[self.optimizer]
-        return 4 * self.rows * (self.dim + of_each * self.dim + of_row)
+        return self.rows * (of_weight * self.dim + 4 * (of_each * self.dim + of_row))
 
 
 def uniform(rows: int, dim: int) -> torch.Tensor:
@@ -58,9 +57,11 @@ def uniform(rows: int, dim: int) -> torch.Tensor:
 
 
 class _Contender:
-    """`shape`: what it was opened for."""
+    """`shape`: what it was opened for. `weight_bytes`: of a weight. How far rows may be from PyTorch's: a part of their
+    value, and a number."""
 
     shape: Shape
+    weight_bytes, tolerance = 4, (1e-4, 1e-6)
 
     def serves(self, keys: int) -> bool:
         """Would a table opened for steps of `keys` keys be this one?"""
@@ -82,11 +83,14 @@ class Frugal(_Contender):
     """frugal.torch with its defaults, on one logical device, or on several: a thread each, with its part of the keys.
     Steps with far fewer keys than `max_keys` are measured with another table, because a user would give fewer."""
 
+    rows_as, dtype = "fp32", torch.float32
+
     def __init__(self, shape: Shape, values: Optional[torch.Tensor], devices: int = 1):
         self.shape, self.devices = shape, devices
         arguments: Dict[str, Any] = dict(
             max_keys=shape.keys // devices, optimizer=frugal.Optimizer(shape.optimizer, eps=EPS), lr=LR,
-            device=["cpu"] * devices, init=frugal.Uniform(-0.1, 0.1) if values is None else values.numpy())
+            device=["cpu"] * devices, init=frugal.Uniform(-0.1, 0.1) if values is None else values.numpy(),
+            rows_as=self.rows_as, output_dtype=self.dtype)
         if shape.bag:
             module: Any = ft.EmbeddingBag(shape.rows, shape.dim, mode="sum", **arguments)
         else:
@@ -99,6 +103,7 @@ class Frugal(_Contender):
 
     def use(self, keys: int, bag: int) -> None:
         super().use(keys // self.devices, bag)
+        self.gradient = self.gradient.to(self.dtype)
 
     def prepare(self, keys: torch.Tensor) -> List[torch.Tensor]:
         return [super(Frugal, self).prepare(part) for part in keys.view(self.devices, -1)]
@@ -136,10 +141,17 @@ class Frugal(_Contender):
 
     def rows(self) -> torch.Tensor:
         self.modules[0].drain()
-        return torch.from_numpy(self.modules[0].view().copy())
+        return self.modules[0].view_tensor().to(torch.float32, copy=True)
 
     def close(self) -> None:
         self.modules[0].close()
+
+
+class Frugal16(Frugal):
+    """The same with rows, and what is looked up, and gradients of bfloat16. Its rows, up to about 0.1, are rounded at
+    each step: so they may differ by some units of the last place, which a step of SGD here is less than."""
+
+    rows_as, dtype, weight_bytes, tolerance = "bf16", torch.bfloat16, 2, (2**-6, 2**-9)
 
 
 class Torch(_Contender):
@@ -267,7 +279,7 @@ class Reference(_Contender):
         return self.weight
 
 
-LIBRARIES = {"frugal": Frugal, "torch": Torch, "fbgemm": Fbgemm, "torchrec": Torchrec}
+LIBRARIES = {"frugal": Frugal, "frugal-bf16": Frugal16, "torch": Torch, "fbgemm": Fbgemm, "torchrec": Torchrec}
 
 
 def make(name: str, shape: Shape, values: Optional[torch.Tensor] = None) -> Any:
@@ -275,7 +287,7 @@ def make(name: str, shape: Shape, values: Optional[torch.Tensor] = None) -> Any:
     library, _, devices = name.partition("/")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table = Frugal(shape, values, int(devices)) if devices else LIBRARIES[library](shape, values)
+        table = LIBRARIES[library](shape, values, *([int(devices)] if devices else []))
     table.use(shape.keys, shape.bag)
     return table
 

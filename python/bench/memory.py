@@ -50,10 +50,11 @@ def child(name: str, numbers: Dict[str, Any]) -> None:
     for first in range(0, shape.rows, shape.keys):
         table.train([table.prepare(torch.arange(first, first + shape.keys) % shape.rows)])
     gc.collect()
-    beside = of_process("VmRSS") - before - shape.bytes
-    print(json.dumps({"table_bytes": shape.bytes, "before_bytes": before, "beside_bytes": beside,
+    table_bytes = shape.bytes(table.weight_bytes)
+    beside = of_process("VmRSS") - before - table_bytes
+    print(json.dumps({"table_bytes": table_bytes, "before_bytes": before, "beside_bytes": beside,
                       "beside_bytes_a_row": beside / shape.rows,
-                      "most_beside_bytes_a_row": (of_process("VmHWM") - before - shape.bytes) / shape.rows,
+                      "most_beside_bytes_a_row": (of_process("VmHWM") - before - table_bytes) / shape.rows,
                       **huge_pages()}))
     table.close()
 
