@@ -110,8 +110,8 @@
  *
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
  *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else
- *      has succeeded. A file that exists must hold tables of this layout (rows of each table, dim, the optimizer's
- *      kind), be clean, and have first_step as its next step (0: steps are counted from 0). Otherwise it is refused
+ *      has succeeded. A file that exists must hold tables of this layout (rows of each table, dim, rows_as, the
+ *      optimizer's kind), be clean, and have first_step as its next step (0: steps count from 0), or it is refused
  *      (FILE) and not changed. If it has holes, space is reserved for them, too. Opening reads the header, not the
  *      rows, which have no checksum. Until frugal_close the file is locked against every other frugal_open. Its header,
  *      on the disk, says "in use": in a new file from the start, in an existing file from the first announced batch
@@ -287,12 +287,14 @@ typedef struct frugal_desc {
     void *user;
     frugal_notice notice; /* told, with `user`, what no call can fail for (section 8). NULL: it is not told */
     /* Saves (frugal_save.h) that rows, state and first_step are read from; initializers are then not used. */
-    const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
-    uint32_t n_saved;              /* 0: none */
-    uint32_t saved_part;           /* which of the instances that were saved together */
-    int saved_settings_may_differ; /* optimizer settings and reduce, and the devices of MEAN, need not be the save's */
-    int increments;                /* a bit a row: frugal_save can save the rows that changed */
-    const char *name;              /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
+    const char *const *saved; /* saved[n_saved]: a base, then its increments in order; read during open */
+    uint32_t n_saved;         /* 0: none */
+    uint32_t saved_part;      /* which of the instances that were saved together */
+    /* Optimizer settings and reduce, the devices of MEAN, and with weights of 16 bits rounding and its seed need not be
+     * the save's. */
+    int saved_settings_may_differ;
+    int increments;   /* a bit a row: frugal_save can save the rows that changed */
+    const char *name; /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
 } frugal_desc;
 /* Opens an instance: memory, table, workers; a file: section 5. A field that says nothing without another one
  * (weights_stride, state_stride, take_torn, saved, saved_part, saved_settings_may_differ) is refused if that one is not

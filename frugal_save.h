@@ -26,6 +26,13 @@
  * first row changes.
  * Counts of touches (frugal_counts.h) are saved, too, and an instance that is opened from the save goes on counting
  * from them: one byte a row, also in an increment. (`frugal_file merge` leaves them out.)
+ * Weights are saved as they are stored (frugal_desc.rows_as): 16 bits take half as many bytes. Such a save also has
+ * `rounding` and, if that is stochastic, `seed`, because the bits of what is trained from there depend on them: another
+ * setting is refused (SETTINGS) unless frugal_desc.saved_settings_may_differ. An instance may be opened from a save of
+ * another type, and a notice says so. Weights are then rounded to the nearest, or widened to fp32, which is exact;
+ * those beyond the largest of fp16 become infinite, which is told, too. It needs a base before its next increment,
+ * because all files of a chain are of one type. Saves of floats alone have the format of before there were other types,
+ * and older versions of Frugal read them; a save with weights of 16 bits they refuse by its format, 2.
  * Not saved: announced keys, and what the trainer keeps beside the tables. Rows that the caller has changed in its own
  * matrix are in a base, but not in an increment, which does not know of them.
  *

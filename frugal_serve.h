@@ -19,6 +19,9 @@
  * one. When it is whole, lookups that begin then see it. When the last lookup of the old one has returned, the memory
  * of the old one is freed.
  *
+ * TYPES. Weights of 16 bits (frugal_desc.rows_as) are served as they were saved, and take half the memory. Lookups
+ * return floats: widening is exact. Bags are pooled in floats.
+ *
  * MEMORY. Saves are read into memory: the weights, as they would lie in a trainer's table. A list of saves that begins
  * with all saves that this memory was first read from shares its pages, except those with rows that later saves have
  * changed (Linux). The list may be longer or shorter than that of the version that is served. Such a version costs what
@@ -64,8 +67,8 @@ FRUGAL_API frugal_status frugal_serve_open(const frugal_serve_desc *desc, frugal
 /* Frees everything. NULL is accepted. */
 FRUGAL_API void frugal_serve_close(frugal_server *server);
 
-/* Copies the rows of segments[n_segments], one segment after the other, to rows[n][dim]. *step (may be NULL): the step
- * of the version. Errors: ARGUMENT, TABLE, KEY. */
+/* Copies the rows of segments[n_segments] as floats, one segment after the other, to rows[n][dim]. *step (may be NULL):
+ * the step of the version. Errors: ARGUMENT, TABLE, KEY. */
 FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                              float *rows, uint64_t *step);
 /* The same, pooled as by frugal_lookup_bags, to the same bits: pooled[n_bags][dim], bags->stride floats apart. Errors:
@@ -73,9 +76,9 @@ FRUGAL_API frugal_status frugal_serve_lookup(frugal_server *server, const frugal
 FRUGAL_API frugal_status frugal_serve_bags(frugal_server *server, const frugal_keys *segments, uint32_t n_segments,
                                            const frugal_bags *bags, float *pooled, uint64_t *step);
 
-/* Takes over a newer version, or an older one. It must have the same layout: number of tables, their rows, dim. Saves
- * whose rows are in memory already are not read again. Returns when all lookups of the old version have returned. The
- * calling thread does work; give it a low priority where lookups need all processors. Errors: as frugal_serve_open;
+/* Takes over a newer version, or an older one. It must have the same layout: number of tables, their rows, dim, type.
+ * Saves whose rows are in memory already are not read again. Returns when all lookups of the old version have returned.
+ * The calling thread does work; give it a low priority where lookups need all processors. Errors: as frugal_serve_open;
  * FILE (another layout). */
 FRUGAL_API frugal_status frugal_serve_refresh(frugal_server *server, const frugal_served *from);
 

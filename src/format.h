@@ -14,8 +14,8 @@
  * ROWS come in the order of instances, and of rows within an instance. Those of a base have the form SAVED_ALL, and
  * leave no gap.
  *
- * Where weights of all instances are floats, the version is 1, and a PART says nothing of types: older readers read such
- * a file. Else it is 2, which they refuse by its number.
+ * Where weights of all instances are floats, the version is 1, and a PART says nothing of types: older readers read
+ * such a file. Else it is 2, which they refuse by its number.
  *
  * COUNTS are what rows have counted (worth.c); a reader without counts skips them. Those of the last file of a
  * chain are all that there are; rows without one have counted nothing.
@@ -91,7 +91,7 @@ typedef struct saved_table { /* rows and settings, resolved, of one table */
  * writes, the first offset is 0 and the last is span - 1. The index is filled up to a multiple of 8 bytes. */
 enum { SAVED_ALL = 0, SAVED_BITS = 1, SAVED_OFFSETS16 = 2, SAVED_OFFSETS32 = 3 };
 
-/* ROWS: this struct, the index (above), weights[n][dim] of saved_part.rows_as, state[n][state_floats], without a gap. */
+/* ROWS: this struct, the index (above), weights[n][dim] of saved_part.rows_as, state[n][state_floats]; no gap. */
 typedef struct saved_rows {
     uint32_t part, form;
     uint64_t first, span, n;

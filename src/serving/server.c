@@ -122,8 +122,8 @@ static frugal_status check_served_keys(const frugal *f, const char *call, const 
     return FRUGAL_OK;
 }
 
-/* Copies the rows of a segment, as floats. Rows are prefetched, so that many that are not in a processor's cache are waited for at
- * a time. */
+/* Copies the rows of a segment as floats. Rows are prefetched, so that many that are not in a processor's cache are
+ * waited for at a time. */
 static float *copy_served(const frugal *f, const frugal_keys *keys, float *to) {
     uint64_t first = f->first_row[keys->table], bytes = frugal_row_bytes(&f->store);
     uint32_t dim = f->store.dim;

@@ -287,7 +287,7 @@ static void test_converted(void **state) {
             if (then != now) check_converted(then, now);
 }
 
-/* Weights that the type does not have: the caller is told how many rows have become infinite, of those that were not. */
+/* Weights that the type does not have: the caller is told how many rows have become infinite that were not. */
 static void test_converted_to_infinity(void **state) {
     (void)state;
     const char *path = saved_path("save");
