@@ -6,10 +6,12 @@
 #include <stddef.h>
 #include "src/arithmetic.h"
 
-/* frugal_optimizer_kind, frugal_mode, frugal_cache_policy, frugal_alone */
+/* frugal_optimizer_kind, frugal_mode, frugal_cache_policy, frugal_alone, frugal_type, frugal_rounding */
 static const char *const bench_optimizers[] = {FRUGAL_OPTIMIZERS(FRUGAL_OPTIMIZER_WORD) NULL};
 static const char *const bench_modes[] = {"p2f", "sync", NULL};
 static const char *const bench_policies[] = {"counted", "lru", "static", NULL};
 static const char *const bench_alone[] = {"default", "staged", "place", "kept", NULL};
+static const char *const bench_types[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const bench_roundings[] = {"stochastic", "nearest", NULL};
 
 #endif

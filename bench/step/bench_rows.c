@@ -35,8 +35,6 @@ static const uint64_t TABLE_BYTES = UINT64_C(512) << 20, BATCHES_BYTES = UINT64_
 
 static const char *const ops[] = {"apply", "sum", "gather", NULL};
 static const char *const places[] = {"cache", "memory", NULL};
-static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
-static const char *const roundings[] = {"stochastic", "nearest", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
 static const row_functions *sets[3] = {&frugal_rows_baseline}; /* NULL: the compiler or the processor has none */
@@ -244,15 +242,15 @@ static void report(const bench *b, const char *with, const bench_samples *ns, co
                "\"place\": \"%s\", \"rows_as\": \"%s\", \"rounding\": \"%s\", \"as\": \"%s\", \"set\": \"%s\", \"ns\": "
                "%.2f, \"min\": %.2f, \"max\": %.2f, \"gb_per_s\": %.2f, "
                "\"stream_ns\": %.2f, \"stream_share\": %.3f, \"saxpy_ns\": ",
-               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, types[b->rows_as],
-               roundings[b->rounding], types[b->as], with, median, bench_quantile(ns, 0), bench_quantile(ns, 1),
-               bytes / median, bound, bound / median);
+               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, bench_types[b->rows_as],
+               bench_roundings[b->rounding], bench_types[b->as], with, median, bench_quantile(ns, 0),
+               bench_quantile(ns, 1), bytes / median, bound, bound / median);
         printf(saxpy->n ? "%.2f}\n" : "null}\n", bench_median(saxpy));
     } else {
         printf("%-6s %-15s %4u %7u %5g %5g  %-6s %-7s %-10s %-4s %-8s %8.1f %6.1f to %6.1f %6.1f %8.1f %5.2f",
-               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, types[b->rows_as],
-               b->rows_as == FRUGAL_FP32 || b->op != APPLY ? "-" : roundings[b->rounding], types[b->as], with, median,
-               bench_quantile(ns, 0), bench_quantile(ns, 1), bytes / median, bound, bound / median);
+               ops[b->op], optimizer, b->dim, b->devices, b->decay, b->zipf, place, bench_types[b->rows_as],
+               b->rows_as == FRUGAL_FP32 || b->op != APPLY ? "-" : bench_roundings[b->rounding], bench_types[b->as],
+               with, median, bench_quantile(ns, 0), bench_quantile(ns, 1), bytes / median, bound, bound / median);
         printf(saxpy->n ? " %7.1f\n" : "\n", bench_median(saxpy));
     }
     fflush(stdout);
@@ -342,9 +340,9 @@ int main(int argc, char **argv) {
         {"decay", OPTIONS_REALS, &s.decay, 0, 1, NULL, "weight decay, of apply"},
         {"zipf", OPTIONS_REALS, &s.zipf, 0, 2, NULL, "skew of the keys, of sum and gather"},
         {"place", OPTIONS_CHOICES, &s.place, 0, 0, places, "where rows lie, of apply"},
-        {"rows-as", OPTIONS_CHOICES, &s.rows_as, 0, 0, types, "type of the table's weights"},
-        {"rounding", OPTIONS_CHOICES, &s.rounding, 0, 0, roundings, "of weights of 16 bits, of apply"},
-        {"as", OPTIONS_CHOICES, &s.as, 0, 0, types, "type of the array that gather writes and sum reads"},
+        {"rows-as", OPTIONS_CHOICES, &s.rows_as, 0, 0, bench_types, "type of the table's weights"},
+        {"rounding", OPTIONS_CHOICES, &s.rounding, 0, 0, bench_roundings, "of weights of 16 bits, of apply"},
+        {"as", OPTIONS_CHOICES, &s.as, 0, 0, bench_types, "type of the array that gather writes and sum reads"},
         {"set", OPTIONS_CHOICES, &s.set, 0, 0, set_names, "instructions; those that the processor lacks are left out"},
         {"rounds", OPTIONS_WHOLE64, &s.rounds, 1, BENCH_SAMPLES, NULL, "samples of each figure"},
         {"json", OPTIONS_FLAG, &s.json, 0, 0, NULL, "one object a line"},

@@ -21,7 +21,7 @@ static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, key
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                     cache = {{0}, 1}, policy = {{FRUGAL_CACHE_COUNTED}, 1}, in = {{0}, 1}, loader = {{0}, 1},
                     bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1}, trace = {{0}, 1},
-                    device_threads = {{1}, 1};
+                    rows_as = {{FRUGAL_FP32}, 1}, device_threads = {{1}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file, *trace_file;
 static int sparse;
@@ -31,6 +31,8 @@ static double resident;
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLES, &rows, 1, 4294967294, NULL, "rows of the table"},
     {"dim", OPTIONS_WHOLES, &dim, 1, 65536, NULL, "floats a row"},
+    {"rows-as", OPTIONS_CHOICES, &rows_as, 0, 0, bench_types,
+     "type of the table's weights; the roofline is that of fp32"},
     {"devices", OPTIONS_WHOLES, &devices, 1, 254, NULL, "logical devices, a thread each"},
     {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 26, NULL, "looked up by a device in a step"},
     {"workers", OPTIONS_WHOLES, &workers, 0, 1024, NULL, "threads that flush; 0: applied when a step closes"},
@@ -73,9 +75,9 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
-static options_list *const sweeps[] = {&rows,  &dim,        &optimizer, &devices, &keys,          &zipf, &in,
-                                       &cache, &policy,     &lookahead, &staging, &loader,        &bind, &workers,
-                                       &mode,  &increments, &alone,     &trace,   &device_threads};
+static options_list *const sweeps[] = {&rows,  &dim,        &optimizer, &devices, &keys,           &zipf,   &in,
+                                       &cache, &policy,     &lookahead, &staging, &loader,         &bind,   &workers,
+                                       &mode,  &increments, &alone,     &trace,   &device_threads, &rows_as};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
@@ -101,6 +103,7 @@ static step_config config_at(const uint32_t *position) {
                          .mode = (frugal_mode)at(position, &mode),
                          .alone = (frugal_alone)(FRUGAL_ALONE_STAGED + (int)at(position, &alone)),
                          .policy = (frugal_cache_policy)at(position, &policy),
+                         .rows_as = (frugal_type)at(position, &rows_as),
                          .device_threads = (uint32_t)at(position, &device_threads),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
@@ -135,11 +138,13 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_optimizers[c->optimizer], bench_median(speed), ms(r, STEP_STALL),
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, \"file\": %d, "
+           "\"alone\": \"%s\", \"rows_as\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, "
+           "\"file\": %d, "
            "\"cold\": %d, \"resident\": %g, \"device_threads\": %u, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
-           c->cold, c->resident, c->device_threads, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           gradients[c->in_place], bench_alone[c->alone], bench_types[c->rows_as], c->loader, c->bind, c->increments,
+           c->trace, c->file != NULL, c->cold, c->resident, c->device_threads, speed->n, bench_quantile(speed, 0),
+           bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
@@ -159,19 +164,21 @@ static void print_json(const step_config *c, const step_result *r) {
 }
 
 static void print_heading(void) {
-    puts("                                                                       M keys/s               of the  "
+    puts("                                                                            M keys/s               of the  "
          "   a device's step, ms                     behind it, ms");
-    puts("      rows dim dev   keys wk  L  S cache zipf optimizer            alone  inc    (least, most)   roofline  "
+    puts("      rows dim type dev   keys wk  L  S cache zipf optimizer            alone  inc    (least, most)   "
+         "roofline  "
          "words  announce   gate (stall) lookup update     plan  close  flush");
 }
 
 static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
-    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %-6s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
-           (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
-           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode], bench_alone[c->alone],
-           c->increments, bench_median(speed) / 1e6, bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6,
-           bench_median(&r->fields[STEP_SHARE]) * 100, bench_median(&r->fields[STEP_WORDS]) * 100);
+    printf("%10llu %3u %s %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %-6s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
+           (unsigned long long)c->rows, c->dim, bench_types[c->rows_as], c->devices, (unsigned long long)c->keys,
+           c->workers, c->lookahead, r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer],
+           bench_modes[c->mode], bench_alone[c->alone], c->increments, bench_median(speed) / 1e6,
+           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100,
+           bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),
            ms(r, STEP_STALL), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE), ms(r, STEP_PLAN), ms(r, STEP_CLOSE),
            ms(r, STEP_FLUSH));

@@ -284,12 +284,13 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .mode = c->mode,
                         .alone = c->alone,
                         .increments = c->increments,
+                        .rows_as = c->rows_as,
                         .optimizer = {.kind = c->optimizer}};
+    if (c->file || c->rows_as != FRUGAL_FP32) one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
     if (c->file) {
-        one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
         desc.file = c->file, desc.sparse = c->sparse;
         desc.take_torn = 1; /* the rows are arbitrary, so those of a killed run will do */
-    } else {
+    } else if (c->rows_as == FRUGAL_FP32) {
         desc.weights = table->store->weights, desc.weights_stride = table->store->weights_stride;
         desc.state = table->store->state, desc.state_stride = table->store->state_stride;
     }

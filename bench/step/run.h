@@ -18,6 +18,7 @@ typedef struct step_config {
     frugal_optimizer_kind optimizer;
     frugal_mode mode;
     frugal_alone alone;
+    frugal_type rows_as; /* not fp32: the table is the instance's own, and is not that of other runs */
     frugal_cache_policy policy;
     int in_place;     /* rows are gathered into the staging block, gradients take their place; 0: arrays by position */
     int loader;       /* a thread of its own announces */
