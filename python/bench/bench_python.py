@@ -15,7 +15,7 @@ The parts, of which --parts names those to measure:
   memory    what lies in memory beside a table, in a process for each contender (--memory: this part, too)
 
 The default takes some minutes, and memory for the table of each contender: 1.3 GB with 10 million rows x 32 and SGD.
-`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. `frugal-bf16`, if
+`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. `frugal_bf16`, if
 --contenders names it, has rows, and takes and returns arrays, of bfloat16. An optimizer or pooling that a contender
 does not have, and what is not installed, is SKIPPED, on stderr with the reason.
 
@@ -41,7 +41,7 @@ import one_key
 
 PARTS = ("key", "steps", "training", "memory")
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
-CONTENDERS = ("frugal", "torch", "fbgemm", "torchrec")  # and frugal-bf16, if it is asked for
+CONTENDERS = ("frugal", "torch", "fbgemm", "torchrec")  # and frugal_bf16, if it is asked for
 TUNABLE = "glibc.malloc.hugetlb=1"
 
 
@@ -106,7 +106,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, read, default, what in (
             ("parts", names_of(PARTS), "key,steps,training", "what is measured"),
-            ("contenders", names_of((*CONTENDERS, "frugal-bf16")), ",".join(CONTENDERS),
+            ("contenders", names_of((*CONTENDERS, "frugal_bf16")), ",".join(CONTENDERS),
              "of the parts steps and memory"),
             ("optimizers", names_of(OPTIMIZERS), "sgd,rowwise_adagrad", f"of {', '.join(OPTIMIZERS)}"),
             ("keys", numbers, "53248,512", "of a step, less what does not fill a bag of each device"),

@@ -279,7 +279,7 @@ class Reference(_Contender):
         return self.weight
 
 
-LIBRARIES = {"frugal": Frugal, "frugal-bf16": Frugal16, "torch": Torch, "fbgemm": Fbgemm, "torchrec": Torchrec}
+LIBRARIES = {"frugal": Frugal, "frugal_bf16": Frugal16, "torch": Torch, "fbgemm": Fbgemm, "torchrec": Torchrec}
 
 
 def make(name: str, shape: Shape, values: Optional[torch.Tensor] = None) -> Any:

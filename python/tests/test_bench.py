@@ -27,7 +27,7 @@ class Checks(unittest.TestCase):
         for optimizer in OPTIMIZERS:
             for bag in (0, 1, 4):
                 shape = contenders.Shape(300, 4, optimizer, 40, bag)
-                names = ["frugal", "frugal/2", "frugal+loader", "frugal/2+loader", "frugal-bf16"]
+                names = ["frugal", "frugal/2", "frugal+loader", "frugal/2+loader", "frugal_bf16"]
                 steps.check(names + (["torch"] if optimizer != "rowwise_adagrad" else []), shape)
 
     def test_another_training_is_found(self):
