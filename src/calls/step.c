@@ -353,6 +353,11 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     return status == FRUGAL_OK ? check_lr(f, gradients->lr) : status;
 }
 
+/* Records are floats. */
+static frugal_type type_of_grads(const frugal_gradients *gradients) {
+    return gradients->grads ? gradients->as : FRUGAL_FP32;
+}
+
 frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients,
                                  double *squares) {
     frugal_status status = check_own(f, d, "sum_squares");
@@ -367,7 +372,7 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     if (!device->ops.squares)
         return frugal_fail(FRUGAL_ERR_DEVICE, "sum_squares: device %u is of a kind that has no such sum", d);
     frugal_step view = step_view(f, d, step);
-    view.brings = 1, view.stride = stride_of(f, gradients->stride), view.as = gradients->as;
+    view.brings = 1, view.stride = stride_of(f, gradients->stride), view.as = type_of_grads(gradients);
     if (gradients->by_bag) view.bags = &device->bags;
     float_mode saved = float_mode_enter();
     status = device->ops.squares(device->state, &view, gradients->grads, squares);
@@ -403,7 +408,7 @@ FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, 
         frugal_step view = step_view(f, d, step);
         view.brings = brings;
         if (brings && gradients->by_bag) view.bags = &device->bags;
-        if (brings) view.stride = stride_of(f, gradients->stride), view.as = gradients->as;
+        if (brings) view.stride = stride_of(f, gradients->stride), view.as = type_of_grads(gradients);
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients, &view.hyper) : FRUGAL_OK;
         if (settled == FRUGAL_OK) settled = begin_writing(f, d, "update");
