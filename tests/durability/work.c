@@ -34,6 +34,7 @@ void set_work(uint64_t seed) {
         work.optimizer[i] =
             (frugal_optimizer){.kind = (frugal_optimizer_kind)test_below(&r, FRUGAL_OPTIMIZER_KINDS), .eps = 1e-6f};
         if (test_chance(&r, 30)) work.optimizer[i].weight_decay = 0.01f;
+        work.rows_as[i] = (frugal_type)((seed + i) % 3);
         for (uint32_t t = 0; t < work.n_tables[i]; t++)
             work.tables[i][t] = (frugal_table){.rows = test_between(&r, 1, test_chance(&r, 20) ? 1000 : 150),
                                                .init = FRUGAL_INIT_UNIFORM,
@@ -58,7 +59,8 @@ void set_way(uint64_t draw) {
 
 void show_work(void) {
     for (uint32_t i = 0; i < work.instances; i++) {
-        printf("instance %u: dim %u, optimizer %d, tables of", i, work.dim[i], (int)work.optimizer[i].kind);
+        printf("instance %u: dim %u, type %d, optimizer %d, tables of", i, work.dim[i], (int)work.rows_as[i],
+               (int)work.optimizer[i].kind);
         for (uint32_t t = 0; t < work.n_tables[i]; t++) printf(" %llu", (unsigned long long)work.tables[i][t].rows);
         printf(" rows\n");
     }
@@ -140,6 +142,8 @@ static frugal_status open_instance(trainer *t, const opening *o, uint32_t i) {
     frugal_desc desc = {.tables = work.tables[i],
                         .n_tables = work.n_tables[i],
                         .dim = work.dim[i],
+                        .rows_as = work.rows_as[i],
+                        .rounding = work.rows_as[i] == FRUGAL_FP16 ? FRUGAL_NEAREST : FRUGAL_STOCHASTIC,
                         .devices = DEVICES,
                         .max_keys = KEYS,
                         .lookahead = way.lookahead,

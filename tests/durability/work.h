@@ -15,6 +15,7 @@ typedef struct frugal_work { /* what is trained */
     frugal_table tables[INSTANCES][TABLES];
     uint32_t n_tables[INSTANCES], dim[INSTANCES];
     frugal_optimizer optimizer[INSTANCES];
+    frugal_type rows_as[INSTANCES];
     frugal_reduce reduce;
 } frugal_work;
 
