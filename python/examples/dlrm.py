@@ -4,12 +4,13 @@ process, or in several that torchrun starts; --torch trains the same model with 
 whose losses are the same to rounding.
 
     python3 python/examples/dlrm.py [--rows 20000] [--dim 16] [--batch 1024] [--steps 300] [--torch]
-                                    [--device cpu] [--checkpoint FILE]
+                                    [--rows-as fp32] [--rounding stochastic] [--device cpu] [--checkpoint FILE]
     torchrun --standalone --nproc-per-node 2 python/examples/dlrm.py ...
 
 Of several processes each trains a part of every batch: the tables are one, in the memory of rank 0, and the rest of the
 model is DistributedDataParallel's. On GPUs write --device cuda: process r uses GPU r.
 
+--rows-as bf16, or fp16: the tables' weights have 16 bits, rounded at each step, stochastically or --rounding nearest.
 With --checkpoint, a run that finds the file goes on from it, with the same bits as a run that was not interrupted.
 Prints the loss, samples per second, and the area under the ROC curve of the last tenth, which is not trained on.
 """
@@ -76,7 +77,7 @@ class TorchTables(nn.Module):
                                   for _ in range(TABLES))
         with torch.no_grad():
             for at, bag in enumerate(self.bags):
-                bag.weight.copy_(torch.tensor(ours.view(str(at))))
+                bag.weight.copy_(ours.view_tensor(str(at)))
 
     def forward(self, features):
         return torch.stack([bag(features[str(at)]) for at, bag in enumerate(self.bags)])
@@ -123,6 +124,8 @@ def read_options():
     for name, default in (("rows", 20000), ("dim", 16), ("batch", 1024), ("steps", 300), ("workers", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--rows-as", default="fp32", choices=("fp32", "bf16", "fp16"))
+    parser.add_argument("--rounding", default="stochastic", choices=("stochastic", "nearest"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--torch", action="store_true", help="the baseline")
     parser.add_argument("--checkpoint", help="a file that is written at the end, and read where it exists")
@@ -149,7 +152,7 @@ def main():
         {str(at): (options.rows, options.dim) for at in range(TABLES)},
         max_keys=TABLES * options.batch // processes.world_size, stacked=True, optimizer="adagrad", lr=options.lr,
         init=frugal.Uniform(-0.05, 0.05), workers=options.workers, device=options.device, reduce="mean",
-        processes=processes)
+        processes=processes, rows_as=options.rows_as, rounding=options.rounding)
     first = 0
     if options.checkpoint and os.path.exists(options.checkpoint):
         saved = torch.load(options.checkpoint)
@@ -180,6 +183,11 @@ def main():
             if processes.rank == 0:
                 print(f"step {step:4}  loss {mean:.6f}")
     seconds = time.perf_counter() - since
+    of_tables = None
+    if options.checkpoint:  # before the evaluation, whose steps count, too: random bits depend on a step's number
+        meet(processes)
+        of_tables = tables.state_dict() if tables.is_saver else None
+        meet(processes)
     with torch.no_grad():  # a forward is a step here, too: all processes take part
         scores = torch.cat([model(batch[1].to(options.device), embed(features_of(batch))).cpu()
                             for batch in batches[trained:]])
@@ -189,7 +197,7 @@ def main():
         print(f"{max(len(training), 0) * options.batch / seconds:.0f} samples/s; AUC {auc(scores, clicks):.4f}")
         if options.checkpoint:
             torch.save({"step": max(first, trained), "model": model.state_dict(), "dense": dense.state_dict(),
-                        "tables": tables.state_dict()}, options.checkpoint)
+                        "tables": of_tables}, options.checkpoint)
     meet(processes)
     tables.close()
     if processes.world_size > 1:
