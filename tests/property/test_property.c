@@ -192,9 +192,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         JUDGE("a gradient changed", MUTATE_GRADIENT),
         JUDGE("an update left out", MUTATE_SKIP),
-#ifndef TEST_CUDA /* so far */
         JUDGE("random bits of another seed", MUTATE_SEED),
-#endif
         FOCUS("anything", TRIAL_ANY),
         FOCUS("one thread drives all devices", TRIAL_ONE_THREAD),
         FOCUS("a thread a device", TRIAL_THREAD_A_DEVICE),
