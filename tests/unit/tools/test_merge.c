@@ -163,7 +163,7 @@ static void check_array(const rig *a) {
 }
 
 /* What is told of types, and rows that are not finite, of each by its own bits. A bf16 weight of 0x7c00 is finite. */
-static void test_types(void **state) {
+static void test_halves(void **state) {
     (void)state;
     rig a[2];
     frugal_desc d[2];
@@ -204,7 +204,7 @@ int main(void) {
         SAVED_CASE("fp32 and fp16, several blocks", test_merged, TYPE * FRUGAL_FP16 + LARGE + 4),
         SAVED_TEST(test_chains),
         SAVED_TEST(test_shown),
-        SAVED_TEST(test_types),
+        SAVED_TEST(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
