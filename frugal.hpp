@@ -77,8 +77,9 @@ template <typename Container> frugal_keys keys(uint32_t table, const Container &
     return keys(table, all.data(), all.size());
 }
 
-/* Gradients by position of the batch. Further fields, as `stride`, may be set in what this returns. */
-inline frugal_gradients gradients(const float *grads, float lr, uint64_t n = 0) {
+/* Gradients by position of the batch, of floats. Further fields may be set in what this returns, such as `stride`; and
+ * `as`, if they are of another type. */
+inline frugal_gradients gradients(const void *grads, float lr, uint64_t n = 0) {
     frugal_gradients g = {};
     g.grads = grads, g.lr = lr, g.n = n;
     return g;
@@ -159,6 +160,10 @@ public:
     }
     bool lookup(uint32_t device, uint64_t step, const frugal_bags &bags, float *pooled) {
         return check(frugal_lookup_bags(f_, device, step, &bags, pooled));
+    }
+    /* Into an array of any type. false also: not yet, if it does not wait. */
+    bool lookup(uint32_t device, uint64_t step, const frugal_row_array &to) {
+        return check(frugal_lookup_into(f_, device, step, &to));
     }
     /* false: not yet, or the data of the device has ended. */
     bool try_lookup(uint32_t device, uint64_t step, float *rows) {

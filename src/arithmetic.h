@@ -149,7 +149,7 @@ FRUGAL_INLINE uint16_t frugal_nearest_bf16(float x) {
     return frugal_round_bf16(x, 0x7fffu + (frugal_bits_of(x) >> 16 & 1));
 }
 
-/* All bits if the condition holds, else none. To choose by masks keeps float operations out of branches, which compilers
+/* All bits if the condition holds, else none. Choosing by masks keeps float operations out of branches, which compilers
  * would not vectorize. */
 FRUGAL_INLINE uint32_t frugal_mask(int condition) {
     return 0u - (uint32_t)condition;

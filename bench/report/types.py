@@ -36,7 +36,8 @@ def gathers(records):
         for rows_as in ("fp32", "bf16", "fp16"):
             floats, halves = found[dim, rows_as, "fp32"], found[dim, rows_as, "bf16"]
             base = found[dim, "fp32", "fp32"]
-            rows.append([dim, rows_as, f"{floats:.0f}", f"{base / floats:.2f}", f"{halves:.0f}", f"{base / halves:.2f}"])
+            rows.append([dim, rows_as, f"{floats:.0f}", f"{base / floats:.2f}", f"{halves:.0f}",
+                         f"{base / halves:.2f}"])
     return noted(GATHERS, ["dim", "rows", "into floats, ns", "as fast as fp32, times", "into bf16, ns", "times"], rows)
 
 

@@ -11,6 +11,7 @@ extern "C" {
 #include <array>
 #include <cstring>
 #include "frugal.hpp"
+#include "src/device.h" /* frugal_convert */
 
 using frugal_cpp::instance;
 using frugal_cpp::keys;
@@ -75,6 +76,12 @@ void test_answers(void **) {
     f.finish(1);
     assert_true(f.lookup(0, 0, rows, 6));
     assert_false(f.lookup(1, 0, rows));
+    uint16_t halves[2 * 4], halves_of_rows[2 * 4];
+    frugal_row_array to = {};
+    to.rows = halves, to.as = FRUGAL_BF16;
+    assert_true(f.lookup(0, 0, to));
+    for (int i = 0; i < 2; i++) frugal_convert(halves_of_rows + 4 * i, FRUGAL_BF16, rows + 6 * i, FRUGAL_FP32, 4);
+    assert_memory_equal(halves, halves_of_rows, sizeof halves);
     uint32_t offsets[] = {0, 2};
     frugal_bags bags = {};
     bags.n_bags = 1, bags.offsets = offsets;
