@@ -302,6 +302,23 @@ static void test_small_steps(void **state) {
         fail_msg("fp32 %g, stochastic %g, nearest %g", floats, arrived, stopped);
 }
 
+/* >>ways of updates */
+
+/* Staged, in place and kept updates, with copies and without, on two devices or one, have the reference's bits. */
+static void test_each_way(void **state) {
+    static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
+    frugal_type as = (frugal_type)(intptr_t)*state;
+    for (uint32_t i = 0; i < 24; i++) {
+        rig r = {.cache = {.cache_rows = i / 3 % 2 ? 24 : 0}};
+        frugal_desc d = rig_desc();
+        d.alone = ways[i % 3], d.devices = 1 + i / 6 % 2, d.rows_as = as;
+        d.rounding = i >= 12 ? FRUGAL_NEAREST : FRUGAL_STOCHASTIC;
+        d.optimizer.kind = rig_optimizers[i % FRUGAL_OPTIMIZER_KINDS];
+        rig_open(&r, &d);
+        rig_finish(&r, 8);
+    }
+}
+
 /* >>verify */
 
 typedef struct told {
@@ -380,6 +397,7 @@ int main(void) {
         BOTH(test_rounding_is_unbiased),
         BOTH(test_random_bits_differ),
         BOTH(test_small_steps),
+        BOTH(test_each_way),
         BOTH(test_verify_finds_a_bit),
         BOTH(test_overflow_is_told),
     };
