@@ -17,10 +17,13 @@
  * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
  * one version, whole.
  *
- * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D per cached row, and for one row more;
- * 4 R more if touches are counted. Of the host: 4 per row of a placement; 4 D, pinned, per row in which the version
- * differs from the base, and R / 8 if it differs in any; 4 R while words are made; 4 R if touches are counted, 4 R more
- * during frugal_cuda_serve_adapt. While a version is taken over, the old one exists, too.
+ * WEIGHTS OF 16 BITS are cached and read as such; rows are looked up as floats.
+ *
+ * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D (weights of 16 bits: 2 D) per cached
+ * row, and for one row more; 4 R more if touches are counted. Of the host: 4 per row of a placement; 4 D, or 2 D,
+ * pinned, per row in which the version differs from the base, and R / 8 if it differs in any; 4 R while words are made;
+ * 4 R if touches are counted, 4 R more during frugal_cuda_serve_adapt. While a version is taken over, the old one
+ * exists, too.
  *
  * THREADING. Lookups: any threads, on any streams of the GPU. A call returns when its work is enqueued; its stream may
  * then be destroyed. The other calls: any thread, one at a time (others wait), while lookups go on. They work on

@@ -27,7 +27,7 @@ struct served_table { /* host memory that versions of one base share */
     uint64_t number; /* frugal_served_memory.file_number */
     void *map;
     size_t bytes;
-    const float *weights;
+    const void *weights;
     int is_pinned, left; /* left: unregistering has failed, and the map stays */
 };
 
@@ -37,8 +37,9 @@ struct placed_rows { /* caches, filled by a placement */
     uint64_t *changed; /* the bits of its rows that differ from the base; NULL: none */
     uint32_t *rows;    /* rows[n_rows], as in frugal_cuda_placement */
     uint64_t n_rows, cache_rows;
-    frugal_place_plan *plan;  /* or NULL */
-    float *caches[MOST_GPUS]; /* its slots, and one more, whose values tell this cache from others */
+    frugal_place_plan *plan; /* or NULL */
+    /* Of each GPU: its slots, [][stride] of the server, and one more, whose values tell this cache from others. */
+    unsigned char *caches[MOST_GPUS];
 };
 
 struct served_version;
@@ -51,7 +52,7 @@ struct
 
 struct served_part { /* a version on one GPU */
     uint32_t *where; /* where[rows + gpus]: the last ones name the slots that tell caches apart */
-    const float **sources;
+    const void **sources;
     served_view view;
 };
 
@@ -59,7 +60,7 @@ struct served_version {
     uint64_t number, step;
     served_table *table;
     placed_rows *placed;
-    float *changed; /* [n_changed][stride], in pinned host memory; NULL: none */
+    unsigned char *changed; /* [n_changed][stride] weights, in pinned host memory; NULL: none */
     uint64_t n_changed;
     served_part parts[MOST_GPUS];
 };
@@ -72,7 +73,7 @@ struct serving_gpu : gpu_context {
     CUresult (*query_event)(CUevent); /* the driver's: the runtime's would overwrite the caller's last error */
     CUresult (*enable_peer)(CUcontext, unsigned);
     cudaStream_t changes;    /* versions are made on it; it waits for no other one, and none for it */
-    uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, for 4 and 16 bytes */
+    uint32_t resident[2][2]; /* blocks held at a time, of extraction and of pooling, by one element and by four */
     uint64_t *bad;           /* in pinned host memory */
     uint32_t *touches;       /* in the GPU's memory; NULL: not counted */
     uint32_t keys_seen; /* by lookups, mod 2^32; an odd number each, so that no position is always counted, or never */
@@ -82,7 +83,8 @@ struct serving_gpu : gpu_context {
 
 struct frugal_cuda_server {
     frugal_server *server;
-    uint64_t rows, stride; /* of all tables; floats of a cached row */
+    uint64_t rows, stride; /* of all tables; weights of a cached row */
+    frugal_type rows_as;
     uint32_t n_tables, dim, n;
     uint64_t *first_row; /* first_row[n_tables + 1] */
     uint64_t *words;     /* words[n]: `bad` of each GPU, pinned */
@@ -168,7 +170,7 @@ static frugal_status open_table(const frugal_cuda_server *c, const frugal_served
                            "serving on GPUs: the table is not in memory that can be mapped and pinned: serve it from "
                            "saves, not from a table's file (Linux)");
     t->map = map;
-    t->weights = (const float *)(const void *)((const char *)map + m->file_at);
+    t->weights = (const char *)map + m->file_at;
     on_gpu on(&c->gpus[0]);
     cudaError_t error = register_memory({map, t->bytes, 0}, &t->left);
     t->is_pinned = error == cudaSuccess;
@@ -226,16 +228,28 @@ static cudaError_t copy_to_gpu(const serving_gpu *gpu, void *to, const void *fro
     return finish_changes(gpu, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, gpu->changes));
 }
 
-/* Element e of the slot that tells the cache of GPU g from all others, and from memory that reads as zeros. */
+/* Bytes of a row in a cache; bytes of its weights; a row of what is served. */
+static size_t cached_bytes(const frugal_cuda_server *c) {
+    return c->stride * frugal_type_bytes(c->rows_as);
+}
+static size_t weight_bytes(const frugal_cuda_server *c) {
+    return (size_t)c->dim * frugal_type_bytes(c->rows_as);
+}
+static const void *served_row(const frugal_served_memory *m, uint64_t row) {
+    return (const unsigned char *)m->weights + row * m->stride * frugal_type_bytes(m->rows_as);
+}
+
+/* Element e of the slot that tells the cache of GPU g from all others, and from memory that reads as zeros. Rounded to
+ * 16 bits, they still differ from GPU to GPU, because there are at most 64. */
 static float telling_value(const placed_rows *p, uint32_t g, uint64_t e) {
     return (float)(1 + g) + (float)((p->version + e) % 4096) / 4096;
 }
 
 /* Copies to a GPU the rows that it keeps; `staging` has room for FILL_ROWS. A plan may have more slots than rows. */
 static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const frugal_served_memory *m, placed_rows *p,
-                                float *staging) {
+                                unsigned char *staging) {
     const serving_gpu *gpu = &c->gpus[g];
-    uint64_t slots = slots_of(p, g), row_bytes = c->stride * sizeof(float);
+    uint64_t slots = slots_of(p, g), row_bytes = cached_bytes(c);
     on_gpu on(gpu);
     if (slots == 0) return FRUGAL_OK;
     cudaError_t error = cudaMalloc((void **)&p->caches[g], (slots + 1) * row_bytes);
@@ -244,22 +258,24 @@ static frugal_status fill_cache(const frugal_cuda_server *c, uint32_t g, const f
         for (uint64_t i = 0; i < n; i++) {
             uint64_t position = position_of(p, g, at + i);
             if (position < p->n_rows)
-                memcpy(staging + i * c->stride, (const float *)m->weights + p->rows[position] * m->stride,
-                       c->dim * sizeof(float));
+                memcpy(staging + i * row_bytes, served_row(m, p->rows[position]), weight_bytes(c));
         }
-        error = copy_to_gpu(gpu, p->caches[g] + at * c->stride, staging, n * row_bytes);
+        error = copy_to_gpu(gpu, p->caches[g] + at * row_bytes, staging, n * row_bytes);
     }
-    for (uint64_t e = 0; e < c->stride; e++) staging[e] = telling_value(p, g, e);
-    if (error == cudaSuccess) error = copy_to_gpu(gpu, p->caches[g] + slots * c->stride, staging, row_bytes);
+    for (uint64_t e = 0; e < c->stride; e++) {
+        const float value = telling_value(p, g, e);
+        frugal_convert(staging + e * frugal_type_bytes(c->rows_as), c->rows_as, &value, FRUGAL_FP32, 1);
+    }
+    if (error == cudaSuccess) error = copy_to_gpu(gpu, p->caches[g] + slots * row_bytes, staging, row_bytes);
     return fail_serving(gpu, error, "filling the cache");
 }
 
 static frugal_status open_placed(const frugal_cuda_server *c, const frugal_cuda_placement *from,
                                  const frugal_served_memory *m, placed_rows **out) {
     placed_rows *p = (placed_rows *)calloc(1, sizeof *p);
-    float *staging = (float *)calloc(FILL_ROWS * c->stride, sizeof *staging);
+    unsigned char *staging = (unsigned char *)calloc(FILL_ROWS, cached_bytes(c));
     frugal_status status = FRUGAL_OK;
-    if (!p || !staging) status = fail_room("a placement", FILL_ROWS * c->stride * sizeof *staging);
+    if (!p || !staging) status = fail_room("a placement", FILL_ROWS * cached_bytes(c));
     *out = p;
     if (p) p->users = 1, p->version = m->version;
     if (status == FRUGAL_OK) status = copy_placement(c, from, p);
@@ -285,14 +301,14 @@ static frugal_status copy_changed_rows(const frugal_cuda_server *c, const frugal
         v->n_changed += (uint64_t)__builtin_popcountll(m->changed[word]);
     if (v->n_changed == 0) return FRUGAL_OK;
     on_gpu on(&c->gpus[0]);
-    cudaError_t error = cudaHostAlloc((void **)&v->changed, v->n_changed * c->stride * sizeof(float),
+    cudaError_t error = cudaHostAlloc((void **)&v->changed, v->n_changed * cached_bytes(c),
                                       cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess) return fail_serving(&c->gpus[0], error, "memory for changed rows");
-    float *to = v->changed;
+    unsigned char *to = v->changed;
     for (uint64_t row = 0; row < c->rows; row++) {
         if (!is_marked(m->changed, row)) continue;
-        memcpy(to, (const float *)m->weights + row * m->stride, c->dim * sizeof(float));
-        to += c->stride;
+        memcpy(to, served_row(m, row), weight_bytes(c));
+        to += cached_bytes(c);
     }
     return FRUGAL_OK;
 }
@@ -352,7 +368,7 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
                                served_version *v, uint32_t *words) {
     const serving_gpu *gpu = &c->gpus[g];
     served_part *part = &v->parts[g];
-    const float *sources[MOST_GPUS + 1] = {};
+    const void *sources[MOST_GPUS + 1] = {};
     uint64_t most = v->n_changed;
     for (uint32_t s = 0; s < c->n; s++) {
         uint64_t slots = slots_of(v->placed, s);
@@ -373,13 +389,13 @@ static frugal_status open_part(const frugal_cuda_server *c, uint32_t g, const fr
     cudaError_t error = cudaHostGetDevicePointer(&table, v->table->map, 0);
     if (error == cudaSuccess && v->changed) error = cudaHostGetDevicePointer(&changed, v->changed, 0);
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&bad, gpu->bad, 0);
-    sources[c->n] = (const float *)changed;
+    sources[c->n] = changed;
     if (error == cudaSuccess) error = cudaMalloc((void **)&part->where, bytes);
     if (error == cudaSuccess) error = cudaMalloc((void **)&part->sources, sizeof sources);
     if (error == cudaSuccess) error = copy_to_gpu(gpu, (void *)part->sources, sources, sizeof sources);
     part->view.slot_bits = bits, part->view.where = part->where, part->view.sources = part->sources;
-    part->view.table = (const float *)(const void *)((const char *)table +
-                                                     ((const char *)v->table->weights - (const char *)v->table->map));
+    part->view.table = (const char *)table + ((const char *)v->table->weights - (const char *)v->table->map);
+    part->view.rows_as = c->rows_as;
     part->view.table_stride = m->stride, part->view.stride = c->stride, part->view.dim = c->dim;
     part->view.bad = (uint64_t *)bad;
     if (error == cudaSuccess) find_words(c, g, m, v, words);

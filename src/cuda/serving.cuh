@@ -18,10 +18,10 @@ static int is_aligned_to(const void *pointer, size_t bytes) {
     return (uintptr_t)pointer % bytes == 0;
 }
 
-/* Can rows be moved to `to` 16 bytes at a time, wherever they are read? */
+/* Can rows be moved to `to` four elements at a time, wherever they are read? */
 static int moves_packs(const served_view *v, const float *to, uint64_t stride) {
-    return v->dim % 4 == 0 && v->table_stride % 4 == 0 && is_aligned_to(v->table, 16) && is_aligned_to(to, 16) &&
-           stride % 4 == 0;
+    return v->dim % 4 == 0 && v->table_stride % 4 == 0 && is_aligned_to(v->table, 4 * frugal_type_bytes(v->rows_as)) &&
+           is_aligned_to(to, 16) && stride % 4 == 0;
 }
 
 /* As many blocks as the items fill, and no more than the GPU holds at a time. */
@@ -124,6 +124,14 @@ static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
     return error;
 }
 
+/* Launches name_kernel, or for rows of 16 bits name_typed_kernel; a cudaError_t. */
+#define FRUGAL_LAUNCH_EXTRACT(c, wide, name, grid, stream, ...)                                                        \
+    ((c)->rows_as == FRUGAL_FP32                                                                                       \
+         ? ((wide) ? FRUGAL_LAUNCH(name##_kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                         \
+                   : FRUGAL_LAUNCH(name##_kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))                        \
+         : ((wide) ? FRUGAL_LAUNCH(name##_typed_kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                   \
+                   : FRUGAL_LAUNCH(name##_typed_kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__)))
+
 /* What a lookup enqueues: its segments, LAUNCH_SEGMENTS at a time; or its bags, which are one launch. */
 static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
                                       cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
@@ -135,16 +143,14 @@ static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving
         frugal_bags pooled = *bags;
         pooled.stride = stride;
         uint32_t grid = blocks_for(gpu, 1, wide, bags->n_bags);
-        return wide ? FRUGAL_LAUNCH(frugal_extract_bags_kernel<4>, grid, BLOCK_THREADS, stream, view, r, pooled, rows)
-                    : FRUGAL_LAUNCH(frugal_extract_bags_kernel<1>, grid, BLOCK_THREADS, stream, view, r, pooled, rows);
+        return FRUGAL_LAUNCH_EXTRACT(c, wide, frugal_extract_bags, grid, stream, view, r, pooled, rows);
     }
     for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += LAUNCH_SEGMENTS) {
         served_request r =
             request_of(c, segments + at, n_segments - at < LAUNCH_SEGMENTS ? n_segments - at : LAUNCH_SEGMENTS);
         uint32_t grid = blocks_for(gpu, 0, wide, r.n);
         if (r.n == 0) continue;
-        error = wide ? FRUGAL_LAUNCH(frugal_extract_kernel<4>, grid, BLOCK_THREADS, stream, view, r, rows, stride)
-                     : FRUGAL_LAUNCH(frugal_extract_kernel<1>, grid, BLOCK_THREADS, stream, view, r, rows, stride);
+        error = FRUGAL_LAUNCH_EXTRACT(c, wide, frugal_extract, grid, stream, view, r, rows, stride);
         rows += (uint64_t)r.n * stride;
     }
     return error;
@@ -232,9 +238,21 @@ static frugal_status read_key(const frugal_cuda_server *c, uint32_t g, const ser
     memory->key = key;
     one.segments[0] = {&memory->key, 0, c->rows + c->n, 0, 0};
     one.n_segments = one.n = 1;
-    cudaError_t error = FRUGAL_LAUNCH(frugal_extract_kernel<1>, 1, BLOCK_THREADS, gpu->changes, view, one,
-                                      (float *)(void *)(memory + 1), c->stride);
+    cudaError_t error = FRUGAL_LAUNCH_EXTRACT(c, 0, frugal_extract, 1, gpu->changes, view, one,
+                                              (float *)(void *)(memory + 1), c->stride);
     return fail_serving(gpu, finish_changes(gpu, error), "a first lookup");
+}
+
+/* Is what a first lookup has read a row of the host? */
+static int has_read(const frugal_cuda_server *c, const first_lookup *memory, const void *row) {
+    const float *found = (const float *)(const void *)(memory + 1);
+    int same = 1;
+    for (uint32_t e = 0; e < c->dim; e++) {
+        float wanted;
+        frugal_convert(&wanted, FRUGAL_FP32, (const char *)row + e * frugal_type_bytes(c->rows_as), c->rows_as, 1);
+        same &= !memcmp(&wanted, &found[e], sizeof wanted);
+    }
+    return same;
 }
 
 /* Reads row 0 of the table in host memory, and the first row that the version has changed, by the words that name
@@ -247,8 +265,7 @@ static frugal_status check_host(const frugal_cuda_server *c, uint32_t g, const s
         memory->word = changed ? c->n << view.slot_bits : IN_TABLE;
         frugal_status status = read_key(c, g, view, 0, memory);
         if (status != FRUGAL_OK) return status;
-        if (memcmp(memory + 1, changed ? v->changed : v->table->weights, c->dim * sizeof(float)))
-            return fail_check(c, g, c->n);
+        if (!has_read(c, memory, changed ? v->changed : v->table->weights)) return fail_check(c, g, c->n);
     }
     return FRUGAL_OK;
 }
@@ -270,11 +287,12 @@ static frugal_status check_part(const frugal_cuda_server *c, uint32_t g, const f
         seen |= UINT64_C(1) << source;
         status = read_key(c, g, view, p->rows[i], memory);
         if (status != FRUGAL_OK) break;
-        if (memcmp(row, (const float *)m->weights + p->rows[i] * m->stride, c->dim * sizeof(float)))
-            return fail_check(c, g, source);
+        if (!has_read(c, memory, served_row(m, p->rows[i]))) return fail_check(c, g, source);
         status = read_key(c, g, view, c->rows + source, memory);
         for (uint32_t e = 0; e < c->dim && status == FRUGAL_OK; e++) {
-            float wanted = telling_value(p, source, e);
+            float wanted = telling_value(p, source, e), stored;
+            frugal_convert(&stored, c->rows_as, &wanted, FRUGAL_FP32, 1);
+            frugal_convert(&wanted, FRUGAL_FP32, &stored, c->rows_as, 1);
             if (memcmp(&row[e], &wanted, sizeof wanted)) return fail_check(c, g, source);
         }
     }
@@ -453,7 +471,22 @@ static frugal_status open_counting(frugal_cuda_server *c) {
     return FRUGAL_OK;
 }
 
-static frugal_status open_serving_gpu(serving_gpu *gpu) {
+/* Loads the kernels for what is served: see load_kernels of attach.cuh. */
+static cudaError_t load_extraction(serving_gpu *gpu, frugal_type rows_as, int processors) {
+    uint32_t(*resident)[2] = gpu->resident;
+    cudaError_t error = cudaSuccess;
+#define FRUGAL_LOAD_EXTRACT(name, width, id)                                                                           \
+    if (error == cudaSuccess)                                                                                          \
+    error = rows_as == FRUGAL_FP32 ? load_kernel(name##_kernel<width>, processors, &resident[id][width == 4])          \
+                                   : load_kernel(name##_typed_kernel<width>, processors, &resident[id][width == 4])
+    FRUGAL_LOAD_EXTRACT(frugal_extract, 1, 0);
+    FRUGAL_LOAD_EXTRACT(frugal_extract, 4, 0);
+    FRUGAL_LOAD_EXTRACT(frugal_extract_bags, 1, 1);
+    FRUGAL_LOAD_EXTRACT(frugal_extract_bags, 4, 1);
+    return error;
+}
+
+static frugal_status open_serving_gpu(serving_gpu *gpu, frugal_type rows_as) {
     frugal_status status = open_context(gpu, "cuda_serve_open", "frugal_serve_lookup");
     if (status != FRUGAL_OK) return status;
     gpu->query_event = (CUresult(*)(CUevent))find_driver_call("cuEventQuery");
@@ -465,10 +498,7 @@ static frugal_status open_serving_gpu(serving_gpu *gpu) {
     cudaError_t error = (cudaError_t)on.result;
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&gpu->changes, cudaStreamNonBlocking);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<1>, processors, &gpu->resident[0][0]);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_kernel<4>, processors, &gpu->resident[0][1]);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<1>, processors, &gpu->resident[1][0]);
-    if (error == cudaSuccess) error = load_kernel(frugal_extract_bags_kernel<4>, processors, &gpu->resident[1][1]);
+    if (error == cudaSuccess) error = load_extraction(gpu, rows_as, processors);
     status = check_code(gpu, "cuda_serve_open", error);
     return status == FRUGAL_OK ? fail_serving(gpu, error, "loading kernels") : status;
 }
@@ -477,8 +507,7 @@ static frugal_status open_layout(frugal_cuda_server *c) {
     frugal_serve_info info;
     frugal_status status = frugal_serve_get_info(c->server, &info);
     if (status != FRUGAL_OK) return status;
-    if (info.rows_as != FRUGAL_FP32)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_serve_open: GPUs do not serve weights of 16 bits yet");
+    c->rows_as = info.rows_as;
     c->rows = info.rows, c->n_tables = info.n_tables, c->dim = info.dim, c->stride = (info.dim + 3) / 4 * 4;
     c->first_row = (uint64_t *)calloc(info.n_tables + 1, sizeof *c->first_row);
     if (!c->first_row) return fail_room("the list of tables", info.n_tables * sizeof *c->first_row);
@@ -491,7 +520,7 @@ static frugal_status open_server(frugal_cuda_server *c, const frugal_cuda_serve_
     frugal_status status = open_layout(c);
     for (uint32_t g = 0; g < c->n && status == FRUGAL_OK; g++) {
         c->gpus[g].ordinal = desc->ordinals[g];
-        status = open_serving_gpu(&c->gpus[g]);
+        status = open_serving_gpu(&c->gpus[g], c->rows_as);
     }
     if (status != FRUGAL_OK) return status;
     on_gpu on(&c->gpus[0]);

@@ -108,12 +108,14 @@ typedef struct layout {
     uint32_t n, dim;
     size_t unaligned;
     int policy; /* -1: no plan; -2: no cache */
+    frugal_type rows_as;
 } layout;
 
 static void test_versions(void **state) {
     const layout *l = *state;
     static const uint32_t orders[][6] = {{0, 1, 2, 3, 4, 0}, {1, 3, 0, 2, 4, 1}};
     random_.seed = test_seed("test_versions", 41);
+    world_type = l->rows_as;
     open_world(&w, l->dim, FRUGAL_SGD);
     open_gpus(l->n, l->unaligned);
     frugal_place_plan plan;
@@ -146,6 +148,7 @@ static void test_versions(void **state) {
     }
     close_gpus(l->n);
     close_world(&w);
+    world_type = FRUGAL_FP32;
 }
 
 /* >>drift: lookups of other rows than those that are cached have these cached */
@@ -313,7 +316,7 @@ static void test_captures(void **state) {
 /* >>pooling */
 
 static void test_bags(void **state) {
-    (void)state;
+    world_type = *(const frugal_type *)*state;
     enum { BAGS = 30 };
     random_.seed = test_seed("test_bags", 42);
     open_world(&w, 8, FRUGAL_SGD);
@@ -331,7 +334,11 @@ static void test_bags(void **state) {
             offsets[b] = offsets[b - 1] + (uint32_t)test_below(&random_, (n - offsets[b - 1]) / 4 + 1);
         offsets[BAGS] = n;
         frugal_keys segment = {.table = 0, .keys = keys, .n = n};
-        frugal_bags bags = {.n_bags = BAGS, .offsets = offsets, .stride = round % 2 ? 12 : 0};
+        frugal_bags bags = {.n_bags = BAGS,
+                            .offsets = offsets,
+                            .stride = round % 4 == 1   ? 12
+                                      : round % 4 == 3 ? 11
+                                                       : 0};
         if (round % 3 == 0) bags.pooling = FRUGAL_POOL_MEAN;
         if (round % 3 == 1) bags.weights = weights;
         assert_int_equal(FRUGAL_OK, frugal_serve_bags(s, &segment, 1, &bags, wanted, NULL));
@@ -348,6 +355,7 @@ static void test_bags(void **state) {
         assert_memory_equal(wanted, found, sizeof found);
     }
     close_all(c, s, 1);
+    world_type = FRUGAL_FP32;
 }
 
 /* >>what is refused */
@@ -686,11 +694,14 @@ static int tear_down_failures(void **state) { /* calls that free have failed, to
 #endif
 
 int main(void) {
-    static layout one = {1, 5, 0, -1}, wide = {1, 36, 0, -1}, none = {1, 32, 0, -2}, unaligned = {1, 32, 1, -1},
-                  same = {3, 12, 0, -1};
+    static layout one = {1, 5, 0, -1, 0}, wide = {1, 36, 0, -1, 0}, none = {1, 32, 0, -2, 0},
+                  unaligned = {1, 32, 1, -1, 0}, same = {3, 12, 0, -1, 0}, bf16 = {2, 5, 0, -1, FRUGAL_BF16},
+                  fp16 = {1, 36, 0, -1, FRUGAL_FP16}, beside = {1, 32, 1, -1, FRUGAL_FP16};
+    static frugal_type floats = FRUGAL_FP32, halves = FRUGAL_BF16;
 #ifdef TEST_CUDA_ON_HOST
-    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED},
-                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED};
+    static layout planned = {4, 5, 0, FRUGAL_PLACE_PLANNED, 0}, partitioned = {4, 32, 0, FRUGAL_PLACE_PARTITIONED, 0},
+                  halved = {4, 8, 0, FRUGAL_PLACE_PARTITIONED, FRUGAL_BF16},
+                  tiers = {3, 12, 0, FRUGAL_PLACE_TWO_TIERS, 0}, replicated = {2, 8, 0, FRUGAL_PLACE_REPLICATED, 0};
 #endif
     const struct CMUnitTest tests[] = {
         {"test_versions, dim 5", test_versions, set_up, tear_down, &one},
@@ -700,13 +711,18 @@ int main(void) {
         {"test_versions, three", test_versions, set_up, tear_down, &same},
         {"test_streams_that_end", test_streams_that_end, set_up, tear_down, NULL},
         {"test_captures", test_captures, set_up, tear_down, NULL},
-        {"test_bags", test_bags, set_up, tear_down, NULL},
+        {"test_versions, bf16", test_versions, set_up, tear_down, &bf16},
+        {"test_versions, fp16", test_versions, set_up, tear_down, &fp16},
+        {"test_versions, fp16, unaligned", test_versions, set_up, tear_down, &beside},
+        {"test_bags", test_bags, set_up, tear_down, &floats},
+        {"test_bags, bf16", test_bags, set_up, tear_down, &halves},
         {"test_drift", test_drift, set_up, tear_down, NULL},
         {"test_refusals", test_refusals, set_up, tear_down, NULL},
         {"test_refresh_while_threads_look_up", test_refresh_while_threads_look_up, set_up, tear_down, NULL},
 #ifdef TEST_CUDA_ON_HOST
         {"test_versions, planned", test_versions, set_up_peers, tear_down, &planned},
         {"test_versions, partitioned", test_versions, set_up_peers, tear_down, &partitioned},
+        {"test_versions, partitioned, bf16", test_versions, set_up_peers, tear_down, &halved},
         {"test_versions, two tiers", test_versions, set_up_peers, tear_down, &tiers},
         {"test_versions, replicated", test_versions, set_up_peers, tear_down, &replicated},
         {"test_peers", test_peers, set_up, tear_down, NULL},
