@@ -52,7 +52,7 @@ static void run_attach(ladder_machine *m, held *h, const ladder_speeds *speeds) 
             skip("%s: the system does not give it", what);
             continue;
         }
-        table_fill(t.weights, t.rows * t.stride);
+        table_fill(t.weights, t.rows_as, t.rows * t.stride);
         for (uint32_t d = 0; d < by_devices->n; d++) attach_once(&t, (uint32_t)by_devices->values[d]);
         free(t.weights);
     }

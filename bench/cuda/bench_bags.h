@@ -77,7 +77,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
         rows_of_bag.resize((uint64_t)n * t->dim);
         for (uint32_t k = 0; k < n; k++) {
             each[k] = k;
-            memcpy(&rows_of_bag[(uint64_t)k * t->dim], t->weights + r->rows[r->record_of[begin + k]] * t->stride,
+            memcpy(&rows_of_bag[(uint64_t)k * t->dim], table_row(t, r->rows[r->record_of[begin + k]]),
                    t->dim * sizeof(float));
         }
         frugal_records alone = {rows_of_bag.data(), t->dim, n, n, each.data(), each.data(), NULL, NULL};

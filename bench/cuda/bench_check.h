@@ -56,10 +56,12 @@ static std::vector<float> check_take_samples(ladder_machine *m, const float *fro
 /* Compares gathered rows with the table's. row_of(position) is the row that belongs there. Counts what was compared. */
 template <typename F> static void check_rows(const table *t, const float *gathered, uint64_t n, F row_of, checked *c) {
     std::vector<float> some = check_take_samples(t->machine, gathered, t->dim, n);
+    std::vector<float> wanted(t->dim);
     uint32_t samples = check_samples_of(n, CHECKED_ROWS);
     for (uint64_t i = 0; i < samples; i++) {
         uint64_t position = check_sampled(i, n, samples), row = row_of(position);
-        if (memcmp(&some[i * t->dim], t->weights + row * t->stride, t->dim * sizeof(float)) != 0)
+        table_widen(t, row, wanted.data());
+        if (memcmp(&some[i * t->dim], wanted.data(), t->dim * sizeof(float)) != 0)
             bench_fail(
                 "position %llu of %llu must be row %llu of the host's table, bit by bit, and is not: the kernel is "
                 "wrong; nothing is timed",
@@ -72,7 +74,8 @@ template <typename F> static void check_rows(const table *t, const float *gather
 
 typedef struct foretold { /* a row, and what a step's update makes of it */
     uint32_t row;
-    std::vector<float> weights, state;
+    std::vector<unsigned char> weights; /* of the table's type */
+    std::vector<float> state;
 } foretold;
 
 /* A row's optimizer state, or NULL. */
@@ -86,7 +89,7 @@ static frugal_hyper check_hyper_of(const frugal *f, uint64_t step) {
     double beta1 = 1, beta2 = 1;
     for (uint64_t s = 0; s <= step; s++) beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
     float size = (float)((double)BENCH_LR * sqrt(1.0 - beta2) / (1.0 - beta1));
-    return {BENCH_LR, o->kind == FRUGAL_ADAM ? size : BENCH_LR, 1};
+    return {BENCH_LR, o->kind == FRUGAL_ADAM ? size : BENCH_LR, 1, frugal_step_noise(frugal_settings(f)->seed, step)};
 }
 
 /* Adds the gradients of a row's positions in one device's batch to the sum, which is empty before the first device. */
@@ -115,8 +118,9 @@ static std::vector<foretold> check_foretell(const table *t, const frugal *f, uin
     uint32_t samples = check_samples_of(records[0].n, CHECKED_UPDATES);
     for (uint64_t i = 0; i < samples; i++) {
         uint32_t row = records[0].rows[records[0].record_of[check_sampled(i, records[0].n, samples)]];
-        const float *weights = t->weights + row * t->stride, *state = check_state_of(store, row);
-        foretold one = {row, std::vector<float>(weights, weights + t->dim), {}};
+        const unsigned char *weights = (const unsigned char *)table_row(t, row);
+        const float *state = check_state_of(store, row);
+        foretold one = {row, std::vector<unsigned char>(weights, weights + table_row_bytes(t)), {}};
         if (state) one.state.assign(state, state + store->state_floats);
         std::vector<float> sum;
         for (uint32_t d = 0; d < n_devices; d++) check_add_device(&records[d], row, d, gradient, &sum, t->dim);
@@ -131,7 +135,7 @@ static void check_foretold(const table *t, const frugal *f, const std::vector<fo
     const frugal_store *store = frugal_get_store(f);
     for (const foretold &one : all) {
         const float *state = check_state_of(store, one.row);
-        if (memcmp(one.weights.data(), t->weights + one.row * t->stride, t->dim * sizeof(float)) != 0 ||
+        if (memcmp(one.weights.data(), table_row(t, one.row), table_row_bytes(t)) != 0 ||
             (state && memcmp(one.state.data(), state, store->state_floats * sizeof(float)) != 0))
             bench_fail("row %u after an update must be what the host computes, bit by bit, and is not: the kernel is "
                        "wrong; nothing is timed",
@@ -162,8 +166,8 @@ template <typename L, typename U> static void check_step(const whole_step *step,
             t, step->gathered[d], r->n, [r](uint64_t position) { return r->rows[r->record_of[position]]; }, c);
     }
     auto gradient = [&](uint32_t d, uint32_t position, float *out) {
-        const float *row = t->weights + records[d].rows[records[d].record_of[position]] * t->stride;
-        for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(row[e], step->factor);
+        table_widen(t, records[d].rows[records[d].record_of[position]], out);
+        for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(out[e], step->factor);
     };
     std::vector<foretold> all = check_foretell(t, step->f, step->number, records.data(), n, gradient);
     for (uint32_t d = 0; d < n; d++) bring(d);

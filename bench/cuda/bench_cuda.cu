@@ -44,21 +44,26 @@ static void (*const run_of[EXPERIMENTS])(const table *) = {
 typedef struct wish {
     uint64_t rows;
     uint32_t dim;
+    frugal_type rows_as;
     std::vector<uint32_t> by; /* experiments */
 } wish;
+
+static void add_wish(std::vector<wish> *wishes, uint32_t which, uint64_t n, uint32_t width, frugal_type as) {
+    auto same = [=](const wish &w) { return w.rows == n && w.dim == width && w.rows_as == as; };
+    auto found = std::find_if(wishes->begin(), wishes->end(), same);
+    if (found == wishes->end()) found = wishes->insert(wishes->end(), {n, width, as, {}});
+    found->by.push_back(which);
+}
 
 static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
     const options_list *by_rows = options_given_or(&rows, &defaults[which].rows),
                        *by_dim = options_given_or(&dim, &defaults[which].dim);
+    const options_list floats = {{FRUGAL_FP32}, 1}, *by_type = which == GATHER || which == STEPS ? &rows_as : &floats;
     for (uint32_t i = 0; i < by_rows->n; i++)
-        for (uint32_t d = 0; d < by_dim->n; d++) {
-            uint64_t n = (uint64_t)by_rows->values[i];
-            uint32_t width = (uint32_t)by_dim->values[d];
-            auto same = [=](const wish &w) { return w.rows == n && w.dim == width; };
-            auto found = std::find_if(wishes->begin(), wishes->end(), same);
-            if (found == wishes->end()) found = wishes->insert(wishes->end(), {n, width, {}});
-            found->by.push_back(which);
-        }
+        for (uint32_t d = 0; d < by_dim->n; d++)
+            for (uint32_t a = 0; a < by_type->n; a++)
+                add_wish(wishes, which, (uint64_t)by_rows->values[i], (uint32_t)by_dim->values[d],
+                         (frugal_type)by_type->values[a]);
 }
 
 static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) {
@@ -68,6 +73,7 @@ static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) 
             add_wishes(&wishes, (uint32_t)experiment.values[i]);
     for (const wish &w : wishes) {
         table t = table_of(m, h, speeds, w.rows, w.dim, 1);
+        table_set_type(&t, w.rows_as);
         std::string who;
         for (uint32_t which : w.by) who += (who.empty() ? "" : ", ") + std::string(experiments[which]);
         if (!open_table(&t, 0, who.c_str())) continue;

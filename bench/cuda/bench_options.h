@@ -33,6 +33,7 @@ static const char *const gates[] = {"host", "stream", NULL};
 static const char *const places[] = {"host", "gpu", NULL};
 static const char *const alones[] = {"staged", "place", "kept", NULL};
 static const char *const l2_states[] = {"cold", "warm", NULL};
+static const char *const types[] = {"fp32", "bf16", "fp16", NULL}; /* as frugal_type */
 static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
 
 /* The values that an experiment has for options that were not given. */
@@ -111,8 +112,9 @@ static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH,
                     batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6}, threads = {{1, 0}, 2},
                     hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
                     system_option = {{P2F, SYNC, NOCACHE}, 3}, alone = {{ALONE_PLACE}, 1}, keys_in = {{ON_HOST}, 1},
-                    workers = {{0}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4},
-                    footprint = {{0, 0.8, 1}, 3}, link_gb = {{0}, 1};
+                    rows_as = {{FRUGAL_FP32}, 1}, workers = {{0}, 1},
+                    pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3},
+                    link_gb = {{0}, 1};
 static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50;
 static double cache = 0.05, fraction = 1, case_seconds = 1;
 static int hits_given;
@@ -121,7 +123,9 @@ static const char *links;
 static const options_entry options[] = {
     {"experiment", OPTIONS_CHOICES, &experiment, 0, 0, experiments, "what to measure"},
     {"rows", OPTIONS_WHOLES, &rows, 16, 4294967294, NULL, "rows of the table (dynamicemb: of each table)"},
-    {"dim", OPTIONS_WHOLES, &dim, 1, 65536, NULL, "floats a row"},
+    {"dim", OPTIONS_WHOLES, &dim, 1, 65536, NULL, "weights a row"},
+    {"rows-as", OPTIONS_CHOICES, &rows_as, 0, 0, types,
+     "gather, steps: what the table's weights are (those of 16 bits are rounded stochastically); else fp32"},
     {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 24, NULL,
      "all but gather: keys that a device looks up in a step (dynamicemb: all of them)"},
     {"devices", OPTIONS_WHOLES, &devices, 1, 64, NULL,

@@ -47,7 +47,7 @@ static void serve_check(const serving *s, const uint64_t *drawn, uint64_t n) {
     LADDER_CHECK(cudaStreamSynchronize(s->t->machine->stream));
     LADDER_CHECK(cudaMemcpy(rows.data(), s->out, rows.size() * sizeof(float), cudaMemcpyDeviceToHost));
     for (uint64_t i = 0; i < n; i++)
-        if (memcmp(&rows[i * s->t->dim], s->t->weights + drawn[i] * s->t->stride, s->t->dim * sizeof(float)))
+        if (memcmp(&rows[i * s->t->dim], table_row(s->t, drawn[i]), s->t->dim * sizeof(float)))
             bench_fail("serve: row %llu differs from the table's", (unsigned long long)drawn[i]);
 }
 

@@ -27,6 +27,7 @@ static void steps_add_training(record *out, const training *r) {
     record_add_text(out, "keys_in", places[r->keys_in]), record_add_text(out, "sorted_by", places[r->sorted_by]);
     record_add_count(out, "loader", r->loader), record_add_text(out, "gpus", steps_gpus_of(r->devices).c_str());
     record_add_count(out, "rows", r->t->rows);
+    record_add_text(out, "rows_as", types[r->t->rows_as]);
     record_add_count(out, "dim", r->t->dim), record_add_count(out, "devices", r->devices),
         record_add_count(out, "keys", r->keys);
     record_add_plain(out, "zipf", r->zipf), record_add_count(out, "batches", r->batches);

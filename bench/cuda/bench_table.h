@@ -15,9 +15,11 @@ typedef struct table {
     ladder_machine *machine;
     held *hold;
     ladder_speeds speeds;
-    float *weights, *state;                    /* state: NULL where each instance has its own */
-    uint64_t rows, stride, bytes, state_bytes; /* rows: of all `parts` */
-    uint32_t dim, parts;                       /* parts: the number of tables of an instance, of equal size */
+    void *weights;                             /* of `rows_as` */
+    float *state;                              /* NULL where each instance has its own */
+    uint64_t rows, stride, bytes, state_bytes; /* rows: of all `parts`; stride: weights */
+    frugal_type rows_as;
+    uint32_t dim, parts; /* parts: the number of tables of an instance, of equal size */
 } table;
 
 static void table_expect(frugal_status status) {
@@ -30,6 +32,21 @@ typedef struct setup { /* of an instance */
     frugal_optimizer_kind optimizer;
     frugal_alone alone;
 } setup;
+
+/* >>rows */
+
+static uint64_t table_row_bytes(const table *t) { /* without what lies between rows */
+    return (uint64_t)t->dim * frugal_type_bytes(t->rows_as);
+}
+
+static const void *table_row(const table *t, uint64_t row) {
+    return (const char *)t->weights + row * t->stride * frugal_type_bytes(t->rows_as);
+}
+
+/* As floats: out[dim]. */
+static void table_widen(const table *t, uint64_t row, float *out) {
+    frugal_convert(out, FRUGAL_FP32, table_row(t, row), t->rows_as, t->dim);
+}
 
 /* >>instances */
 
@@ -46,6 +63,7 @@ static frugal *table_open_instance(const table *t, const setup *s) {
     desc.tables = parts.data(), desc.n_tables = t->parts, desc.dim = t->dim;
     desc.devices = s->devices, desc.max_keys = s->keys, desc.lookahead = s->lookahead, desc.staging = s->staging;
     desc.workers = s->workers, desc.mode = s->mode, desc.optimizer.kind = s->optimizer;
+    desc.rows_as = t->rows_as;
     desc.alone = s->alone, desc.weights = t->weights, desc.weights_stride = t->stride;
     if (table_has_state(t, s)) desc.state = t->state;
     table_expect(frugal_open(&desc, &f));
@@ -76,12 +94,18 @@ static uint64_t table_device_bytes(const table *t, const setup *s, uint64_t cach
 /* >>tables */
 
 /* Rows that differ, with numbers from -0.1 to 0.1, each a hash of its place. */
-static void table_fill(float *weights, uint64_t n) {
+static void table_fill(void *weights, frugal_type as, uint64_t n) {
+    enum { AT_A_TIME = 256 };
     by_all_processors(n, [=](uint64_t begin, uint64_t end) {
-        for (uint64_t i = begin; i < end; i++) {
-            uint32_t hash = (uint32_t)i * 0x9E3779B9u + (uint32_t)(i >> 32);
-            hash = (hash ^ hash >> 15) * 0x85EBCA6Bu;
-            weights[i] = (float)(int32_t)(hash ^ hash >> 13) * (0.1f * 0x1p-31f);
+        float some[AT_A_TIME];
+        for (uint64_t at = begin; at < end; at += AT_A_TIME) {
+            uint64_t left = end - at < AT_A_TIME ? end - at : (uint64_t)AT_A_TIME;
+            for (uint64_t i = 0; i < left; i++) {
+                uint32_t hash = (uint32_t)(at + i) * 0x9E3779B9u + (uint32_t)((at + i) >> 32);
+                hash = (hash ^ hash >> 15) * 0x85EBCA6Bu;
+                some[i] = (float)(int32_t)(hash ^ hash >> 13) * (0.1f * 0x1p-31f);
+            }
+            frugal_convert((char *)weights + at * frugal_type_bytes(as), as, some, FRUGAL_FP32, left);
         }
     });
 }
@@ -95,7 +119,7 @@ static float *table_memory(uint64_t bytes) {
     return memory;
 }
 
-static int table_pin(float *memory, uint64_t bytes, const char *what) {
+static int table_pin(void *memory, uint64_t bytes, const char *what) {
     cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (error == cudaSuccess) return 1;
     cudaGetLastError();
@@ -107,7 +131,7 @@ static void close_table(table *t) {
     if (t->weights) LADDER_CHECK(cudaHostUnregister(t->weights));
     if (t->state) LADDER_CHECK(cudaHostUnregister(t->state));
     free(t->weights), free(t->state);
-    t->weights = t->state = NULL;
+    t->weights = NULL, t->state = NULL;
 }
 
 static uint64_t opened_bytes; /* of all tables so far, and how long filling and pinning them took */
@@ -117,19 +141,27 @@ static void print_table(const table *t, double fill_s, double pin_s) {
     record r;
     record_add_text(&r, "experiment", "table"), record_add_count(&r, "rows", t->rows),
         record_add_count(&r, "dim", t->dim);
+    record_add_text(&r, "rows_as", types[t->rows_as]);
     record_add_count(&r, "tables", t->parts), record_add_count(&r, "bytes", t->bytes + t->state_bytes);
     record_add_real(&r, "fill_s", fill_s, 3), record_add_real(&r, "pin_s", pin_s, 3);
     print_record(&r);
 }
 
-/* The descriptor of `parts` tables of equal size. */
+/* Makes the weights of a table that is not open yet those of another type. */
+static void table_set_type(table *t, frugal_type as) {
+    enum { LINE = 32 };
+    uint64_t width = frugal_type_bytes(as);
+    t->rows_as = as;
+    t->stride = (t->dim * width + LINE - 1) / LINE * LINE / width;
+    t->bytes = t->rows * t->stride * width;
+}
+
+/* The descriptor of `parts` tables of equal size, of floats. */
 static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
                       uint32_t parts) {
-    enum { LINE = 32 };
     table t = {};
     t.machine = m, t.hold = h, t.speeds = *speeds, t.rows = n * parts, t.dim = width, t.parts = parts;
-    t.stride = (width * sizeof(float) + LINE - 1) / LINE * LINE / sizeof(float);
-    t.bytes = t.rows * t.stride * sizeof(float);
+    table_set_type(&t, FRUGAL_FP32);
     return t;
 }
 
@@ -143,13 +175,14 @@ static int open_table(table *t, uint64_t state_floats, const char *who) {
     snprintf(what, sizeof what, "%s: a table of %llu x %u", who, (unsigned long long)t->rows, t->dim);
     double expected = opened_bytes ? (double)all * opened_seconds / (double)opened_bytes : 0;
     if (!has_time_for(expected, "%s", what) || !limits_fits(all, 0, what)) return 0;
-    float *weights = table_memory(t->bytes), *state = state_floats ? table_memory(t->state_bytes) : NULL;
+    void *weights = table_memory(t->bytes);
+    float *state = state_floats ? table_memory(t->state_bytes) : NULL;
     if (!weights || (state_floats && !state)) {
         skip("%s: the system does not give %.3g GB for it", what, (double)all * 1e-9);
         free(weights), free(state);
         return 0;
     }
-    table_fill(weights, t->rows * t->stride);
+    table_fill(weights, t->rows_as, t->rows * t->stride);
     if (state)
         by_all_processors(t->state_bytes,
                           [=](uint64_t begin, uint64_t end) { memset((char *)state + begin, 0, end - begin); });
