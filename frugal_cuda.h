@@ -13,20 +13,27 @@
  * read or write counts, and saves, copy a byte a row from the GPU. If that is lost, such calls return LOST, and a save
  * has the counts that were copied last, as has a process that has joined.
  *
+ * WEIGHTS OF 16 BITS (frugal_desc.rows_as) have 16 bits everywhere: in host memory, on the link, in the cache. So half
+ * the bytes cross the link for a row, and a cache of the same bytes has up to twice as many rows; optimizer state and
+ * records stay floats. Arrays of lookup and update may be of any type (frugal_row_array.as, frugal_gradients.as),
+ * whatever the rows are; those of a graph are floats. Rows whose dim is a multiple of 4 are moved 4 weights at a time,
+ * if they begin at multiples of 8 bytes (floats: 16), and so do the rows of the arrays; else one by one.
+ *
  * SORTING of a batch, L steps ahead, is the GPU's; its distinct rows come to the host, if that needs them. The host
  * sorts if the GPU does not reach the memory of the batches, and in a process that has joined.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
  *
- * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
- *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
+ * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4,
+ * and W = 4 D, or with weights of 16 bits 2 D rounded up to 16:
+ *      the GPU's   8 + W + 4 F per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
- *                  counted cache; 4 (D + F) per secondary, and 4 (L + 1) K once there are any; where it
+ *                  counted cache; W + 4 F per secondary, and 4 (L + 1) K once there are any; where it
  *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
  *                  of the table; less than 1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with secondaries;
- *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
+ *                  K (W + 4 F) if the host gathers; W + 4 F if rows are updated in place; 768 per group; 4 K once
  *                  squares are summed; 41 (L + 1) KiB where the GPU sorts
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
@@ -126,9 +133,9 @@ FRUGAL_API frugal_status frugal_cuda_announce(frugal *f, uint32_t device, uint64
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup
  * and frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. The caller's work
- * between the two finds the number of positions at *n, in the GPU's memory (n may be NULL). Errors: DEVICE, ORDER
- * (the stream is not being captured), ARGUMENT, CUDA. */
+ * grads[max_keys][dim] by its unique rows, and commit. Both arrays are floats. The wait for the gate is not in the
+ * graph. The caller's work between the two finds the number of positions at *n, in the GPU's memory (n may be NULL).
+ * Errors: DEVICE, ORDER (the stream is not being captured), ARGUMENT, CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
 /* Call it once before each launch of the graph on the device's stream, in place of lookup and update of `step`.

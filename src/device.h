@@ -33,6 +33,11 @@
  *        refreshes the copy. It does not look for the row in its cache. In update the copy takes the optimizer's step
  *        with the device's own gradient, also if the host row takes the same step in place: it may be another row by
  *        then (clocks.c).
+ *      - Weights, of host rows and of copies, are of the type frugal_store.rows_as. A copy has its host row's bits, and
+ *        to write one back copies them. A step widens weights of 16 bits, takes place in floats, and rounds to the
+ *        nearest, or by random bits that are a function of step, row and element (frugal_hyper.noise, frugal_row_noise,
+ *        frugal_pair_noise): so a host row, and copies of it on any device, get the same bits. State, records and sums
+ *        are floats. The array that a lookup writes, or an update reads, is of the type frugal_step.as.
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
  *      - The cache may drop a copy of which no update is kept at any time: the host row, once the gate is open, is

@@ -13,18 +13,18 @@ namespace frugal_cuda {
  * GPU cannot run is found here, too. */
 static frugal_status load_kernels(gpu_device *c, int processors) {
     uint32_t(*resident)[2][2] = c->resident;
-#define FRUGAL_LOAD(kernel, width, form) load_kernel(kernel<width>, processors, &form[width == 4])
+#define FRUGAL_LOAD_WIDTHS(kernel, form)                                                                               \
+    load_kernel(kernel<1>, processors, &(form)[0]), load_kernel(kernel<4>, processors, &(form)[1])
 #define FRUGAL_LOAD_FORMS(name, id)                                                                                    \
-    FRUGAL_LOAD(name##_kernel, 1, resident[id][0]), FRUGAL_LOAD(name##_kernel, 4, resident[id][0]),                    \
-        FRUGAL_LOAD(name##_typed_kernel, 1, resident[id][1]), FRUGAL_LOAD(name##_typed_kernel, 4, resident[id][1])
+    FRUGAL_LOAD_WIDTHS(name##_kernel, resident[id][0]), FRUGAL_LOAD_WIDTHS(name##_typed_kernel, resident[id][1])
     cudaError_t errors[] = {FRUGAL_LOAD_FORMS(frugal_lookup, KERNEL_LOOKUP),
-                            FRUGAL_LOAD_FORMS(frugal_lookup_kept, KERNEL_LOOKUP_KEPT),
+                            FRUGAL_LOAD_WIDTHS(frugal_lookup_kept_kernel, resident[KERNEL_LOOKUP_KEPT][0]),
                             FRUGAL_LOAD_FORMS(frugal_write_back, KERNEL_WRITE_BACK),
                             FRUGAL_LOAD_FORMS(frugal_spread, KERNEL_SPREAD),
                             FRUGAL_LOAD_FORMS(frugal_pool, KERNEL_POOL),
                             FRUGAL_LOAD_FORMS(frugal_update, KERNEL_UPDATE),
-                            FRUGAL_LOAD_FORMS(frugal_update_groups, KERNEL_UPDATE_GROUPS),
-                            FRUGAL_LOAD_FORMS(frugal_update_place, KERNEL_UPDATE_PLACE),
+                            FRUGAL_LOAD_WIDTHS(frugal_update_groups_kernel, resident[KERNEL_UPDATE_GROUPS][0]),
+                            FRUGAL_LOAD_WIDTHS(frugal_update_place_kernel, resident[KERNEL_UPDATE_PLACE][0]),
                             FRUGAL_LOAD_FORMS(frugal_squares, KERNEL_SQUARES),
                             FRUGAL_LOAD_FORMS(frugal_refresh, KERNEL_REFRESH),
                             load_kernel(frugal_hyper_kernel, processors, NULL),

@@ -117,13 +117,14 @@ static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
 static cudaError_t enqueue_gather(gpu_device *c, const gpu_step &step, const row_output &to, launch_form form) {
     const gpu_view &g = c->view;
     cudaError_t error = cudaSuccess;
-    uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, form);
+    const int kept = g.keeps && !form.typed; /* for any types there is one kernel */
+    uint32_t grid = grid_for(c, kept ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, form);
     if (step.waits && (g.keeps || !to.rows)) /* in a graph, frugal_begin_kernel does this */
         error = FRUGAL_LAUNCH(frugal_forced_kernel, 1, WARP, c->stream, g, step.step);
     if (error == cudaSuccess && g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* it evicts none */
         error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
-    if (error == cudaSuccess && g.keeps)
-        error = FRUGAL_LAUNCH_FORM(form, frugal_lookup_kept, grid, c->stream, g, step, to);
+    if (error == cudaSuccess && kept)
+        error = FRUGAL_LAUNCH_WIDE(form.wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, to);
     else if (error == cudaSuccess)
         error = FRUGAL_LAUNCH_FORM(form, frugal_lookup, grid, c->stream, g, step, to, 0);
     if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
@@ -194,19 +195,19 @@ static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const g
      * listed, whose copies take steps, before it is replayed. */
     int by_rule = g.groups && (g.sets > 0 || c->n_secondaries > 0 || g.alone || step.replayed);
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
-    uint32_t grid = grid_for(c,
-                             g.alone   ? KERNEL_UPDATE_PLACE
-                             : by_rule ? KERNEL_UPDATE_GROUPS
-                                       : KERNEL_UPDATE,
-                             items, form);
+    const kernel_id kernel = form.typed ? KERNEL_UPDATE
+                             : g.alone  ? KERNEL_UPDATE_PLACE
+                             : by_rule  ? KERNEL_UPDATE_GROUPS
+                                        : KERNEL_UPDATE;
+    uint32_t grid = grid_for(c, kernel, items, form);
     cudaError_t error = cudaSuccess;
     if (by_rule && step.brings && !step.replayed) /* in a graph, frugal_begin_kernel does this */
         error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, g, step.step);
     if (error != cudaSuccess) return check_cuda(c, error, "update");
-    if (g.alone)
-        error = FRUGAL_LAUNCH_FORM(form, frugal_update_place, grid, c->stream, g, step, s);
-    else if (by_rule)
-        error = FRUGAL_LAUNCH_FORM(form, frugal_update_groups, grid, c->stream, g, step, s);
+    if (kernel == KERNEL_UPDATE_PLACE)
+        error = FRUGAL_LAUNCH_WIDE(form.wide, frugal_update_place_kernel, grid, c->stream, g, step, s);
+    else if (kernel == KERNEL_UPDATE_GROUPS)
+        error = FRUGAL_LAUNCH_WIDE(form.wide, frugal_update_groups_kernel, grid, c->stream, g, step, s);
     else
         error = FRUGAL_LAUNCH_FORM(form, frugal_update, grid, c->stream, g, step, s);
     return check_cuda(c, error, "update");

@@ -144,8 +144,9 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
+    int keeps = KEEPS && (T == FLOATS || g.keeps); /* a device of any type has one kernel */
     int into_block = to.by_record && !to.rows;
-    if (step.waits && (KEEPS || into_block)) {
+    if (step.waits && (keeps || into_block)) {
         if (g.counters->forced) return; /* noted before; nothing may be written back or into the block now */
     } else if (step.waits && !given.replayed && blockIdx.x == 0 && threadIdx.x == 0) {
         note_forced(g, step.step); /* for the update; in a graph, frugal_begin_kernel has asked */
@@ -196,12 +197,6 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     lookup_rows<V, FLOATS, false>(g, given, to, preloading);
 }
 
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_typed_kernel(gpu_view g, gpu_step given, row_output to, int preloading) {
-    lookup_rows<V, ANY_TYPES, false>(g, given, to, preloading);
-}
-
 /* For devices that keep updates: a dirty copy is written back before its way is given away. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
@@ -209,10 +204,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     lookup_rows<V, FLOATS, true>(g, given, to, 0);
 }
 
+/* Both, for rows and arrays of any type. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kept_typed_kernel(gpu_view g, gpu_step given, row_output to) {
-    lookup_rows<V, ANY_TYPES, true>(g, given, to, 0);
+    frugal_lookup_typed_kernel(gpu_view g, gpu_step given, row_output to, int preloading) {
+    lookup_rows<V, ANY_TYPES, true>(g, given, to, preloading);
 }
 
 /* Writes the other positions of rows that have more than 32, from the first position, which is written already. Each

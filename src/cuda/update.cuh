@@ -115,7 +115,7 @@ struct step_rule { /* what is the same for all elements of a row */
 
 /* What a kernel of an update is for. UPDATE_ONE_RULE: records, and copies that all take steps by one rule.
  * UPDATE_RULES: the same with more than one group of tables, or a frozen one. UPDATE_PLACE: also host rows in place,
- * with one rule or several. */
+ * if there are any, with one rule or several. */
 enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
 
 /* The rule by which a row takes its step: that of its table's group. */
@@ -520,22 +520,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     update_rows<V, FLOATS, UPDATE_PLACE>(g, given, s);
 }
 
-/* The three, for rows and gradients of any type. */
+/* All three, for rows and gradients of any type: the last form can do what the others do. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, ANY_TYPES, UPDATE_ONE_RULE>(g, given, s);
-}
-
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 2)
-    frugal_update_groups_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, ANY_TYPES, UPDATE_RULES>(g, given, s);
-}
-
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 2)
-    frugal_update_place_typed_kernel(gpu_view g, gpu_step given, gradient_source s) {
     update_rows<V, ANY_TYPES, UPDATE_PLACE>(g, given, s);
 }
 

@@ -5,6 +5,8 @@
 #include <cuda_runtime.h>
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #endif
+#include "../../frugal.h"
+#include "../../src/arithmetic.h"
 #include "gpu.h"
 #ifdef FRUGAL_CUDA_ON_HOST
 #include "cuda_on_host_hooks.h"
@@ -21,6 +23,7 @@ struct gpu {
     uint32_t *words;
     cudaGraphExec_t graph;
     size_t floats;
+    int rows_as, grads_as;
     float *log; /* [kept][floats] */
     uint64_t *trained;
     uint32_t kept;
@@ -111,14 +114,34 @@ const char *gpu_name(int ordinal) {
     return properties.name;
 }
 
+struct typed_arrays {
+    const void *rows;
+    void *grads;
+    int rows_as, grads_as;
+};
+
+static __device__ float load_element(const void *array, int as, uint64_t i) {
+    if (as == FRUGAL_FP32) return ((const float *)array)[i];
+    uint16_t half = ((const uint16_t *)array)[i];
+    return as == FRUGAL_BF16 ? frugal_widen_bf16(half) : frugal_widen_fp16(half);
+}
+
+static __device__ void store_element(void *array, int as, uint64_t i, float x) {
+    if (as == FRUGAL_FP32)
+        ((float *)array)[i] = x;
+    else
+        ((uint16_t *)array)[i] = as == FRUGAL_BF16 ? frugal_nearest_bf16(x) : frugal_nearest_fp16(x);
+}
+
 /* One block. */
-static __global__ void train_kernel(const float *rows, float *grads, float *log, uint64_t *trained, uint32_t kept,
-                                    uint64_t floats, const uint32_t *n, uint32_t dim) {
+static __global__ void train_kernel(typed_arrays all, float *log, uint64_t *trained, uint32_t kept, uint64_t floats,
+                                    const uint32_t *n, uint32_t dim) {
     float *keep = log + *trained % kept * floats;
     uint64_t end = n ? (uint64_t)*n * dim : floats;
     for (uint64_t i = threadIdx.x; i < end; i += blockDim.x) {
-        keep[i] = rows[i];
-        grads[i] = gpu_gradient(rows[i], (uint32_t)i);
+        float row = load_element(all.rows, all.rows_as, i);
+        keep[i] = row;
+        store_element(all.grads, all.grads_as, i, gpu_gradient(row, (uint32_t)i));
     }
     __syncthreads();
     if (threadIdx.x == 0) ++*trained;
@@ -247,10 +270,15 @@ void gpu_keep(gpu *g, uint32_t kept) {
     expect(cudaMemsetAsync(g->trained, 0, sizeof *g->trained, g->stream), "memory");
 }
 
+void gpu_set_types(gpu *g, int rows, int grads) {
+    g->rows_as = rows, g->grads_as = grads;
+}
+
 int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim) {
     int pending = cudaPeekAtLastError() != cudaSuccess; /* a test's: it would be taken for the launch's */
     on_gpu on(g);
-    FRUGAL_LAUNCH(train_kernel, 1, 32, g->stream, g->rows, g->grads, g->log, g->trained, g->kept, g->floats, n, dim);
+    const typed_arrays all = {g->rows, g->grads, g->rows_as, g->grads_as};
+    FRUGAL_LAUNCH(train_kernel, 1, 32, g->stream, all, g->log, g->trained, g->kept, g->floats, n, dim);
     return pending || cudaGetLastError() == cudaSuccess;
 }
 

@@ -52,8 +52,11 @@ void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
 void gpu_launch(gpu *g);
 /* Captures a stream of its own, one that blocks or not, while `others` is called; no call may spoil that. */
 void gpu_capture_beside(gpu *g, int blocks, void (*others)(void *argument), void *argument);
+/* What the elements of rows and grads are from now on, each a frugal_type; at first floats. */
+void gpu_set_types(gpu *g, int rows, int grads);
 /* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of
- * `dim` floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
+ * `dim` elements (n in the GPU's memory; NULL: for all); and the rows are kept, as floats, in a ring of `kept`, for
+ * gpu_get_kept. */
 void gpu_train(gpu *g, const uint32_t *n, uint32_t dim);
 int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim);      /* 0: it failed, for a GPU that may be lost */
 void gpu_keep(gpu *g, uint32_t kept);                            /* before the first gpu_train */

@@ -47,6 +47,8 @@ int main(int argc, char **argv) {
 #define DIMS(kind, ...) CASE(test_dims_##kind),
         FRUGAL_OPTIMIZERS(DIMS) CASE(test_duplicates),
         CASE(test_not_numbers),
+        CASE(test_rounding),
+        CASE(test_edges_in_arrays),
         CASE(test_sizes),
         CASE(test_lru),
         CASE(test_counted),

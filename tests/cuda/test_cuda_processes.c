@@ -88,6 +88,7 @@ static int train_world(uint32_t i) {
     on_stream = i / 2 % 2;
     c.desc.alone = ways[i % 3], c.desc.lookahead = i % 4,
     c.desc.optimizer.kind = (frugal_optimizer_kind)(i / 3 % FRUGAL_OPTIMIZER_KINDS);
+    c.desc.rows_as = (frugal_type)(i / 5 % 3);
     c.cache =
         (frugal_cpu_desc){.cache_rows = i % 5 ? 24 : 0, .policy = i % 2 ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_COUNTED};
     for (uint32_t d = 0; d < 2; d++) c.kinds[d] = (i % 3 + 1) >> d & 1 ? &on_gpu : NULL;

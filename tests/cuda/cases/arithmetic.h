@@ -17,7 +17,7 @@ static void some_duplicates(const world *w, uint32_t device, uint64_t step, batc
 static void check_dims(frugal_optimizer_kind kind) {
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (uint32_t unaligned = 0; unaligned < (dims[i] % 4 ? 1u : 2u); unaligned++) {
-            world w = world_of(2);
+            world w = with_arrays(world_of(2));
             w.make = some_duplicates;
             w.table.rows = 12;
             w.desc.dim = dims[i], w.desc.max_keys = 40, w.desc.lookahead = 1;
@@ -55,7 +55,7 @@ static void test_duplicates(void **state) {
     (void)state;
     static const uint32_t some[] = {1, 4, 101, 132};
     for (int i = 0; i < 8; i++) { /* two devices: the copies are outdated by the other one */
-        world w = world_of(i % 2 + 1);
+        world w = with_arrays(world_of(i % 2 + 1));
         w.make = many_of_one;
         w.desc.dim = some[i / 2], w.desc.max_keys = MOST_KEYS;
         w.desc.optimizer.kind = (frugal_optimizer_kind)((i + i / 4) % 4);
@@ -64,7 +64,7 @@ static void test_duplicates(void **state) {
         finish(&w, test_is_short() ? 3 : 10);
     }
     for (int i = 0; i < 32; i++) { /* one device: the copies that it has updated are what it looks up next */
-        world w = world_of(1);
+        world w = with_arrays(world_of(1));
         w.make = many_of_one, w.n_tables = i < 16 ? 0 : MOST_TABLES;
         w.desc.dim = some[i / 4 % 4], w.desc.max_keys = MOST_KEYS;
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i % 4);
@@ -78,7 +78,7 @@ static void test_duplicates(void **state) {
 static void test_sizes(void **state) {
     (void)state;
     for (uint32_t keys = 1; keys <= 70; keys += keys < 4 || (keys >= 31 && keys < 34) || keys >= 63 ? 1 : 7) {
-        world w = world_of(1);
+        world w = with_arrays(world_of(1));
         w.make = all_equal;
         w.desc.max_keys = keys, w.desc.dim = 4 + keys % 2;
         open_world(&w);
@@ -121,6 +121,85 @@ static void test_not_numbers(void **state) {
         assert_memory_equal(weights + half, w.ref.weights + half, half * sizeof(float));
         free(weights), free(states);
         close_world(&w);
+    }
+}
+
+/* Floats at the edges of types of 16 bits: overflow, infinity, NaN whose upper bits are those of infinity, subnormal
+ * weights and floats, the middle between two weights. */
+static const uint32_t edges[] = {
+    0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x47800000, 0x7f7f0000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff,
+    0x7f800000, 0xff800000, 0x7f800001, 0xff80abcd, 0x7fc00001, 0x33800000, 0x33000000, 0x33000001, 0x33c00000,
+    0x38800000, 0x387fffff, 0x387fe000, 0x387fd000, 0x00000001, 0x007fffff, 0x807f8000, 0x80000000, 0x3f808000,
+    0x3f818000, 0x3f801000, 0x3f803000, 0xb3ffffff, 0x3f80ffff, 0xc77ff001, 0x38007fff, 0x00008000, 0x00018000};
+enum { EDGES = sizeof edges / sizeof *edges };
+
+static float edge(uint32_t i) {
+    float x;
+    return memcpy(&x, &edges[i % EDGES], sizeof x), x;
+}
+
+/* A step from 0 with lr 1 rounds the gradient itself, the next ones what has come of it. */
+static void round_edges(world *w) {
+    open_world(w);
+    for (; w->step < 3; w->step++) {
+        uint32_t n = (uint32_t)w->table.rows / 2;
+        for (uint32_t i = 0; i < n * w->desc.dim; i++) w->grads[0][i] = -edge(i + 7 * (uint32_t)w->step);
+        announce(w, w->step + 1);
+        lookup(w, 0);
+        gpu_put(w->gpus[0], gpu_grads(w->gpus[0]), w->grads[0], n * w->desc.dim * sizeof(float));
+        const frugal_gradients g = {.grads = gpu_grads(w->gpus[0]), .lr = 1};
+        assert_works(frugal_update(w->f, 0, w->step, &g));
+        reference_batch brought = {batch_of(w, 0, w->step)->rows, n, w->grads[0]};
+        reference_step(&w->ref, w->step, 1, &brought);
+        assert_works(frugal_drain(w->f));
+        assert_works(frugal_verify(w->f));
+        compare(w);
+    }
+    close_world(w);
+}
+
+static void test_rounding(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) { /* both types and roundings; wide and narrow; staged, in place, kept */
+        world w = world_of(1);
+        w.desc.rows_as = i & 1 ? FRUGAL_BF16 : FRUGAL_FP16, w.desc.rounding = i & 2 ? FRUGAL_NEAREST : 0;
+        w.desc.dim = i & 4 ? 8 : 5, w.desc.optimizer.kind = FRUGAL_SGD, w.desc.seed = i;
+        w.desc.alone = i & 8 ? FRUGAL_ALONE_STAGED : i & 4 ? FRUGAL_ALONE_KEPT : FRUGAL_ALONE_PLACE;
+        w.make = rows_of_half, w.table = (frugal_table){.rows = 48}; /* zeros */
+        round_edges(&w);
+    }
+}
+
+/* Floats in arrays of 16 bits, by position and pooled: to the nearest. */
+static void test_edges_in_arrays(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        enum { ROWS = 24, DIM = 8 };
+        float *matrix = NULL;
+        uint32_t offsets[ROWS + 1], dim = i & 2 ? DIM : 5;
+        assert_int_equal(0, posix_memalign((void **)&matrix, 4096, 4096));
+        for (uint32_t e = 0; e < ROWS * DIM; e++) matrix[e] = edge(e);
+        world w = world_of(1);
+        w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0, w.desc.dim = dim;
+        w.as = i & 1 ? FRUGAL_BF16 : FRUGAL_FP16, w.make = rows_of_half;
+        w.desc.weights = matrix, w.table = (frugal_table){.rows = ROWS};
+        open_world(&w);
+        announce(&w, 1);
+        frugal_bags bags = {.n_bags = ROWS / 2, .offsets = gpu_words(w.gpus[0])};
+        for (uint32_t bag = 0; bag <= ROWS; bag++) offsets[bag] = bag;
+        gpu_put(w.gpus[0], gpu_words(w.gpus[0]), offsets, sizeof offsets);
+        const frugal_row_array to = {.rows = gpu_rows(w.gpus[0]), .as = w.as, .bags = i & 4 ? &bags : NULL};
+        assert_works(frugal_lookup_into(w.f, 0, 0, &to));
+        gpu_get(w.gpus[0], w.looked_up, gpu_rows(w.gpus[0]), 2 * ROWS / 2 * dim);
+        for (uint32_t e = 0; e < ROWS / 2 * dim; e++) {
+            uint16_t wanted, found;
+            reference_store((int)w.as, &wanted, 0, reference_round((int)w.as, edge(e), -1));
+            memcpy(&found, (const char *)w.looked_up + 2 * e, sizeof found);
+            if (wanted != found)
+                fail_msg("type %d, float %08x: wanted %04x, found %04x", (int)w.as, edges[e % EDGES], wanted, found);
+        }
+        close_world(&w);
+        free(matrix);
     }
 }
 

@@ -61,8 +61,11 @@ static void test_tables(void **state) {
         int unaligned = kind / 4 & 1, registered = kind / 8 & 1, own_state = kind / 16 & 1, odd_stride = kind / 32 & 1;
         w.desc.optimizer.kind = (frugal_optimizer_kind)(kind % 4);
         for (int i = 0; i < 2 * MATRIX_FLOATS; i++) memory[i] = (float)(i % 97) * 0.01f;
+        for (uint64_t i = 0; w.desc.rows_as != FRUGAL_FP32 && i < MATRIX_FLOATS; i++)
+            reference_store((int)w.desc.rows_as, memory, i, (float)(i % 97) * 0.0078125f);
         w.table = (frugal_table){.rows = w.table.rows};
-        w.desc.weights = memory + unaligned, w.desc.weights_stride = odd_stride ? 9 : 12;
+        w.desc.weights = (char *)memory + unaligned * (int)frugal_type_bytes(w.desc.rows_as);
+        w.desc.weights_stride = odd_stride ? 9 : 12;
         if (own_state && kind % 4) {
             w.desc.state = memory + MATRIX_FLOATS + unaligned;
             w.desc.state_stride = frugal_state_floats(w.desc.optimizer.kind, 8) + (odd_stride ? 1 : 8);
@@ -80,7 +83,7 @@ static void test_tables(void **state) {
     }
     world w = world_of(1); /* of which the caller has registered the first page alone: gathered */
     frugal_cuda_info info;
-    w.desc.weights = memory, w.desc.weights_stride = 64;
+    w.desc.weights = memory, w.desc.weights_stride = 64, w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0;
     gpu_register(memory, 4096);
     open_instance(&w);
     assert_works(attach(&w, 0));

@@ -67,26 +67,36 @@ static frugal_bags send_bags(world *w, uint32_t d, const frugal_bags *bags, uint
 static void bag_step(world *w, int by_position) {
     uint32_t dim = w->desc.dim, most = w->desc.max_keys, *offsets = malloc(4 * (2 * most + 2));
     float *weights = malloc(4 * most), *pooled = malloc(4 * most * dim), *by_bag = malloc(4 * most * dim);
+    size_t width = frugal_type_bytes(w->as), grads_width = frugal_type_bytes(w->grads_as);
     reference_batch brought[DEVICES];
     announce(w, w->step + 1 + w->desc.lookahead);
     for (uint32_t d = 0; d < w->desc.devices; d++) {
         const batch *b = batch_of(w, d, w->step);
         gpu *g = w->gpus[d];
         frugal_bags bags = make_bags(w, w->step + d, b->n, offsets, weights), sent = send_bags(w, d, &bags, b->n);
-        size_t bytes = 4 * (size_t)bags.n_bags * dim;
-        assert_works(frugal_lookup_bags(w->f, d, w->step, &sent, gpu_rows(g)));
-        gpu_get(g, w->looked_up, gpu_rows(g), bytes);
+        size_t n = (size_t)bags.n_bags * dim;
+        const frugal_row_array to = {.rows = gpu_rows(g), .bags = &sent, .as = w->as};
+        assert_works(frugal_lookup_into(w->f, d, w->step, &to));
+        gpu_get(g, w->looked_up, gpu_rows(g), width * n);
         pool(w, b, &bags, pooled);
-        if (memcmp(pooled, w->looked_up, bytes))
-            fail_msg("device %u, step %u: pooled rows differ", d, (unsigned)w->step);
-        for (uint32_t i = 0; i < bags.n_bags * dim; i++) by_bag[i] = gpu_gradient(pooled[i], i);
+        for (uint32_t i = 0; i < n; i++) {
+            float found = reference_load((int)w->as, w->looked_up, i);
+            pooled[i] = reference_round((int)w->as, pooled[i], -1);
+            if (memcmp(&pooled[i], &found, sizeof found))
+                fail_msg("device %u, step %u: pooled rows differ at element %u", d, (unsigned)w->step, i);
+            by_bag[i] = gradient_of(w, pooled[i], i);
+        }
         unpool(w, &bags, by_bag, w->grads[d]);
-        if (by_position)
-            gpu_put(g, gpu_grads(g), w->grads[d], 4 * (size_t)b->n * dim);
-        else
-            gpu_put(g, gpu_grads(g), by_bag, bytes);
-        frugal_gradients grads = {
-            .grads = b->brings ? gpu_grads(g) : NULL, .lr = lr_of(w, w->step), .by_bag = !by_position};
+        if (by_position) n = (size_t)b->n * dim;
+        for (size_t i = 0; i < n; i++) { /* by position they are rounded once more, for the reference, too */
+            if (by_position) w->grads[d][i] = reference_round((int)w->grads_as, w->grads[d][i], -1);
+            reference_store((int)w->grads_as, w->looked_up, i, by_position ? w->grads[d][i] : by_bag[i]);
+        }
+        gpu_put(g, gpu_grads(g), w->looked_up, grads_width * n);
+        frugal_gradients grads = {.grads = b->brings ? gpu_grads(g) : NULL,
+                                  .lr = lr_of(w, w->step),
+                                  .by_bag = !by_position,
+                                  .as = w->grads_as};
         assert_works(frugal_update(w->f, d, w->step, &grads));
         brought[d] = (reference_batch){b->rows, b->n, b->brings ? w->grads[d] : NULL};
     }
@@ -99,7 +109,7 @@ static void bag_step(world *w, int by_position) {
 static void test_bags(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
-        world w = world_of((uint32_t)(1 + i % 2));
+        world w = with_arrays(world_of((uint32_t)(1 + i % 2)));
         w.desc.dim = i % 4 == 1 ? 5 : i % 4 == 2 ? 132 : 8, w.desc.max_keys = 70;
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 2);
         w.places[0].unaligned = (uint32_t)(i / 4);
@@ -123,7 +133,7 @@ static void sometimes_equal(const world *w, uint32_t device, uint64_t step, batc
 static void test_bags_of_one_device(void **state) {
     (void)state;
     for (int i = 0; i < 16; i++) {
-        world w = world_of(1);
+        world w = with_arrays(world_of(1));
         w.make = sometimes_equal, w.n_tables = i < 8 ? 0 : MOST_TABLES;
         w.desc.dim = i % 2 ? 132 : 101, w.desc.max_keys = 70;
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 2 % 4);

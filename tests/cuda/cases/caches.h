@@ -124,6 +124,7 @@ static void test_static(void **state) {
     uint64_t rows[200];
     world w = cached(24, FRUGAL_CACHE_STATIC);
     w.make = steps_modulo, w.keys = 10;
+    w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0;
     open_world(&w);
     for (int i = 0; i < 200; i++) rows[i] = (uint64_t)(i % 2 ? i / 2 % 5 : 0); /* rows 0 to 4, over and over */
     frugal_keys keys = {.table = 0, .keys = rows, .n = 200};
@@ -167,6 +168,7 @@ static void test_caches(void **state) {
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 6 % 4);
         w.desc.workers = (uint32_t)(i / 3 % 3);
         w.desc.dim = i % 2 ? 8 : 5;
+        w.desc.rows_as = i / 2 % 2 == 0 ? FRUGAL_FP32 : i / 4 % 2 ? FRUGAL_BF16 : FRUGAL_FP16, w.desc.rounding = 0;
         for (uint32_t d = 0; d < w.desc.devices; d++)
             w.places[d] = (place){
                 .policy = (frugal_cache_policy)((i + d) % 3), .cache_rows = 8u << (i + d) % 4, .ordinal = (int)(d % 2)};

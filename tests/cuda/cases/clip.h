@@ -7,16 +7,16 @@
 /* A GPU's sum of squares is what the host computes from the same gradients. */
 static void check_squares(world *w, uint32_t d, const frugal_gradients *g) {
     const frugal_store *store = frugal_get_store(w->f);
-    frugal_step step = {.stride = w->desc.dim};
+    frugal_step step = {.stride = w->desc.dim, .as = w->grads_as};
     double found = -1;
     assert_works(frugal_sum_squares(w->f, d, w->step, g, &found));
     assert_works(frugal_get_records(w->f, d, w->step, &step.records));
     size_t floats = (size_t)step.records.n * w->desc.dim;
-    float *grads = malloc(4 * floats + 4);
+    void *grads = malloc(4 * floats + 4);
     if (w->gpus[d])
-        gpu_get(w->gpus[d], grads, gpu_grads(w->gpus[d]), 4 * floats);
+        gpu_get(w->gpus[d], grads, gpu_grads(w->gpus[d]), frugal_type_bytes(w->grads_as) * floats);
     else
-        memcpy(grads, w->grads[d], 4 * floats);
+        memcpy(grads, w->host_grads[d], frugal_type_bytes(w->grads_as) * floats);
     double expected = frugal_sum_row_squares(store, &step, NULL, grads);
     if (memcmp(&found, &expected, sizeof found))
         fail_msg("device %u, step %u: squares %.17g, not %.17g", d, (unsigned)w->step, found, expected);
@@ -41,7 +41,7 @@ static void clip_step(world *w) {
 static void test_clip(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 24; i++) {
-        world w = world_of(2);
+        world w = with_arrays(world_of(2));
         w.desc.optimizer = (frugal_optimizer){.kind = (frugal_optimizer_kind)(i % 4), .clip_norm = i & 4 ? 0.5f : 3};
         w.desc.optimizer.weight_decay = i & 8 ? 0.1f : 0;
         w.desc.reduce = i % 3 ? FRUGAL_SUM : FRUGAL_MEAN;

@@ -27,6 +27,7 @@ static void test_kept_until_drained(void **state) {
         for (int e = 0; e < FLOATS; e++) before[e] = matrix[e] = (float)(e % 89) * 0.01f;
         world w = i < 2 ? world_of(1 + (uint32_t)i % 2) : gated(1 + (uint32_t)i % 2);
         w.desc.weights = matrix, w.desc.weights_stride = 8, w.table = (frugal_table){.rows = w.table.rows};
+        w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0; /* of the matrix */
         w.desc.alone = FRUGAL_ALONE_KEPT, w.desc.optimizer.kind = FRUGAL_SGD, w.make = own_rows;
         for (uint32_t d = 0; d < w.desc.devices; d++)
             w.places[d].cache_rows = 256, w.places[d].policy = FRUGAL_CACHE_LRU;
@@ -136,6 +137,7 @@ static void test_kept_forced(void **state) {
         for (int e = 0; e < FLOATS; e++) matrix[e] = (float)(e % 89) * 0.01f;
         world w = gated(2);
         w.desc.weights = matrix, w.desc.weights_stride = 8, w.table = (frugal_table){.rows = w.table.rows};
+        w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0; /* of the matrix */
         w.desc.alone = FRUGAL_ALONE_KEPT, w.desc.optimizer.kind = FRUGAL_SGD, w.make = own_rows;
         w.places[0].cache_rows = 8, w.places[0].policy = FRUGAL_CACHE_LRU;
         w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;

@@ -55,8 +55,8 @@ static void check_steps(world w, int steps) {
 static void check_optimizer(frugal_optimizer_kind kind) {
     static const uint32_t some[] = {8, 1, 33, 132, 100, 5};
     for (uint32_t i = 0; i < 6; i++) {
-        world w = in_place(world_of(1 + (i + 1) % 3));
-        if (w.desc.devices == 1) w = in_place(world_of(2)), w.places[1].ordinal = NOBODY;
+        world w = in_place(with_arrays(world_of(1 + (i + 1) % 3)));
+        if (w.desc.devices == 1) w = in_place(with_arrays(world_of(2))), w.places[1].ordinal = NOBODY;
         w.desc.optimizer = (frugal_optimizer){.kind = kind, .weight_decay = i % 4 == 1 ? 0.02f : 0};
         w.desc.dim = some[i], w.desc.reduce = i % 2 ? FRUGAL_MEAN : FRUGAL_SUM, w.desc.workers = i % 3;
         w.n_tables = i == 3 || i == 4 ? MOST_TABLES : 0;
@@ -92,7 +92,7 @@ static void test_place_frozen(void **state) {
 static void test_place_gates(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 8; i++) {
-        world w = in_place(gated(1 + i % 4));
+        world w = in_place(with_arrays(gated(1 + i % 4)));
         w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 2), w.desc.dim = i % 2 ? 12 : 7;
         w.make = own_and_shared, w.desc.max_keys = 70, w.n_tables = i == 6 ? 3 : 0;
         if (i >= 4 && w.desc.devices > 1) w.places[w.desc.devices - 1] = (place){.ordinal = NOBODY, .cache_rows = 16};
@@ -241,6 +241,7 @@ static void test_place_forced(void **state) {
         for (int i = 0; i < FLOATS; i++) matrix[i] = (float)(i % 89) * 0.01f;
         world w = in_place(gated(2));
         w.desc.weights = matrix, w.desc.weights_stride = 8, w.table = (frugal_table){.rows = w.table.rows};
+        w.desc.rows_as = FRUGAL_FP32, w.desc.rounding = 0; /* of the matrix */
         w.desc.optimizer.kind = FRUGAL_SGD, w.make = own_and_shared, w.salt = 2;
         w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
         open_world(&w);

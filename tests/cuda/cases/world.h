@@ -46,7 +46,8 @@ typedef struct world {
     /* Its rows are cut into so many, each with settings of its own; 0: one, with the usual ones; 1: it is frozen. */
     uint32_t n_tables;
     place places[DEVICES];
-    uint32_t kept; /* steps that may be left unjudged; 0: 4 */
+    frugal_type as, grads_as; /* of the arrays of rows and gradients, of all devices */
+    uint32_t kept;            /* steps that may be left unjudged; 0: 4 */
     int lr_changes;
     /* The batch of a device at a step, another for each `salt`; NULL: usual_batch. */
     void (*make)(const struct world *w, uint32_t device, uint64_t step, batch *b);
@@ -61,7 +62,9 @@ typedef struct world {
     uint64_t announced[DEVICES], step, judged, trained[DEVICES], first_trained[DEVICES][MOST_STEPS];
     uint64_t updated;  /* bit d: device d has updated the step at hand (losses.h) */
     uint64_t in_place; /* rows that devices have updated in place, in the steps judged */
-    float *host_rows[DEVICES], *host_kept[DEVICES], *grads[DEVICES], *looked_up;
+    /* The first two are of these types; the others are floats, and `grads` also if it is judged. */
+    void *host_rows[DEVICES], *host_grads[DEVICES];
+    float *host_kept[DEVICES], *grads[DEVICES], *looked_up;
 } world;
 
 static int n_gpus;        /* when the case began */
@@ -208,8 +211,8 @@ static size_t end_left(test_counter *counter) {
 
 /* >>world: opening */
 
-/* The worlds of a case take turns at the ways of frugal_alone, and at having all devices on one GPU or spread, in an
- * order of no pattern. */
+/* The worlds of a case take turns at the ways of frugal_alone, at having all devices on one GPU or spread, and at what
+ * weights are, in an order of no pattern. */
 static world world_of(uint32_t devices) {
     world w = {.lr_changes = 1, .desc.devices = devices};
     uint64_t bits = test_mix2(n_worlds++, 18);
@@ -222,9 +225,19 @@ static world world_of(uint32_t devices) {
                            .lookahead = 3,
                            .seed = 7,
                            .alone = alone,
+                           .rows_as = bits >> 8 & 1 ? (bits >> 9 & 1 ? FRUGAL_BF16 : FRUGAL_FP16) : FRUGAL_FP32,
+                           .rounding = bits >> 8 & 1 && bits >> 10 & 1 ? FRUGAL_NEAREST : (frugal_rounding)0,
                            .optimizer = {.kind = FRUGAL_ADAGRAD},
                            .stuck_seconds = 60};
     for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32, .ordinal = bits & 4 ? (int)d : 0};
+    return w;
+}
+
+/* The same for arrays of rows and gradients. */
+static world with_arrays(world w) {
+    static const frugal_type types[] = {FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16, FRUGAL_FP32};
+    uint64_t bits = test_mix2(n_worlds, 19);
+    w.as = types[bits % 4], w.grads_as = types[bits / 4 % 4];
     return w;
 }
 
@@ -288,7 +301,7 @@ static void open_instance(world *w) {
     for (uint32_t d = 0; d < w->desc.devices; d++) {
         w->announced[d] = w->step;
         w->grads[d] = malloc(4 * floats + 4);
-        w->host_rows[d] = malloc(4 * floats + 4);
+        w->host_rows[d] = malloc(4 * floats + 4), w->host_grads[d] = malloc(4 * floats + 4);
         for (int i = 0; i < MOST_STEPS; i++) w->batches[d][i].rows = malloc(4 * (size_t)w->desc.max_keys);
         if (w->places[d].ordinal == NOBODY) {
             w->host_kept[d] = malloc(4 * floats * w->kept + 4);
@@ -296,6 +309,7 @@ static void open_instance(world *w) {
         }
         w->gpus[d] = gpu_open(gpu_at(&w->places[d]), floats, 4 * (size_t)w->desc.max_keys + 8, w->places[d].unaligned);
         gpu_keep(w->gpus[d], w->kept);
+        gpu_set_types(w->gpus[d], (int)w->as, (int)w->grads_as);
     }
 }
 
@@ -335,7 +349,7 @@ static void close_world(world *w) {
     check_current("close", __LINE__);
     for (uint32_t d = 0; d < w->desc.devices; d++) {
         gpu_close(w->gpus[d]);
-        free(w->grads[d]), free(w->host_rows[d]), free(w->host_kept[d]);
+        free(w->grads[d]), free(w->host_rows[d]), free(w->host_grads[d]), free(w->host_kept[d]);
         for (int i = 0; i < MOST_STEPS; i++) free(w->batches[d][i].rows);
     }
     free(w->looked_up);
@@ -382,13 +396,19 @@ static void announce(world *w, uint64_t end) { /* all steps below `end` */
             if (w->announced[d] == t) assert_works(try_announce(w, d));
 }
 
-static float *rows_at(world *w, uint32_t d) {
+static void *rows_at(world *w, uint32_t d) {
     return w->gpus[d] ? gpu_rows(w->gpus[d]) : w->host_rows[d];
 }
 
 static frugal_gradients gradients_of(world *w, uint32_t d) {
-    const float *grads = w->gpus[d] ? gpu_grads(w->gpus[d]) : w->grads[d];
-    return (frugal_gradients){.grads = batch_of(w, d, w->step)->brings ? grads : NULL, .lr = lr_of(w, w->step)};
+    const void *grads = w->gpus[d] ? gpu_grads(w->gpus[d]) : w->host_grads[d];
+    return (frugal_gradients){
+        .grads = batch_of(w, d, w->step)->brings ? grads : NULL, .lr = lr_of(w, w->step), .as = w->grads_as};
+}
+
+/* What a trainer computes of an element, as its array has it. */
+static float gradient_of(const world *w, float row, uint32_t i) {
+    return reference_round((int)w->grads_as, gpu_gradient(row, i), -1);
 }
 
 /* Forward and backward of the step whose rows are looked up. */
@@ -401,12 +421,16 @@ static void train(world *w, uint32_t d) {
         gpu_train(w->gpus[d], NULL, w->desc.dim);
         return;
     }
-    memcpy(w->host_kept[d] + w->step % w->kept * floats, w->host_rows[d], 4 * (size_t)n);
-    for (uint32_t i = 0; i < n; i++) w->grads[d][i] = gpu_gradient(w->host_rows[d][i], i);
+    for (uint32_t i = 0; i < n; i++) {
+        float row = reference_load((int)w->as, w->host_rows[d], i);
+        w->host_kept[d][w->step % w->kept * floats + i] = row;
+        reference_store((int)w->grads_as, w->host_grads[d], i, gradient_of(w, row, i));
+    }
 }
 
 static void lookup(world *w, uint32_t d) {
-    assert_works(frugal_lookup(w->f, d, w->step, rows_at(w, d)));
+    const frugal_row_array to = {.rows = rows_at(w, d), .as = w->as};
+    assert_works(frugal_lookup_into(w->f, d, w->step, &to));
 }
 
 static void update(world *w, uint32_t d) {
@@ -424,10 +448,14 @@ static void judge_rows(world *w, uint32_t d, uint64_t step) {
     else
         kept = w->host_kept[d] + step % w->kept * floats;
     for (uint32_t i = 0; i < b->n; i++) {
-        if (memcmp(kept + (size_t)i * w->desc.dim, w->ref.weights + (size_t)b->rows[i] * w->desc.dim, bytes))
-            fail_msg("device %u, step %u: row %u at position %u of %u is not the reference's", d, (unsigned)step,
-                     b->rows[i], i, b->n);
-        for (uint32_t e = i * w->desc.dim; e < (i + 1) * w->desc.dim; e++) w->grads[d][e] = gpu_gradient(kept[e], e);
+        const float *row = w->ref.weights + (size_t)b->rows[i] * w->desc.dim;
+        for (uint32_t at = 0, e = i * w->desc.dim; at < w->desc.dim; at++, e++) {
+            float wanted = reference_round((int)w->as, row[at], -1);
+            if (memcmp(&kept[e], &wanted, sizeof wanted))
+                fail_msg("device %u, step %u: row %u at position %u of %u is not the reference's: element %u", d,
+                         (unsigned)step, b->rows[i], i, b->n, at);
+            w->grads[d][e] = gradient_of(w, kept[e], e);
+        }
     }
 }
 
