@@ -42,9 +42,12 @@ static void read_table(float rows[ROWS * DIM]) {
     }
 }
 
-static void expect_table(const float *weights, uint64_t stride) {
+/* Rows of the instance's type. */
+static void expect_table(const void *weights, uint64_t stride) {
+    const frugal_store *store = &w.f->store;
     for (uint64_t r = 0; r < w.ref.rows; r++)
-        EXPLORE_EXPECT(!memcmp(weights + r * stride, w.ref.weights + r * DIM, DIM * sizeof(float)));
+        EXPLORE_EXPECT(is_row(store, (const char *)weights + r * stride * frugal_type_bytes(store->rows_as),
+                              w.ref.weights + r * DIM));
 }
 
 static void finish(void) {
@@ -216,7 +219,8 @@ static void expect_secondaries(int64_t bounds[DEVICES][ROWS]) {
     reference start = {0};
     reference_stale stale;
     if (!reference_of(&start, w.f) || !reference_stale_open(&stale, &start)) abort();
-    for (uint64_t r = 0; r < start.rows; r++) memcpy(start.weights + r * DIM, weights_of(w.f, r), DIM * sizeof(float));
+    for (uint64_t r = 0; r < start.rows; r++)
+        frugal_convert(start.weights + r * DIM, FRUGAL_FP32, weights_of(w.f, r), w.f->store.rows_as, DIM);
     for (uint32_t d = 0; d < DEVICES; d++)
         for (uint64_t r = 0; r < start.rows; r++)
             reference_stale_list(&stale, d, r, bounds[d][r] >= 0, (uint32_t)bounds[d][r]);
@@ -327,7 +331,7 @@ static void read_after_training(void) {
     } while (stats.steps < STEPS);
     if (explore_choose(2)) expect_ok(frugal_drain(w.f));
     read_table(rows);
-    expect_table(rows, DIM);
+    EXPLORE_EXPECT(!memcmp(rows, w.ref.weights, w.ref.rows * DIM * sizeof(float)));
     expect_ok(frugal_drain(w.f));
     expect_ok(frugal_view(w.f, 0, &view, &stride));
     expect_table(view, stride);
@@ -602,12 +606,12 @@ static int touching(uint64_t row, uint64_t s) {
 /* The row is that of the last closed step; or of the next one, which a device has updated in place and not all have
  * finished. */
 static void expect_stopped_row(uint64_t row, uint64_t closed) {
-    const float *weights = weights_of(w.f, row);
-    int is_last = !memcmp(weights, w.after[closed - 1] + row * DIM, DIM * sizeof(float));
+    const void *weights = weights_of(w.f, row);
+    int is_last = is_row(&w.f->store, weights, w.after[closed - 1] + row * DIM);
     if (is_last || w.alone == FRUGAL_ALONE_STAGED || closed == (uint64_t)w.steps) EXPLORE_EXPECT(is_last);
     if (is_last) return;
     EXPLORE_EXPECT(touching(row, closed) == 1);
-    EXPLORE_EXPECT(!memcmp(weights, w.after[closed] + row * DIM, DIM * sizeof(float)));
+    EXPLORE_EXPECT(is_row(&w.f->store, weights, w.after[closed] + row * DIM));
 }
 
 /* What devices keep is written back also after a stop or a loss, and in the middle of a step. Returns 0 if the host
