@@ -206,6 +206,7 @@
 #include "src/ground/parallel.c"
 
 #include "src/rows/vectors.c"
+#include "src/rows/types.c"
 #include "src/rows/optimizer.c"
 #include "src/rows/sums.c"
 #include "src/rows/gather.c"
