@@ -42,14 +42,6 @@ static void read_table(float rows[ROWS * DIM]) {
     }
 }
 
-/* Rows of the instance's type. */
-static void expect_table(const void *weights, uint64_t stride) {
-    const frugal_store *store = &w.f->store;
-    for (uint64_t r = 0; r < w.ref.rows; r++)
-        EXPLORE_EXPECT(is_row(store, (const char *)weights + r * stride * frugal_type_bytes(store->rows_as),
-                              w.ref.weights + r * DIM));
-}
-
 static void finish(void) {
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
     expect_ok(frugal_drain(w.f));

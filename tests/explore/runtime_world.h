@@ -160,6 +160,14 @@ static int is_row(const frugal_store *store, const void *row, const float *float
     return same;
 }
 
+/* Is the table, of the instance's type, the reference's? */
+static void expect_table(const void *weights, uint64_t stride) {
+    const frugal_store *store = &w.f->store;
+    for (uint64_t r = 0; r < w.ref.rows; r++)
+        EXPLORE_EXPECT(is_row(store, (const char *)weights + r * stride * frugal_type_bytes(store->rows_as),
+                              w.ref.weights + r * DIM));
+}
+
 static void make_reference(test_random *random, const frugal_desc *desc,
                            uint32_t first) { /* of devices from `first` on */
     frugal *f = instance_of(first);
