@@ -125,6 +125,7 @@ struct entry {
 };
 struct module {
     std::string text, target;
+    std::vector<size_t> lines; /* where each begins in `text` */
     std::vector<std::unique_ptr<entry>> entries;
     std::vector<instruction> code;
     std::vector<uint32_t> constants;

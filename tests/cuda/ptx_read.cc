@@ -490,12 +490,8 @@ bool find_form(const std::string &name, form *found, std::string *why) {
 }
 
 std::string module::line(uint32_t number) const {
-    size_t begin = 0;
-    for (uint32_t n = 1; n < number && begin != std::string::npos; n++) {
-        begin = text.find('\n', begin);
-        if (begin != std::string::npos) begin++;
-    }
-    if (begin == std::string::npos) return "";
+    if (number == 0 || number > lines.size()) return "";
+    size_t begin = lines[number - 1];
     std::string found = text.substr(begin, text.find('\n', begin) - begin), result;
     for (char c : found)
         if (c != '\t' && c != ' ')
@@ -514,6 +510,8 @@ entry *module::find(const std::string &wanted) const {
 std::unique_ptr<module> read_module(const std::string &text, std::string *why) {
     std::unique_ptr<module> m(new module);
     m->text = text;
+    m->lines.push_back(0);
+    for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) m->lines.push_back(++at);
     try {
         reader(*m).read();
     } catch (const error &found) {
