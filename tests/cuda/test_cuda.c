@@ -50,6 +50,7 @@ int main(int argc, char **argv) {
         CASE(test_rounding),
         CASE(test_edges_in_arrays),
         CASE(test_sizes),
+        CASE(test_cached_bytes),
         CASE(test_lru),
         CASE(test_counted),
         CASE(test_lost),

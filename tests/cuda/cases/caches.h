@@ -24,6 +24,30 @@ static void steps_modulo(const world *w, uint32_t device, uint64_t step, batch *
     b->rows[0] = (uint32_t)(step % w->keys);
 }
 
+static uint64_t gpu_bytes_of(const world *like, uint64_t cache_rows) {
+    world w = *like;
+    frugal_cuda_info info;
+    w.places[0].cache_rows = cache_rows;
+    open_world(&w);
+    assert_works(frugal_cuda_get_info(w.f, 0, &info));
+    close_world(&w);
+    return info.bytes;
+}
+
+/* The GPU's memory by cached row is what frugal_cuda.h says: of 16 bits half of that of floats, beside the state. */
+static void test_cached_bytes(void **state) {
+    (void)state;
+    static const uint32_t some[] = {64, 10, 5};
+    for (uint32_t i = 0; i < 12; i++) {
+        world w = world_of(1);
+        w.desc.dim = some[i % 3], w.desc.rows_as = i / 3 % 2 ? FRUGAL_BF16 : FRUGAL_FP32, w.desc.rounding = 0;
+        w.desc.optimizer.kind = i / 6 ? FRUGAL_ADAGRAD : FRUGAL_SGD;
+        uint64_t d = (w.desc.dim + 3) / 4 * 4, weights = i / 3 % 2 ? (2 * d + 15) / 16 * 16 : 4 * d;
+        uint64_t wanted = 8 + weights + (i / 6 ? 4 * d : 0);
+        assert_int_equal((int)(64 * wanted), (int)(gpu_bytes_of(&w, 128) - gpu_bytes_of(&w, 64)));
+    }
+}
+
 /* One set: 8 rows in turn all stay under LRU, 9 in turn never do. */
 static void test_lru(void **state) {
     (void)state;
