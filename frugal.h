@@ -183,7 +183,7 @@
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K, and 256 KiB a device if K is 2^17 or more; 8 K
  *                                                              a device with a cache
- *          batches   17 n (L + 1) K                  settings  1856 a group: tables side by side whose optimizer
+ *          batches   17 n (L + 1) K                  settings  2624 a group: tables side by side whose optimizer
  *                                                              settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      frugal_open refuses what never fits: more than RAM and swap, or than the limits of the process's control groups
@@ -281,8 +281,8 @@ typedef struct frugal_desc {
     uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
     double stuck_seconds; /* a wait that finds nothing to do for this long: ERR_STUCK; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
-    void *weights; /* the caller's matrix [rows][weights_stride] of `rows_as`, rows of all tables in turn; initializers
-                      write it */
+    void *weights; /* the caller's matrix [rows][weights_stride] of `rows_as`, aligned to these; rows of all tables in
+                      turn; initializers write it */
     uint64_t weights_stride; /* weights from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
@@ -377,7 +377,7 @@ typedef struct frugal_row_array { /* where a lookup writes */
     frugal_type as; /* of the elements. 16 bits: those of the rows, if they are of this type; else rounded to the
                        nearest, pooled rows once they are summed. FRUGAL_FP32 without `rows` */
 } frugal_row_array;
-/* Gathers the announced batch: a key that occurs k times is copied k times, and floats between rows stay. Waits,
+/* Gathers the announced batch: a key that occurs k times is copied k times, and what lies between rows stays. Waits,
  * helping, for the announcement, if the loader is late, and at the gate of `step`. May be repeated before update. One
  * thread at a time per device (its trainer). Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
  * With neither rows nor bags each unique row is gathered once, into its record (frugal_get_records), and its gradient

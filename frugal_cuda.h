@@ -31,9 +31,9 @@
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; W + 4 F per secondary, and 4 (L + 1) K once there are any; where it
  *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
- *                  of the table; less than 1 KiB more; 60 per group
+ *                  of the table; less than 1 KiB more; 72 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with secondaries;
- *                  K (W + 4 F) if the host gathers; W + 4 F if rows are updated in place; 768 per group; 4 K once
+ *                  K (W + 4 F) if the host gathers; W + 4 F if rows are updated in place; 1536 per group; 4 K once
  *                  squares are summed; 41 (L + 1) KiB where the GPU sorts
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.

@@ -66,7 +66,8 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
     const frugal_desc *now = frugal_settings(f);
     frugal_get_stats(f, &stats);
     double n = now->devices, K = now->max_keys, S = now->staging, L = now->lookahead, D = record_of(now->dim);
-    uint64_t rows = now->tables[0].rows + now->tables[1].rows;
+    uint64_t rows = 0;
+    for (uint32_t t = 0; t < now->n_tables; t++) rows += now->tables[t].rows;
     frugal_p2f_desc p = {.rows = rows,
                          .devices = now->devices,
                          .max_rows = now->max_keys,
@@ -74,7 +75,7 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
                          .staging = now->staging,
                          .threads = now->workers + 2 * now->devices + 256,
                          .taken = now->devices > 1};
-    double bytes = 4 * n * S * K * D + 16 * n * K + 17 * n * (L + 1) * K + 1856.0 * n_groups;
+    double bytes = 4 * n * S * K * D + 16 * n * K + 17 * n * (L + 1) * K + 2624.0 * n_groups;
     bytes += 24 * n * now->n_tables;
     bytes += (double)(frugal_p2f_footprint(&p) - rows * 8);
     double rounding = 262144 + n * (131072 + 768 * (L + 1) + 64 * S);
@@ -107,8 +108,20 @@ static void test_an_instance_takes_what_its_header_says(void **state) {
                 }
 }
 
+/* So many that what a group takes is more than the rounding. */
+static void test_groups_take_what_the_header_says(void **state) {
+    (void)state;
+    enum { GROUPS = 2000 };
+    static frugal_table tables[GROUPS];
+    frugal_optimizer slower = {.lr_scale = 0.5f};
+    frugal_desc d = {.tables = tables, .n_tables = GROUPS, .dim = 1, .max_keys = 1};
+    for (uint32_t t = 0; t < GROUPS; t++) tables[t] = (frugal_table){.rows = 1, .optimizer = t % 2 ? &slower : NULL};
+    check_instance(&d, GROUPS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_state_machine_takes_what_its_header_says),
-                                       cmocka_unit_test(test_an_instance_takes_what_its_header_says)};
+                                       cmocka_unit_test(test_an_instance_takes_what_its_header_says),
+                                       cmocka_unit_test(test_groups_take_what_the_header_says)};
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
