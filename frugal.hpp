@@ -42,13 +42,13 @@
 namespace frugal_cpp {
 
 class error : public std::runtime_error {
-public:
+  public:
     error(frugal_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
     frugal_status status() const noexcept {
         return status_;
     }
 
-private:
+  private:
     frugal_status status_;
 };
 
@@ -77,17 +77,22 @@ template <typename Container> frugal_keys keys(uint32_t table, const Container &
     return keys(table, all.data(), all.size());
 }
 
-/* Gradients by position of the batch, of floats. Further fields may be set in what this returns, such as `stride`; and
- * `as`, if they are of another type. */
-inline frugal_gradients gradients(const void *grads, float lr, uint64_t n = 0) {
+/* Gradients by position of the batch. Further fields, as `stride`, may be set in what this returns. */
+inline frugal_gradients gradients(const float *grads, float lr, uint64_t n = 0) {
     frugal_gradients g = {};
     g.grads = grads, g.lr = lr, g.n = n;
+    return g;
+}
+/* The same of any type, which must be named: an array of other numbers is no array of floats. */
+inline frugal_gradients gradients(const void *grads, frugal_type as, float lr, uint64_t n = 0) {
+    frugal_gradients g = {};
+    g.grads = grads, g.as = as, g.lr = lr, g.n = n;
     return g;
 }
 
 /* Threads that several instances share; it must outlive them. */
 class workers {
-public:
+  public:
     explicit workers(uint32_t n) {
         check(frugal_workers_open(n, &w_));
     }
@@ -103,12 +108,12 @@ public:
         return w_;
     }
 
-private:
+  private:
     frugal_workers *w_ = nullptr;
 };
 
 class instance {
-public:
+  public:
     explicit instance(const frugal_desc &desc) {
         frugal_status status = frugal_open(&desc, &f_);
         if (status == FRUGAL_OK) return;
@@ -219,7 +224,7 @@ public:
         return s;
     }
 
-private:
+  private:
     static frugal_batch batch_of(const frugal_keys *segments, size_t n, bool read_only) {
         if (n > std::numeric_limits<uint32_t>::max())
             throw error(FRUGAL_ERR_ARGUMENT, std::to_string(n) + " segments; a batch has 2^32 - 1 at most");

@@ -59,6 +59,15 @@ void test_errors(void **) {
     expect_thrown(FRUGAL_STOPPED, "stopped", [&] { f.announce(0, 0, {}); });
 }
 
+/* May an array of these be given as gradients, without a type? */
+template <typename Number>
+constexpr auto are_gradients(int) -> decltype(frugal_cpp::gradients(static_cast<Number *>(nullptr), 0.5f), true) {
+    return true;
+}
+template <typename Number> constexpr bool are_gradients(long) {
+    return false;
+}
+
 /* Answers that are no errors: not yet, and no more. Rows and gradients with gaps, bags, keys of three types. */
 void test_answers(void **) {
     frugal_table table = table_of(10);
@@ -89,7 +98,10 @@ void test_answers(void **) {
     for (int j = 0; j < 4; j++) assert_true(pooled[j] == rows[j] + rows[6 + j]);
     float grads[8] = {1, 0, 0, 0, 2, 0, 0, 0};
     expect_thrown(FRUGAL_ERR_ARGUMENT, "3 gradients", [&] { f.update(0, 0, frugal_cpp::gradients(grads, 0.5f, 3)); });
-    f.update(0, 0, frugal_cpp::gradients(grads, 0.5f, 2));
+    const uint16_t same[8] = {0x3f80, 0, 0, 0, 0x4000, 0, 0, 0}; /* in bf16 */
+    static_assert(are_gradients<float>(0) && !are_gradients<uint16_t>(0) && !are_gradients<double>(0),
+                  "without a type");
+    f.update(0, 0, frugal_cpp::gradients(same, FRUGAL_BF16, 0.5f, 2));
     std::vector<float> now = f.read_rows(keys(0, std::vector<int32_t>{9, 1}));
     assert_true(now.size() == 8 && now[0] == rows[6] - 1.0f && now[4] == rows[0] - 0.5f && now[1] == rows[7]);
     f.drain();
