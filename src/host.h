@@ -381,7 +381,7 @@ typedef struct found_rows { /* rows that were found */
 typedef struct instance_saving {
     struct saved_reader *reader; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;
-    found_rows infinite; /* rows of saves that became so, because the table's type has no such large weights */
+    int overflows; /* 1: weights of a save became infinite, because the table's type has no such large ones */
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     atomic_word *changed;

@@ -261,10 +261,14 @@ FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags 
     return FRUGAL_OK;
 }
 
-static frugal_status check_type(const char *call, frugal_type as) {
-    if (as <= FRUGAL_FP16) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: elements of type %d; there are 0 (fp32), 1 (bf16), 2 (fp16)", call,
-                       (int)as);
+/* The elements of an array of the caller. On a GPU one that is not aligned would end all work there. */
+static frugal_status check_elements(const char *call, frugal_type as, const void *array) {
+    if (as > FRUGAL_FP16)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: elements of type %d; there are 0 (fp32), 1 (bf16), 2 (fp16)", call,
+                           (int)as);
+    if ((uintptr_t)array % frugal_type_bytes(as) == 0) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: an array at %p, whose elements have %u bytes; begin at a multiple",
+                       call, array, frugal_type_bytes(as));
 }
 
 /* `to` is NULL where an inline form of the lookup lacks what makes it that form. */
@@ -280,7 +284,7 @@ static frugal_status check_row_array(const frugal_row_array *to) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup: `as` is %d, and `rows` is NULL; the staging block has floats: let it be 0",
                            (int)to->as);
-    frugal_status status = check_type("lookup", to->as);
+    frugal_status status = check_elements("lookup", to->as, to->rows);
     return status == FRUGAL_OK && to->bags ? check_pooling("lookup_bags", to->bags, to->rows) : status;
 }
 
@@ -348,7 +352,7 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
                            (unsigned long long)gradients->n, (unsigned long long)step, d, n,
                            gradients->by_bag ? "bags" : "positions");
     frugal_status status = check_stride(f, gradients->stride, "update");
-    if (status == FRUGAL_OK) status = check_type("update", gradients->as);
+    if (status == FRUGAL_OK) status = check_elements("update", gradients->as, gradients->grads);
     if (status == FRUGAL_OK) status = check_scale(gradients->scale);
     return status == FRUGAL_OK ? check_lr(f, gradients->lr) : status;
 }

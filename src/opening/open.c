@@ -71,10 +71,7 @@ static frugal_status check_alone(const frugal_desc *d) {
                        "`%s` is set, and `%s` is not: without it, it says nothing; set both or none", what, lacks);
 }
 
-static frugal_status check_desc(const frugal_desc *d) {
-    if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
-    if (d->dim == 0 || d->dim > 65536)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 weights", d->dim);
+static frugal_status check_types(const frugal_desc *d) {
     if (d->rows_as > FRUGAL_FP16 || d->rounding > FRUGAL_NEAREST)
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "rows_as %d, rounding %d; there are 0 (fp32), 1 (bf16), 2 (fp16), and 0 (stochastic), 1 "
@@ -84,6 +81,29 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "`rounding` is set, and `rows_as` is 0 (fp32): without weights of 16 bits, it says nothing; "
                            "set both or none");
+    return FRUGAL_OK;
+}
+
+/* Where the table lies, if that is the caller's memory. */
+static frugal_status check_matrices(const frugal_desc *d) {
+    if (d->weights && d->file)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
+    if ((uintptr_t)d->weights % frugal_type_bytes(d->rows_as) || (uintptr_t)d->state % sizeof(float))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "`weights` at %p, of %u bytes each, and `state` at %p, of 4: begin at a multiple of that",
+                           d->weights, frugal_type_bytes(d->rows_as), (void *)d->state);
+    if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
+    if (d->weights && ((d->weights_stride && d->weights_stride < d->dim) ||
+                       (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
+                           (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
+    return FRUGAL_OK;
+}
+
+static frugal_status check_desc(const frugal_desc *d) {
+    if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
+    if (d->dim == 0 || d->dim > 65536)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 weights", d->dim);
     if (d->max_keys == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "max_keys is 0; give the largest batch of a device");
     uint64_t rows = 0;
     for (uint32_t t = 0; t < d->n_tables; t++) {
@@ -128,14 +148,9 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "an instance that others can join by name needs %s",
                            d->weights ? "a table in memory of its own or in a file: leave `weights` NULL"
                                       : "threads that serve them: set `workers` to 1 at least");
-    if (d->weights && d->file)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
-    if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
-    if (d->weights && ((d->weights_stride && d->weights_stride < d->dim) ||
-                       (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
-                           (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
-    frugal_status status = check_alone(d);
+    frugal_status status = check_types(d);
+    if (status == FRUGAL_OK) status = check_matrices(d);
+    if (status == FRUGAL_OK) status = check_alone(d);
     return status == FRUGAL_OK ? check_optimizers(d) : status;
 }
 
@@ -288,11 +303,14 @@ static void tell_types(frugal *f) {
     give_notice(f, "open: weights are %s in the save and %s in this instance: %s", type_word(s->chain.rows_as),
                 type_word(now),
                 now == FRUGAL_FP32 ? "they were widened, which is exact" : "each was rounded to the nearest");
-    if (s->infinite.n > 0)
+    found_rows found = {0}; /* asked of the table, because an increment may have other weights than its base */
+    for (uint64_t row = 0; s->overflows && row < f->store.rows; row++)
+        if (!is_row_finite(weights_of(f, row), now, f->store.dim)) add_found(&found, row);
+    if (found.n > 0)
         give_notice(f,
-                    "open: %llu rows of the save have weights beyond the largest %s, which are infinite now; the first "
-                    "is row %llu, counted through all tables",
-                    (unsigned long long)s->infinite.n, type_word(now), (unsigned long long)s->infinite.first);
+                    "open: weights of the save beyond the largest %s have become infinite: %llu rows are not finite, "
+                    "with those that were not before; the first is row %llu, counted through all tables",
+                    type_word(now), (unsigned long long)found.n, (unsigned long long)found.first);
 }
 
 /* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */

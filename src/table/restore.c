@@ -380,7 +380,7 @@ static void apply_saved_rows(restore_job *job, const rows_block *block) {
     size_t row_bytes = (size_t)saved_weight_bytes(job->saved);
     const unsigned char *weights = block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
     const unsigned char *state = weights + rows->n * row_bytes;
-    found_rows infinite = {0};
+    int overflows = 0;
     for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++, weights += row_bytes) {
         offset = offset_of(rows, block->payload, i, offset);
         void *to = weights_of(f, rows->first + offset);
@@ -388,16 +388,15 @@ static void apply_saved_rows(restore_job *job, const rows_block *block) {
             memcpy(to, weights, row_bytes);
         else
             frugal_convert(to, s->rows_as, weights, as, s->dim);
-        if (as != s->rows_as && !is_row_finite(to, s->rows_as, s->dim) && is_row_finite(weights, as, s->dim))
-            add_found(&infinite, rows->first + offset);
+        if (as != s->rows_as) overflows |= !is_row_finite(to, s->rows_as, s->dim) && is_row_finite(weights, as, s->dim);
         if (job->marks) mark_changed(f, rows->first + offset);
         if (s->state_floats && !job->is_served)
             memcpy(state_of(f, rows->first + offset), state + i * s->state_floats * sizeof(float),
                    s->state_floats * sizeof(float));
     }
-    if (infinite.n == 0) return;
+    if (!overflows) return;
     pthread_mutex_lock(&job->lock);
-    add_all_found(&f->saving.infinite, &infinite);
+    f->saving.overflows = 1;
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -519,19 +518,24 @@ static frugal_status check_saved_layout(const frugal *f, const saved_reader *r, 
     return FRUGAL_OK;
 }
 
-/* Goes training on by the same random bits? A save of another type says nothing of that. */
+static const char *say_rounding(char text[64], frugal_rounding rounding, uint64_t seed) {
+    if (rounding == FRUGAL_NEAREST) return "to the nearest";
+    snprintf(text, 64, "stochastically, by seed %llu", (unsigned long long)seed);
+    return text;
+}
+
+/* Does training go on by the same random bits? A save of another type says nothing of that. */
 static frugal_status check_saved_rounding(const frugal *f, const saved_reader *r) {
-    static const char *const how[] = {[FRUGAL_STOCHASTIC] = "stochastically", [FRUGAL_NEAREST] = "to the nearest"};
     const saved_part *p = &r->part;
-    int is_random = f->desc.rounding == FRUGAL_STOCHASTIC;
-    if (f->desc.rows_as == FRUGAL_FP32 || p->rows_as != (uint32_t)f->desc.rows_as) return FRUGAL_OK;
-    if (p->rounding == (uint32_t)f->desc.rounding && (!is_random || p->seed == f->desc.seed)) return FRUGAL_OK;
-    return frugal_fail(
-        FRUGAL_ERR_SETTINGS,
-        "weights of %s are rounded %s, by seed %llu; in the save %s, by seed %llu; give the same, or set "
-        "saved_settings_may_differ: %s",
-        type_word(f->desc.rows_as), how[f->desc.rounding], (unsigned long long)(is_random ? f->desc.seed : 0),
-        how[p->rounding], (unsigned long long)p->seed, r->name);
+    const frugal_desc *d = &f->desc;
+    char now[64], then[64];
+    if (d->rows_as == FRUGAL_FP32 || p->rows_as != (uint32_t)d->rows_as) return FRUGAL_OK;
+    if (p->rounding == (uint32_t)d->rounding && (d->rounding == FRUGAL_NEAREST || p->seed == d->seed)) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_SETTINGS,
+                       "weights of %s are rounded %s; in the save %s; give the same, or set saved_settings_may_differ: "
+                       "%s",
+                       type_word(d->rows_as), say_rounding(now, d->rounding, d->seed),
+                       say_rounding(then, (frugal_rounding)p->rounding, p->seed), r->name);
 }
 
 /* Checks the settings that the bits of the result depend on. */

@@ -287,31 +287,40 @@ static void test_converted(void **state) {
             if (then != now) check_converted(then, now);
 }
 
-/* Weights that the type does not have: the caller is told how many rows have become infinite that were not. */
+/* Weights that the type does not have: the caller is told which rows are not finite then; of a chain, those of its
+ * end. */
 static void test_converted_to_infinity(void **state) {
     (void)state;
-    const char *path = saved_path("save");
+    const char *const path[2] = {saved_path("save"), saved_path("increment")};
     frugal_desc d = rig_desc();
     const uint64_t keys[3] = {2, 5, 19};
     const frugal_keys k = {.table = 1, .keys = keys, .n = 3};
     const float rows[15] = {[1] = 65520, [5] = INFINITY, [14] = -1e6f};
     float found[15];
+    d.increments = 1;
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, rows, NULL));
-    assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 0));
+    assert_int_equal(FRUGAL_OK, save_one(f, path[0], 0, 0));
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, (const float[15]){1, 2, 3}, NULL));
+    assert_int_equal(FRUGAL_OK, save_one(f, path[1], 1, 0));
     frugal_close(f);
-    d.saved = &path, d.n_saved = 1, d.notice = tell, told[0] = 0;
+    d.saved = path, d.n_saved = 1, d.notice = tell, told[0] = 0;
     d.rows_as = FRUGAL_BF16; /* has them */
     frugal_close(open_or_fail(&d));
     assert_null(strstr(told, "infinite"));
     d.rows_as = FRUGAL_FP16;
     f = open_or_fail(&d);
     assert_non_null(strstr(told,
-                           "open: 2 rows of the save have weights beyond the largest fp16, which are infinite now; "
-                           "the first is row 42, counted through all tables\n"));
+                           "open: weights of the save beyond the largest fp16 have become infinite: 3 rows are not "
+                           "finite, with those that were not before; the first is row 42, counted through all tables"));
     assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, found, NULL));
     assert_true(found[1] == INFINITY && found[5] == INFINITY && found[14] == -INFINITY && found[0] == 0);
     frugal_close(f);
+    d.n_saved = 2, told[0] = 0;
+    frugal_close(open_or_fail(&d));
+    assert_non_null(strstr(told, "weights are fp32 in the save and fp16"));
+    assert_null(strstr(told, "infinite"));
+    assert_int_equal(0, remove(path[0]) | remove(path[1]));
 }
 
 /* >>sets: instances that were saved as one */

@@ -33,6 +33,17 @@ static void test_refused_settings(void **state) {
     assert_says(try_open((frugal_type)-1, FRUGAL_STOCHASTIC), "rows_as -1");
     assert_says(try_open(FRUGAL_FP16, (frugal_rounding)2), "rows_as 2, rounding 2; there are");
     assert_says(try_open(FRUGAL_FP32, FRUGAL_NEAREST), "`rounding` is set, and `rows_as` is 0 (fp32)");
+    for (size_t beside = 1; beside < 4; beside++) {
+        static float matrix[2];
+        const frugal_table table = {.rows = 1};
+        frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 1, .max_keys = 1};
+        frugal *f;
+        d.weights = (unsigned char *)matrix + beside;
+        assert_says(frugal_open(&d, &f), "of 4 bytes each, ");
+        d.rows_as = FRUGAL_BF16;
+        if (beside == 2) assert_int_equal(FRUGAL_OK, frugal_open(&d, &f)), frugal_close(f);
+        if (beside != 2) assert_says(frugal_open(&d, &f), "of 2 bytes each, ");
+    }
     assert_int_equal(FRUGAL_OK, try_open(FRUGAL_BF16, FRUGAL_NEAREST));
     assert_int_equal(FRUGAL_OK, try_open(FRUGAL_FP16, FRUGAL_STOCHASTIC));
 }
@@ -50,7 +61,12 @@ static void test_refused_arrays(void **state) {
                 "lookup: elements of type 7; there are 0 (fp32), 1 (bf16), 2 (fp16)");
     assert_says(frugal_lookup_into(r.f, 0, 0, &(frugal_row_array){.rows = NULL, .as = FRUGAL_BF16}),
                 "lookup: `as` is 1, and `rows` is NULL; the staging block has floats: let it be 0");
+    void *odd = (unsigned char *)r.looked_up[0] + 1, *half = (unsigned char *)r.looked_up[0] + 2;
+    assert_says(frugal_lookup_into(r.f, 0, 0, &(frugal_row_array){.rows = odd, .as = FRUGAL_FP16}),
+                "whose elements have 2 bytes; begin at a multiple");
+    assert_says(frugal_lookup_into(r.f, 0, 0, &(frugal_row_array){.rows = half}), "whose elements have 4 bytes");
     rig_lookup(&r, 0);
+    assert_says(frugal_update(r.f, 0, 0, &(frugal_gradients){.grads = odd, .as = FRUGAL_BF16}), "update: an array at");
     const frugal_gradients g = {.grads = r.grads[0], .lr = r.lr, .as = (frugal_type)5};
     assert_says(frugal_update(r.f, 0, 0, &g), "update: elements of type 5; there are 0 (fp32), 1 (bf16), 2 (fp16)");
     assert_says(frugal_sum_squares(r.f, 0, 0, &g, &squares), "elements of type 5");
