@@ -181,7 +181,7 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
 }
 
 /* Is state of a copy, or fp32 weights, what the host has? Bit for bit, but any two NaN are the same: GPUs compute
- * 0x7fffffff, and processors another one. (Weights of 16 bits have one NaN.) */
+ * 0x7fffffff, and processors another one. (Of weights of 16 bits updates make one NaN, so all bits are compared.) */
 FRUGAL_INLINE int frugal_are_same(const float *copy, const float *host, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint32_t a, b;
@@ -245,7 +245,7 @@ typedef struct frugal_device_ops {
     frugal_status (*update)(void *device, const frugal_step *step, const void *grads);
     /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
-    /* 1: every current copy (frugal_is_current) is its host row (frugal_are_same); between steps */
+    /* 1: every current copy (frugal_is_current) is its host row (frugal_have_same_weights); between steps */
     int (*verify)(void *device);
     void (*empty)(void *device); /* drops all copies; between steps */
     /* Reads the copies of rows[n], if there are any, anew: the caller has written the host rows. Between steps, when no

@@ -134,14 +134,17 @@ static void test_failed_attach_can_be_repeated(void **state) {
     assert_int_equal(0, (int)counter.bytes_out);
 }
 
-/* Where the table is the caller's, a device is told of the caller's matrices, from their first float to their last. */
+/* Where the table is the caller's, a device is told of the caller's matrices, from their first element to their last.
+ */
 static void test_memory_of_the_caller(void **state) {
     (void)state;
     enum { ROWS = 60, DIM = 5, WIDE = 7, WIDER = 9 };
     static float weights[ROWS * WIDE], states[ROWS * WIDER];
-    for (int with_state = 0; with_state < 2; with_state++) {
+    for (int i = 0; i < 4; i++) {
         frugal *f;
         frugal_desc d = rig_desc();
+        int with_state = i % 2;
+        d.rows_as = i < 2 ? FRUGAL_FP32 : FRUGAL_FP16;
         d.dim = DIM, d.weights = weights, d.weights_stride = WIDE;
         d.optimizer.kind = with_state ? FRUGAL_ADAGRAD : FRUGAL_SGD;
         if (with_state) d.state = states, d.state_stride = WIDER;
@@ -149,7 +152,7 @@ static void test_memory_of_the_caller(void **state) {
         frugal_memory table = frugal_get_memory(f, 0, FRUGAL_MEMORY_TABLE);
         frugal_memory state_memory = frugal_get_memory(f, 0, FRUGAL_MEMORY_STATE);
         assert_ptr_equal(weights, table.start);
-        assert_int_equal(((ROWS - 1) * WIDE + DIM) * sizeof(float), table.bytes);
+        assert_int_equal(((ROWS - 1) * WIDE + DIM) * (i < 2 ? 4 : 2), table.bytes);
         assert_ptr_equal(with_state ? states : NULL, state_memory.start);
         assert_int_equal(with_state ? ((ROWS - 1) * WIDER + DIM) * sizeof(float) : 0, state_memory.bytes);
         assert_int_equal(FRUGAL_OK, frugal_close(f));
