@@ -144,7 +144,7 @@ __device__ static inline raw_pack<V, T> rounded(const gpu_view &g, const pack<V>
         return x;
     } else {
         if (g.rows_as == FRUGAL_FP32 || g.rounding == FRUGAL_NEAREST) return nearest<V, T>(x, g.rows_as);
-        uint32_t pairs[(V + 1) / 2];
+        uint32_t pairs[((size_t)V + 1) / 2];
         for (int i = 0; i < (V + 1) / 2; i++) pairs[i] = frugal_pair_noise(noise, e / 2 + (uint32_t)i);
         auto bits = [&](int v) { return (V == 1 ? e : (uint32_t)v) % 2 ? pairs[v / 2] >> 16 : pairs[v / 2] & 0xffff; };
         if (g.rows_as == FRUGAL_BF16) return pack_halves<V>([&](int v) { return frugal_round_bf16(x.x[v], bits(v)); });
