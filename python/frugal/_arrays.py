@@ -6,7 +6,7 @@ anyway. So may the rows of a matrix, between them, where the library takes a str
 
 bf16 is ml_dtypes.bfloat16, DLPack's bfloat, or uint16 of the same bits; arrays that are made here have the first type
 where ml_dtypes is installed, else the last one. fp16 is float16. Without NumPy both are uint16, because memoryview has
-no type of 16 bits before Python 3.12.
+no type of 16 bits before Python 3.12; so calls that may be given both must be told which.
 """
 from __future__ import annotations
 
@@ -151,7 +151,10 @@ def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool, gaps:
 def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool, gaps: str) -> Array:
     owner = memoryview(given)
     kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"), "")
-    if numpy is None and kind == "uint16" and kind not in kinds and "float16" in kinds:
+    if numpy is None and kind == "uint16" and "float16" in kinds:
+        if kind in kinds:
+            raise TypeError(f"{what}: an array of 16 bits, format 'H', is of bf16 or of fp16, and without NumPy it does "
+                            "not say of which: give dtype='bf16' or dtype='fp16', too")
         kind = "float16"
     if kind not in kinds or owner.itemsize != _BYTES[kind]:
         raise _wrong_kind(what, kinds, f"format '{owner.format}' of shape {owner.shape}")

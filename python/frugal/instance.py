@@ -121,6 +121,11 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+def _kinds_of(dtype: Optional[str], call: str) -> tuple:
+    """How arrays of a type may come; None: of any type of floats."""
+    return _arrays.FLOATS if dtype is None else _arrays.KINDS[named(dtype, TYPES, f"{call}: dtype")]
+
+
 class Frugal:
     """An instance, open from its construction to `close`; as a context manager it is closed at the end.
 
@@ -494,16 +499,16 @@ class Frugal:
 
     def _target(self, d: _Device, shape: tuple, out: Any, dtype: Optional[str], call: str) -> tuple:
         """Where a lookup writes: the array that it returns, its memory, and its frugal_type."""
-        number = None if dtype is None else named(dtype, TYPES, f"{call}: dtype")
+        kinds = _kinds_of(dtype, call)
         if out is None:
             if d.ordinal is not None:
                 raise ValueError(f"{call}: the device is on a GPU; give `out`, an array {list(shape)} of float32, or "
                                  "another type of floats, in its memory")
-            number = number or 0
-            out = _arrays.new_array(shape, number)
-        kinds = _arrays.FLOATS if number is None else _arrays.KINDS[number]
+            if dtype is None:
+                kinds = _arrays.KINDS[c.FRUGAL_FP32]
+            out = _arrays.new_array(shape, _arrays.TYPE_OF[kinds[0]])
         memory = array_of(out, f"{call}: out", kinds, shape, True, d.ordinal, d.stream, "rows")
-        return out, memory, _arrays.TYPE_OF[memory.kind] if number is None else number
+        return out, memory, _arrays.TYPE_OF[memory.kind]
 
     def lookup_address(self, device: int, step: int, address: int, stride: int = 0, dtype: int = 0) -> None:
         """As lookup, into the memory at `address`, which is not checked; 0: only into the step's staging block.
@@ -558,13 +563,13 @@ class Frugal:
             self._fail(status)
 
     def update(self, device: int, step: int, grads: Any = None, lr: Optional[float] = None, by_bag: bool = False,
-               scale: float = 1.0) -> None:
+               scale: float = 1.0, dtype: Optional[str] = None) -> None:
         """Commits the step of `device`.
 
         `grads`: an array of floats [n, dim] by position; with `by_bag` [n_bags, dim], of the bags of the latest
-        lookup_bags; None: no gradients (a skipped step). Those of 16 bits are summed as float32. `lr`: the learning
-        rate of the step, the same on all devices; gradients need one. `scale`: what gradients are multiplied by; with 0
-        the step has no gradients. Never waits.
+        lookup_bags; None: no gradients (a skipped step). Those of 16 bits are summed as float32. `dtype`: their
+        type, as of `lookup`; None: the array says. `lr`: the learning rate of the step, the same on all devices;
+        gradients need one. `scale`: what gradients are multiplied by; with 0 the step has no gradients. Never waits.
         """
         d = self._device(device, step)
         by_bag = flag(by_bag, "by_bag")
@@ -580,7 +585,8 @@ class Frugal:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")
             # Kept in a variable, because a copy that an object exports lives only as long as its owner here.
-            array = array_of(grads, "update: grads", _arrays.FLOATS, (n, self.dim), False, d.ordinal, d.stream, "rows")
+            array = array_of(grads, "update: grads", _kinds_of(dtype, "update"), (n, self.dim), False, d.ordinal,
+                             d.stream, "rows")
         if array is None or not array.address:
             self.update_address(device, step, None, lr or 0.0, by_bag and array is not None, scale)
         else:
@@ -603,15 +609,18 @@ class Frugal:
         if status:
             self._fail(status)
 
-    def sum_squares(self, device: int, step: int, grads: Any, by_bag: bool = False, scale: float = 1.0) -> float:
+    def sum_squares(self, device: int, step: int, grads: Any, by_bag: bool = False, scale: float = 1.0,
+                    dtype: Optional[str] = None) -> float:
         """The sum of squares of the step's gradients, summed by unique row, between its lookup and its update: for
-        clipping by the norm of a whole model (frugal_sum_squares in frugal.h). `grads`, `by_bag`: as for update."""
+        clipping by the norm of a whole model (frugal_sum_squares in frugal.h). `grads`, `by_bag`, `dtype`: as for
+        update."""
         d = self._device(device, step)
         by_bag = flag(by_bag, "by_bag")
         n = d.n_bags if by_bag else d.n.get(step)
         if n is None:
             raise ValueError(f"sum_squares: device {device} has not looked up step {step}{' by bags' * by_bag}")
-        array = array_of(grads, "sum_squares: grads", _arrays.FLOATS, (n, self.dim), False, d.ordinal, d.stream, "rows")
+        array = array_of(grads, "sum_squares: grads", _kinds_of(dtype, "sum_squares"), (n, self.dim), False, d.ordinal,
+                         d.stream, "rows")
         return self.sum_squares_address(device, step, array.address, by_bag, scale, n, array.stride,
                                         _arrays.TYPE_OF[array.kind])
 

@@ -134,7 +134,14 @@ class Plain(unittest.TestCase):
                 out = array.array("H", bytes(6))
                 f.lookup(0, 0, memoryview(out).cast("B").cast("H", (1, 3)), dtype=rows_as)
                 self.assertEqual(out.tolist(), [one_and_a_half] * 3)
-                f.update(0, 0, (ctypes.c_float * 3 * 1)((0.5, 0.5, 0.5)), lr=1.0)
+                half = array.array("H", [0x3f00 if rows_as == "bf16" else 0x3800] * 3)
+                grads = memoryview(half).cast("B").cast("H", (1, 3))
+                for unsaid in (lambda: f.update(0, 0, grads, lr=1.0), lambda: f.lookup(0, 0, grads),
+                               lambda: f.sum_squares(0, 0, grads)):
+                    with self.assertRaisesRegex(TypeError, "bf16 or of fp16, .* give dtype='bf16' or dtype='fp16'"):
+                        unsaid()
+                self.assertEqual(f.sum_squares(0, 0, grads, dtype=rows_as), 0.75)
+                f.update(0, 0, grads, lr=1.0, dtype=rows_as)
                 f.drain()
                 self.assertEqual(memoryview(f.read_rows(array.array("q", [0, 1]))).tolist(), [[1.5] * 3, [1.0] * 3])
             with self.assertRaisesRegex(TypeError, f"rows_as='{rows_as}': an array of .*float16.* wanted; format 'f'"):
