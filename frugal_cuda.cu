@@ -14,7 +14,7 @@
  *   registration.cuh  memory of the host, registered for all GPUs, in pieces
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes
- *   types.cuh       moving, widening and rounding elements of any type
+ *   types.cuh       moving, widening and rounding elements of any type; forms of kernels
  *   directory.cuh   the cache's directory, in which groups of lanes claim places
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool

@@ -9,7 +9,7 @@
  *   registration.cuh  memory of the host, registered for all GPUs, in pieces
  *   view.cuh        constants of all kernels; the rest of it is for frugal_cuda.cu
  *   rows.cuh        atomics; moving rows; groups of lanes
- *   types.cuh       moving elements of any type, and widening them
+ *   types.cuh       moving elements of any type, and widening them; forms of kernels
  *   extract.cuh     kernels: copy rows, pool rows, each from where this GPU reads it
  *   served.cuh      a version: the pinned table, caches filled by a placement, words that say where rows are read
  *   serving.cuh     lookups, refresh, placing, opening, closing

@@ -153,8 +153,8 @@ def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool, gaps
     kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"), "")
     if numpy is None and kind == "uint16" and "float16" in kinds:
         if kind in kinds:
-            raise TypeError(f"{what}: an array of 16 bits, format 'H', is of bf16 or of fp16, and without NumPy it does "
-                            "not say of which: give dtype='bf16' or dtype='fp16', too")
+            raise TypeError(f"{what}: an array of 16 bits, format 'H', is of bf16 or of fp16, and without NumPy it "
+                            "does not say of which: give dtype='bf16' or dtype='fp16', too")
         kind = "float16"
     if kind not in kinds or owner.itemsize != _BYTES[kind]:
         raise _wrong_kind(what, kinds, f"format '{owner.format}' of shape {owner.shape}")

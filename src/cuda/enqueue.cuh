@@ -12,11 +12,6 @@
 
 namespace frugal_cuda {
 
-struct launch_form { /* of a kernel that moves rows */
-    int typed;       /* for any types, not for floats alone */
-    int wide;        /* four elements at a time, not one */
-};
-
 /* As many blocks as the items fill, but no more than the GPU holds at a time; each block does its share of the
  * items. */
 static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, launch_form form) {
@@ -25,20 +20,7 @@ static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, 
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-/* Launches name_kernel, or name_typed_kernel, in one of its forms; a cudaError_t. */
-#define FRUGAL_LAUNCH_FORM(form, name, grid, stream, ...)                                                              \
-    ((form).typed ? FRUGAL_LAUNCH_WIDE((form).wide, name##_typed_kernel, grid, stream, __VA_ARGS__)                    \
-                  : FRUGAL_LAUNCH_WIDE((form).wide, name##_kernel, grid, stream, __VA_ARGS__))
-#define FRUGAL_LAUNCH_WIDE(wide, kernel, grid, stream, ...)                                                            \
-    ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                                       \
-            : FRUGAL_LAUNCH(kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))
-
-/* Can elements of an array be moved four at a time? Its rows are `stride` elements apart. */
-static int moves_fours(const void *array, uint64_t stride, frugal_type as) {
-    return (uintptr_t)array % (4 * frugal_type_bytes(as)) == 0 && stride % 4 == 0;
-}
-
-/* Can those of host rows? (Those of copies and records can, if dim is a multiple of four.) */
+/* Can host rows be moved four elements at a time? (Those of copies and records can, if dim is a multiple of four.) */
 static int is_wide(const gpu_view *g) {
     int state = g->state_floats <= 1 || moves_fours(g->state, g->state_stride, FRUGAL_FP32);
     return g->dim % 4 == 0 && moves_fours(g->weights, g->weights_stride, g->rows_as) && state;

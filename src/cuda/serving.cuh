@@ -14,14 +14,10 @@ namespace frugal_cuda {
 
 /* >>lookups */
 
-static int is_aligned_to(const void *pointer, size_t bytes) {
-    return (uintptr_t)pointer % bytes == 0;
-}
-
-/* Can rows be moved to `to` four elements at a time, wherever they are read? */
-static int moves_packs(const served_view *v, const float *to, uint64_t stride) {
-    return v->dim % 4 == 0 && v->table_stride % 4 == 0 && is_aligned_to(v->table, 4 * frugal_type_bytes(v->rows_as)) &&
-           is_aligned_to(to, 16) && stride % 4 == 0;
+/* The form in which rows are moved to `to`, wherever they are read. */
+static launch_form extraction_form(const served_view *v, const float *to, uint64_t stride) {
+    int wide = v->dim % 4 == 0 && moves_fours(v->table, v->table_stride, v->rows_as);
+    return {v->rows_as != FRUGAL_FP32, wide && moves_fours(to, stride, FRUGAL_FP32)};
 }
 
 /* As many blocks as the items fill, and no more than the GPU holds at a time. */
@@ -124,33 +120,25 @@ static cudaError_t take_use(serving_gpu *gpu, uint32_t *out) {
     return error;
 }
 
-/* Launches name_kernel, or for rows of 16 bits name_typed_kernel; a cudaError_t. */
-#define FRUGAL_LAUNCH_EXTRACT(c, wide, name, grid, stream, ...)                                                        \
-    ((c)->rows_as == FRUGAL_FP32                                                                                       \
-         ? ((wide) ? FRUGAL_LAUNCH(name##_kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                         \
-                   : FRUGAL_LAUNCH(name##_kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))                        \
-         : ((wide) ? FRUGAL_LAUNCH(name##_typed_kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                   \
-                   : FRUGAL_LAUNCH(name##_typed_kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__)))
-
 /* What a lookup enqueues: its segments, LAUNCH_SEGMENTS at a time; or its bags, which are one launch. */
 static cudaError_t enqueue_extraction(const frugal_cuda_server *c, const serving_gpu *gpu, const served_view &view,
                                       cudaStream_t stream, const frugal_keys *segments, uint32_t n_segments,
                                       const frugal_bags *bags, float *rows, uint64_t stride) {
     cudaError_t error = cudaSuccess;
-    int wide = moves_packs(&view, rows, stride);
+    const launch_form form = extraction_form(&view, rows, stride);
     if (bags) {
         served_request r = request_of(c, segments, n_segments);
         frugal_bags pooled = *bags;
         pooled.stride = stride;
-        uint32_t grid = blocks_for(gpu, 1, wide, bags->n_bags);
-        return FRUGAL_LAUNCH_EXTRACT(c, wide, frugal_extract_bags, grid, stream, view, r, pooled, rows);
+        uint32_t grid = blocks_for(gpu, 1, form.wide, bags->n_bags);
+        return FRUGAL_LAUNCH_FORM(form, frugal_extract_bags, grid, stream, view, r, pooled, rows);
     }
     for (uint32_t at = 0; at < n_segments && error == cudaSuccess; at += LAUNCH_SEGMENTS) {
         served_request r =
             request_of(c, segments + at, n_segments - at < LAUNCH_SEGMENTS ? n_segments - at : LAUNCH_SEGMENTS);
-        uint32_t grid = blocks_for(gpu, 0, wide, r.n);
+        uint32_t grid = blocks_for(gpu, 0, form.wide, r.n);
         if (r.n == 0) continue;
-        error = FRUGAL_LAUNCH_EXTRACT(c, wide, frugal_extract, grid, stream, view, r, rows, stride);
+        error = FRUGAL_LAUNCH_FORM(form, frugal_extract, grid, stream, view, r, rows, stride);
         rows += (uint64_t)r.n * stride;
     }
     return error;
@@ -238,8 +226,9 @@ static frugal_status read_key(const frugal_cuda_server *c, uint32_t g, const ser
     memory->key = key;
     one.segments[0] = {&memory->key, 0, c->rows + c->n, 0, 0};
     one.n_segments = one.n = 1;
-    cudaError_t error = FRUGAL_LAUNCH_EXTRACT(c, 0, frugal_extract, 1, gpu->changes, view, one,
-                                              (float *)(void *)(memory + 1), c->stride);
+    const launch_form form = {view.rows_as != FRUGAL_FP32, 0};
+    cudaError_t error =
+        FRUGAL_LAUNCH_FORM(form, frugal_extract, 1, gpu->changes, view, one, (float *)(void *)(memory + 1), c->stride);
     return fail_serving(gpu, finish_changes(gpu, error), "a first lookup");
 }
 

@@ -1,4 +1,5 @@
-/* types.cuh - elements of rows and of arrays, of any type: moved as they lie in memory, widened to floats, rounded.
+/* types.cuh - elements of rows and of arrays, of any type: moved as they lie in memory, widened to floats, rounded; and
+ * the forms of kernels that move them.
  *
  * Kernels that move rows exist twice: for FLOATS, where table and array have floats alone, and for ANY_TYPES (their
  * names end in _typed_kernel), which are told at run time what type the rows have, and what type the array. All threads
@@ -150,6 +151,24 @@ __device__ static inline raw_pack<V, T> rounded(const gpu_view &g, const pack<V>
         if (g.rows_as == FRUGAL_BF16) return pack_halves<V>([&](int v) { return frugal_round_bf16(x.x[v], bits(v)); });
         return pack_halves<V>([&](int v) { return frugal_round_fp16(x.x[v], bits(v)); });
     }
+}
+
+struct launch_form { /* of a kernel that moves rows */
+    int typed;       /* for any types, not for floats alone */
+    int wide;        /* four elements at a time, not one */
+};
+
+/* Launches name_kernel, or name_typed_kernel, in one of its forms; a cudaError_t. */
+#define FRUGAL_LAUNCH_FORM(form, name, grid, stream, ...)                                                              \
+    ((form).typed ? FRUGAL_LAUNCH_WIDE((form).wide, name##_typed_kernel, grid, stream, __VA_ARGS__)                    \
+                  : FRUGAL_LAUNCH_WIDE((form).wide, name##_kernel, grid, stream, __VA_ARGS__))
+#define FRUGAL_LAUNCH_WIDE(wide, kernel, grid, stream, ...)                                                            \
+    ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                                       \
+            : FRUGAL_LAUNCH(kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))
+
+/* Can elements of an array be moved four at a time? Its rows are `stride` elements apart. */
+static int moves_fours(const void *array, uint64_t stride, frugal_type as) {
+    return (uintptr_t)array % (4 * frugal_type_bytes(as)) == 0 && stride % 4 == 0;
 }
 
 } /* namespace frugal_cuda */
