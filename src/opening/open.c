@@ -71,7 +71,7 @@ static frugal_status check_alone(const frugal_desc *d) {
                        "`%s` is set, and `%s` is not: without it, it says nothing; set both or none", what, lacks);
 }
 
-static frugal_status check_types(const frugal_desc *d) {
+static frugal_status check_row_types(const frugal_desc *d) {
     if (d->rows_as > FRUGAL_FP16 || d->rounding > FRUGAL_NEAREST)
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "rows_as %d, rounding %d; there are 0 (fp32), 1 (bf16), 2 (fp16), and 0 (stochastic), 1 "
@@ -148,7 +148,7 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "an instance that others can join by name needs %s",
                            d->weights ? "a table in memory of its own or in a file: leave `weights` NULL"
                                       : "threads that serve them: set `workers` to 1 at least");
-    frugal_status status = check_types(d);
+    frugal_status status = check_row_types(d);
     if (status == FRUGAL_OK) status = check_matrices(d);
     if (status == FRUGAL_OK) status = check_alone(d);
     return status == FRUGAL_OK ? check_optimizers(d) : status;
