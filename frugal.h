@@ -374,8 +374,8 @@ typedef struct frugal_row_array { /* where a lookup writes */
     uint64_t stride;              /* elements from row to row, at least dim; 0: dim; 0 without `rows`, and with bags */
     const frugal_bags *bags;      /* rows[n_bags][dim] instead, pooled, bags->stride elements apart */
     int no_wait;                  /* 1: what would wait returns AGAIN */
-    frugal_type as; /* of the elements. 16 bits: those of the rows, if they are of this type; else rounded to the
-                       nearest, pooled rows once they are summed. FRUGAL_FP32 without `rows` */
+    frugal_type as; /* of the elements, to which `rows` is aligned. 16 bits: those of the rows, if they are of this
+                       type; else rounded to the nearest, pooled rows once they are summed. Without `rows`: FP32 */
 } frugal_row_array;
 /* Gathers the announced batch: a key that occurs k times is copied k times, and what lies between rows stays. Waits,
  * helping, for the announcement, if the loader is late, and at the gate of `step`. May be repeated before update. One
@@ -418,7 +418,7 @@ typedef struct frugal_gradients {
     uint64_t stride;   /* elements from gradient to gradient, at least dim; 0: dim */
     uint64_t n;        /* gradients in the array; another number than the batch has is refused. 0: not said */
     float scale;       /* multiplies each row's gradient of the step; as lr, the same of all devices. 0: 1 */
-    frugal_type as;    /* of the elements; they are summed as floats */
+    frugal_type as;    /* of the elements, to which `grads` is aligned; they are summed as floats */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own cached
  * copies. `gradients` NULL, or without grads and records: a skipped step. The device's trainer. Never waits.
