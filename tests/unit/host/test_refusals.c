@@ -28,7 +28,7 @@ static void test_messages_begin_with_their_status(void **state) {
     frugal_desc d = rig_desc();
     d.dim = 0;
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_open(&d, &f));
-    assert_string_equal("FRUGAL_ERR_ARGUMENT: dim is 0; it must be 1 to 65536 floats", frugal_message());
+    assert_string_equal("FRUGAL_ERR_ARGUMENT: dim is 0; it must be 1 to 65536 weights", frugal_message());
 }
 
 /* Who writes a device says what failed below it. */
