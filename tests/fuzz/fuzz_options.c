@@ -311,6 +311,10 @@ static int makes_checkpoints(const second *s) {
     return given(s, "checkpoint") || given(s, "resume");
 }
 
+static int holds_halves(const second *s) {
+    return given(s, "rows-as") && strcmp(given(s, "rows-as"), "fp32") != 0;
+}
+
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {"give either ",
@@ -329,7 +333,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--scoring ",
                                            "--patience ",
                                            "--trace is empty",
-                                           "--columns is of "};
+                                           "--columns is of ",
+                                           "--rounding is of "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -353,6 +358,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 14) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
     if (which == 15) assert_true(given(s, "trace") && !*given(s, "trace"));
     if (which == 16) assert_true(given(s, "columns") && s->given[GENERATE]);
+    if (which == 17) assert_true(given(s, "rounding") && !holds_halves(s));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
@@ -397,6 +403,7 @@ static void check_limits(const second *s, const kge_options *options) {
         assert_true(t->model.loss == (t->model.scoring == KGE_1VSALL ? KGE_SOFTMAX : KGE_LOGISTIC) && !c->place &&
                     c->secondaries <= 0 && !t->corrected && t->model.kind != KGE_TRANSE_L1);
     assert_true(makes_checkpoints(s) || !(given(s, "checkpoint-every") || given(s, "keep")));
+    assert_true(holds_halves(s) || !given(s, "rounding"));
 }
 
 /* Written out in full and read again, it is the same. */
@@ -409,7 +416,7 @@ static void check_again(const second *s, const kge_options *options) {
     program_error error;
     for (int i = 0; i < GENERATE; i++) {
         int may_be_left = options_known[i].kind == REAL || options_known[i].kind == INTERVAL ||
-                          !strcmp(options_known[i].name, "keep") ||
+                          !strcmp(options_known[i].name, "keep") || !strcmp(options_known[i].name, "rounding") ||
                           (!has_negatives(options) && !strcmp(options_known[i].name, "negatives"));
         if ((may_be_left && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
         snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);

@@ -90,8 +90,8 @@ static void test_gradients_that_do_not_fit(void **state) {
     bad.n = RIG_KEYS - 1;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "23 gradients", "24 positions");
     bad = good, bad.stride = 4;
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "4 floats", "have 5");
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, wide, 4), "4 floats", "have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "4 elements", "have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, wide, 4), "4 elements", "have 5");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, wide, 0), "lookup_strided", "stride is 0");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, NULL, 7), "stride of 7", "NULL");
     uint32_t offsets[] = {0, 10, RIG_KEYS};
@@ -99,7 +99,7 @@ static void test_gradients_that_do_not_fit(void **state) {
     frugal_row_array both = {.rows = wide, .stride = 7, .bags = &bags};
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_into(r.f, 0, 0, &both), "stride of 7", "bags");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_into(r.f, 0, 0, NULL), "lookup", "`to` is NULL");
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_bags(r.f, 0, 0, &bags, wide), "3 floats", "have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_bags(r.f, 0, 0, &bags, wide), "3 elements", "have 5");
     bags.stride = 6;
     assert_int_equal(FRUGAL_OK, frugal_lookup_bags(r.f, 0, 0, &bags, wide));
     bad = good, bad.by_bag = 1, bad.n = RIG_KEYS;
