@@ -7,8 +7,9 @@ ROW = " --rows-as fp32,bf16,fp16 --zipf 0 --place memory --dim 32,64,128,256 --s
 GATHERS = Into("types/gather", ("dim", "rows"), {"ns": 2, "times": 3, "halves": 4, "halves_times": 5}, ("types",))
 UPDATES = Into("types/update", ("optimizer", "dim"), {"fp32": 2, "bf16": 3, "nearest": 4, "fp16": 5, "times": 6},
                ("types-update",))
-MRR = Into("types/mrr", ("graph", "rows"), {"difference": 3, "spread": 4}, ("types-mrr",))
-AUC = Into("types/auc", ("log", "rows"), {"difference": 3, "spread": 4}, ("types-auc",))
+LEARNT = {"mean": 3, "difference": 4, "spread": 5}
+MRR = Into("types/mrr", ("graph", "rows"), LEARNT, ("types-mrr",))
+AUC = Into("types/auc", ("log", "rows"), LEARNT, ("types-auc",))
 
 
 def measure():
@@ -68,10 +69,10 @@ def compared(into, field, name, records):
         base = types["fp32", None]
         for (rows_as, rounding), runs in types.items():
             rows.append([what, rows_as if rounding in (None, "stochastic") else f"{rows_as}, {rounding}",
-                         seeds(runs, name), difference(runs, base, name) if runs is not base else "",
-                         f"{spread(runs, name):.4f}"])
-    return noted(into, [field, "rows", f"{name.upper()} of three seeds", "mean, less that of fp32", "spread of seeds"],
-                 rows)
+                         seeds(runs, name), f"{mean(runs, name):.4f}",
+                         difference(runs, base, name) if runs is not base else "", f"{spread(runs, name):.4f}"])
+    return noted(into, [field, "rows", f"{name.upper()} of three seeds", "mean", "less that of fp32",
+                        "spread of seeds"], rows)
 
 
 def worst(name, field):
