@@ -54,7 +54,7 @@ def updates(records):
 
 
 def write():
-    page = ("Nanoseconds a row on one core, random rows of a table of 512 MiB, rounded stochastically unless it is "
+    page = ("Nanoseconds a row on one core, random rows of a table that has 512 MiB with fp32, rounded stochastically unless it is "
             "said. A gather copies rows into an array by position, of floats or of bf16:\n\n")
     page += gathers(kept("types")["records"])
     page += ("\nOne optimizer step on a row, whose gradient is in order in memory. An update draws random bits and "

@@ -3,14 +3,13 @@
  * One thread, one instruction set at a time; all the sets of a line's settings take turns, so that their ratios hold on
  * a machine that is shared. Three operations:
  *
- *   apply   the optimizer's step on one row after another, gradients of `devices` records each. `cache`: 128 rows over
- *   and
- *           over. `memory`: rows at random places of a table of 512 MiB, hardly any of them twice; records in order, as
- *           the rows of a plan have them.
+ *   apply   the optimizer's step on one row after another, gradients of `devices` records each. `cache`: 128 rows, one
+ *           round after another. `memory`: rows at random places of a table of 512 MiB, hardly any of them twice;
+ *           records in order, as the rows of a plan have them.
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.
  *
- * Rows are of any type (`rows_as`); those of 16 bits are updated with stochastic rounding, or to the nearest. The array
+ * Rows are of any type (`rows_as`), and a table has as many of each; those of 16 bits are updated with stochastic rounding, or to the nearest. The array
  * that gather writes, and that sum reads, is of any type, too (`as`).
  *
  * Each is compared with a baseline from outside, `stream`: the time that the bytes it must move (each read once,
@@ -189,7 +188,8 @@ static void draw_batch(bench *b, batch *to, uint64_t seed) {
 
 static void prepare(bench *b) {
     static const frugal_hyper hyper = {0.01f, 0.01f, 1, 0};
-    uint64_t row_bytes = b->dim * frugal_type_bytes(b->rows_as) + frugal_state_floats(b->kind, b->dim) * sizeof(float);
+    /* Of all types as many rows as of fp32. */
+    uint64_t row_bytes = (b->dim + frugal_state_floats(b->kind, b->dim)) * sizeof(float);
     frugal_table table = {.rows = TABLE_BYTES / row_bytes, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
     frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = b->dim, .max_keys = 1, .rows_as = b->rows_as};
     if (b->rows_as != FRUGAL_FP32) desc.rounding = b->rounding;
