@@ -157,8 +157,8 @@
  *      of them round alike; or to the nearest. Copies hold 16 bits, and writing back copies them. So two trainings have
  *      the same bits only if their seeds are the same, and a training that is resumed needs the seed of before. What
  *      they cost: on host cores an update of a row of 32 weights takes up to 1.5 times as long as with fp32, and of
- *      fp16 up to 3 times (docs/results.md); weights of fp16 beyond 65504 become infinite, which frugal_save and frugal_verify tell of. Rules
- *      for infinity, NaN and small numbers: src/arithmetic.h.
+ *      fp16 up to 3 times (docs/results.md); weights of fp16 beyond 65504 become infinite, which frugal_save and
+ *      frugal_verify tell of. Rules for infinity, NaN and small numbers: src/arithmetic.h.
  *
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and

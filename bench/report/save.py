@@ -1,5 +1,5 @@
 """Saving and restoring: bench_save, and what marking changed rows costs a step."""
-from report.page import kept, run, skew, source, speed
+from report.page import kept, run, skew, source, speed, table
 from report.record import Into, noted
 
 STEP = ("build/bench_step --json --workers 0,1 --mode p2f --optimizer sgd,rowwise-adagrad --rounds 11 "
@@ -21,7 +21,8 @@ def spread(r):
     return f"{r['seconds']:.3g} ({r['min']:.3g} to {r['max']:.3g})"
 
 
-def saved(name):
+def saved(name, keeps):
+    """`keeps`: figures go into the record, too, because pages show them."""
     rows = []
     for r in kept(name)["records"]:
         made, over = r["file_bytes"], r["file_bytes"] / r["bytes"]
@@ -31,6 +32,8 @@ def saved(name):
         rows.append([r["optimizer"], r["what"], part, spread(r), f"{r['gb_per_s']:.2f}",
                      f"{r['share']:.2f}" if bound else "", *file])
     headings = ["optimizer", "", "rows changed", "seconds", "GB/s", "of the bound", "file, MB", "over its rows"]
+    if not keeps:
+        return table(headings, rows)
     return noted(Into("save/" + name, (0, 1, 2), FIGURES, (name,), lambda row: row[0] == "sgd"), headings, rows)
 
 
@@ -59,7 +62,7 @@ def write():
             "resume is to open an instance with the base and one increment, from the disk. Opening an instance takes "
             "new memory, which the system has to clear; plain reading uses the same memory again.\n\n"
             f"{size_of(large)}:\n\n")
-    page += saved("save") + f"\n{size_of(small)}:\n\n" + saved("save-small")
+    page += saved("save", 1) + f"\n{size_of(small)}:\n\n" + saved("save-small", 0)
     page += ("\nThe cost of marking the rows that change, which `frugal_desc.increments` asks for; runs with and "
              "without it take turns:\n\n" + marked(kept("save-step")["records"]))
     return page + source("save", "save-small", "save-step")

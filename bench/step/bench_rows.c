@@ -9,8 +9,8 @@
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.
  *
- * Rows are of any type (`rows_as`), and a table has as many of each; those of 16 bits are updated with stochastic rounding, or to the nearest. The array
- * that gather writes, and that sum reads, is of any type, too (`as`).
+ * Rows are of any type (`rows_as`), and a table has as many of each; those of 16 bits are updated with stochastic
+ * rounding, or to the nearest. The array that gather writes, and that sum reads, is of any type, too (`as`).
  *
  * Each is compared with a baseline from outside, `stream`: the time that the bytes it must move (each read once,
  * written once) take at the speed of OpenBLAS' saxpy over long vectors in the same memory. So the order of rows does
