@@ -412,9 +412,10 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
     return refreshed;
 }
 
-static void read_row(const frugal_store *store, void *to, frugal_type as, const void *row) {
+/* `bytes`: of a row. */
+static void read_row(const frugal_store *store, void *to, frugal_type as, const void *row, uint64_t bytes) {
     if (as == store->rows_as)
-        memcpy(to, row, frugal_row_bytes(store));
+        memcpy(to, row, bytes);
     else
         frugal_convert(to, as, row, store->rows_as, store->dim);
 }
@@ -426,7 +427,7 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     const cpu_device *c = job->c;
     const frugal_store *s = c->store;
     const frugal_records *r = &job->step->records;
-    uint64_t apart = job->step->stride * frugal_type_bytes(job->step->as);
+    uint64_t apart = job->step->stride * frugal_type_bytes(job->step->as), bytes = frugal_row_bytes(s);
     uint32_t end = piece_start(r, piece + 1, job->pieces);
     for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
         uint32_t row = r->rows[u];
@@ -439,9 +440,9 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
         if (way >= 0 && !valid && !late) refresh_copy(c, way, row);
         const void *from = valid ? copy_at(c, way) : host_row(c, row);
-        if (!job->out) read_row(s, r->block + u * r->stride, FRUGAL_FP32, from);
+        if (!job->out) read_row(s, r->block + u * r->stride, FRUGAL_FP32, from, bytes);
         for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
-            read_row(s, (unsigned char *)job->out + r->order[k] * apart, job->step->as, from);
+            read_row(s, (unsigned char *)job->out + r->order[k] * apart, job->step->as, from, bytes);
     }
 }
 

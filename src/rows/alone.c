@@ -16,6 +16,8 @@
 typedef struct alone_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
     const row_conversions *types;
+    unsigned char *weights; /* of the store, as are the next two: bytes from row to row, and of a row */
+    uint64_t pitch, row_bytes;
     const frugal_records *r;
     const uint64_t *alone;
     const frugal_hyper *hyper; /* [n_groups] */
@@ -31,7 +33,7 @@ INLINED void prefetch_alone(const alone_batch *b, uint32_t u) {
     const frugal_records *r = b->r;
     if (!b->grads.at && !b->bags) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
     if (!frugal_is_alone(b->alone, u)) return;
-    prefetch_bytes(frugal_row_at(s, r->rows[u]), frugal_row_bytes(s), 1);
+    prefetch_bytes(b->weights + r->rows[u] * b->pitch, b->row_bytes, 1);
     if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
 }
 
@@ -51,7 +53,8 @@ INLINED const float *alone_gradient(const alone_batch *b, uint32_t u, int alone)
     }
     float *record = r->block + u * r->stride;
     if (b->bags) b->sum_bags(r, b->bags, dim, u, u + 1);
-    if (b->grads.at) b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
+    const strided_rows grads = b->grads; /* a copy, so that the address of `b` is not given away */
+    if (grads.at) b->sum(record, &grads, dim, r->order + first, n, r->n - first);
     return record;
 }
 
@@ -68,7 +71,7 @@ INLINED void alone_each(const alone_batch *b, uint32_t group, uint32_t from, uin
         if (!alone) continue;
         uint64_t row = b->r->rows[u];
         float *state = s->state ? s->state + row * s->state_stride : NULL;
-        row_update update = {frugal_row_at(s, row), state, &gradient, 1, (uint32_t)row, &b->hyper[group]};
+        row_update update = {b->weights + row * b->pitch, state, &gradient, 1, (uint32_t)row, &b->hyper[group]};
         apply_row(&place, optimizer, &update, kind, decay);
     }
 }
@@ -103,6 +106,9 @@ INLINED void update_rows(alone_batch *b, const frugal_step *step, const uint32_t
                          uint32_t from, uint32_t end) {
     const strided_rows all = {grads, step->stride, step->as, b->types}, none = {.at = NULL};
     const bag_gradients by_bag = {all, step->bags, bag_of};
+    const frugal_store *s = b->store;
+    b->weights = s->weights, b->pitch = s->weights_stride * frugal_type_bytes(s->rows_as);
+    b->row_bytes = frugal_row_bytes(s);
     b->r = &step->records, b->alone = step->alone, b->hyper = step->hyper;
     b->grads = step->bags ? none : all;
     b->bags = grads && step->bags ? &by_bag : NULL;

@@ -17,14 +17,16 @@ INLINED void gather_by_position(const row_place *p, const frugal_records *r, voi
                                 frugal_type as) {
     const frugal_store *store = p->store;
     uint32_t dim = store->dim;
+    frugal_type from_as = store->rows_as;
     uint64_t apart = stride * frugal_type_bytes(as), bytes = dim * frugal_type_bytes(as);
+    uint64_t pitch = store->weights_stride * frugal_type_bytes(from_as), row_bytes = frugal_row_bytes(store);
+    const unsigned char *table = store->weights;
     for (uint32_t u = 0; u < r->n_unique; u++) {
-        if (u + AHEAD_GATHER < r->n_unique)
-            prefetch_bytes(frugal_row_at(store, r->rows[u + AHEAD_GATHER]), frugal_row_bytes(store), 0);
-        const void *from = frugal_row_at(store, r->rows[u]);
+        if (u + AHEAD_GATHER < r->n_unique) prefetch_bytes(table + r->rows[u + AHEAD_GATHER] * pitch, row_bytes, 0);
+        const void *from = table + r->rows[u] * pitch;
         for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++) {
             if (k + AHEAD_GATHER < r->n) prefetch_bytes(position_at(r, rows, apart, k + AHEAD_GATHER), bytes, 1);
-            convert_row(p->types, position_at(r, rows, apart, k), as, from, store->rows_as, dim);
+            convert_row(p->types, position_at(r, rows, apart, k), as, from, from_as, dim);
         }
     }
 }

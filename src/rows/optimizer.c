@@ -84,12 +84,6 @@ INLINED float sum_of_squares(const row_place *p, const row_update *update, float
     return fold_all(lanes);
 }
 
-typedef struct row_rule { /* what is the same for all elements of a row */
-    frugal_optimizer_kind kind;
-    float decay, scale, factor, eps, rest1, rest2;
-    uint32_t noise; /* the row's random bits; of rows of 16 bits */
-} row_rule;
-
 /* The weight of an element after the step. */
 INLINED float apply_element(const row_rule *o, float w, float *s, float *v, float g) {
     g = frugal_decay(g, w, o->decay);
@@ -114,9 +108,9 @@ INLINED void apply_bf16(const row_rule *o, uint16_t *restrict w, float *restrict
         w[i] = frugal_round_bf16(apply_element(o, frugal_widen_bf16(w[i]), &s[i], &v[i], g[i]), noise[i]);
 }
 
-/* Applies the step to elements [from, from + floats) of a row. */
-INLINED void apply_chunk(const row_place *p, const row_update *update, const row_rule *o, uint32_t from,
-                         uint32_t floats) {
+/* Applies the step to elements [from, from + floats) of a row of 16 bits, by a rule that is a constant. */
+INLINED void apply_halves(const row_place *p, const row_update *update, const row_rule *o, uint32_t from,
+                          uint32_t floats) {
     const frugal_store *store = p->store;
     frugal_type as = store->rows_as;
     float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
@@ -124,18 +118,55 @@ INLINED void apply_chunk(const row_place *p, const row_update *update, const row
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
     float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : wide;
     float *v = o->kind == FRUGAL_ADAM ? s + store->dim : wide;
-    int draws = as != FRUGAL_FP32 && store->rounding == FRUGAL_STOCHASTIC;
+    int draws = store->rounding == FRUGAL_STOCHASTIC;
     if (draws) draw_noise(noise, o->noise, from, floats);
     if (draws && as == FRUGAL_BF16) {
         IN_PIECES(floats, i, n, apply_bf16(o, halves + i, s + i, v + i, g + i, noise + i, n));
         return;
     }
-    float *w = weights_from(p, update, from, floats, wide);
-    IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
+    p->types->widen(wide, halves, as, floats);
+    IN_PIECES(floats, i, n, apply_elements(o, wide + i, s + i, v + i, g + i, n));
     if (draws)
-        p->types->round(halves, w, noise, as, floats);
-    else if (as != FRUGAL_FP32)
-        p->types->nearest(halves, w, as, floats);
+        p->types->round(halves, wide, noise, as, floats);
+    else
+        p->types->nearest(halves, wide, as, floats);
+}
+
+/* With the kind as a constant, and so the decay if it is 0, as WITH_RULE does for rows of floats. */
+INLINED void apply_halves_by(const row_place *p, const row_update *update, const row_rule *rule, uint32_t from,
+                             uint32_t floats, frugal_optimizer_kind kind) {
+    row_rule o = *rule;
+    o.kind = kind;
+    if (o.decay == 0.0f) {
+        o.decay = 0.0f;
+        apply_halves(p, update, &o, from, floats);
+    } else {
+        apply_halves(p, update, &o, from, floats);
+    }
+}
+
+/* The same by any rule. Of each instruction set it exists once, and is called, so that rows of floats have no part in
+ * it. Row-wise Adagrad's step of an element is that of SGD. */
+INLINED void apply_typed(const row_place *p, const row_update *update, const row_rule *rule, uint32_t from,
+                         uint32_t floats) {
+    if (rule->kind == FRUGAL_ADAGRAD)
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAGRAD);
+    else if (rule->kind == FRUGAL_ADAM)
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAM);
+    else
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_SGD);
+}
+
+/* Applies the step to elements [from, from + floats) of a row. */
+INLINED void apply_chunk(const row_place *p, const row_update *update, const row_rule *o, uint32_t from,
+                         uint32_t floats) {
+    const frugal_store *store = p->store;
+    float buffer[CHUNK_FLOATS];
+    const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
+    float *w = (float *)update->weights + from;
+    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : w;
+    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
+    IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
 }
 
 INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, const row_update *update,
@@ -155,6 +186,15 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
     if (kind == FRUGAL_ROWWISE_ADAGRAD)
         o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(p, update, decay, o.scale), (float)dim,
                                           o.factor, o.eps);
+    if (p->store->rows_as != FRUGAL_FP32) {
+        /* Copies, because what has its address given away does not stay in registers, of rows of floats neither. */
+        const row_rule rule = o;
+        const row_place place = *p;
+        const row_update row = *update;
+        for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
+            p->types->apply(&place, &row, &rule, from, LEAST(CHUNK_FLOATS, dim - from));
+        return;
+    }
     for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
         apply_chunk(p, update, &o, from, LEAST(CHUNK_FLOATS, dim - from));
 }

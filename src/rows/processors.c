@@ -30,7 +30,8 @@ void frugal_sum_gradients(const frugal_records *records, const float *grads, uin
 
 void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim, const uint32_t *order,
                           uint32_t n) {
-    rows_here()->sum_positions(sum, (strided_rows){.at = grads, .stride = stride}, dim, order, n, n);
+    const strided_rows all = {.at = grads, .stride = stride};
+    rows_here()->sum_positions(sum, &all, dim, order, n, n);
 }
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, void *pooled, uint64_t stride,

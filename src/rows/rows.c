@@ -30,7 +30,12 @@
                                          uint32_t n) {                                                                 \
         round_row(to, from, noise, as, n);                                                                             \
     }                                                                                                                  \
-    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix};                  \
+    attribute static void apply_typed_##suffix(const row_place *p, const row_update *update, const row_rule *rule,     \
+                                               uint32_t from, uint32_t floats) {                                       \
+        apply_typed(p, update, rule, from, floats);                                                                    \
+    }                                                                                                                  \
+    static const row_conversions types_##suffix = {widen_##suffix, nearest_##suffix, round_##suffix,                   \
+                                                   apply_typed_##suffix};                                              \
     attribute static void convert_##suffix(void *to, frugal_type to_as, const void *from, frugal_type from_as,         \
                                            uint32_t n) {                                                               \
         convert_row(&types_##suffix, to, to_as, from, from_as, n);                                                     \
@@ -44,10 +49,11 @@
         grads.types = &types_##suffix;                                                                                 \
         sum_records(r, grads, dim);                                                                                    \
     }                                                                                                                  \
-    attribute static void sum_positions_##suffix(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order,  \
-                                                 uint32_t n, uint32_t left) {                                          \
-        grads.types = &types_##suffix;                                                                                 \
-        sum_row(sum, grads, dim, order, n, left);                                                                      \
+    attribute static void sum_positions_##suffix(float *sum, const strided_rows *grads, uint32_t dim,                  \
+                                                 const uint32_t *order, uint32_t n, uint32_t left) {                   \
+        strided_rows own = *grads;                                                                                     \
+        own.types = &types_##suffix;                                                                                   \
+        sum_row(sum, own, dim, order, n, left);                                                                        \
     }                                                                                                                  \
     attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, void *rows,              \
                                           uint64_t stride, frugal_type as) {                                           \

@@ -71,11 +71,17 @@ INLINED void copy_row(float *to, const float *from, uint32_t n) {
 
 /* types.c */
 
+struct row_place;
+struct row_update;
+struct row_rule;
 typedef struct row_conversions { /* of one instruction set; `as` has 16 bits */
     void (*widen)(float *to, const uint16_t *from, frugal_type as, uint32_t n);
     void (*nearest)(uint16_t *to, const float *from, frugal_type as, uint32_t n);
     /* noise[n]: 16 bits of each element, as draw_noise writes them */
     void (*round)(uint16_t *to, const float *from, const uint16_t *noise, frugal_type as, uint32_t n);
+    /* The step of elements [from, from + floats) of a row of 16 bits. */
+    void (*apply)(const struct row_place *p, const struct row_update *update, const struct row_rule *rule,
+                  uint32_t from, uint32_t floats);
 } row_conversions;
 
 typedef struct row_place { /* where rows are updated, or read; the same for all rows of a call */
@@ -92,6 +98,12 @@ typedef struct row_update { /* one row's update */
     uint32_t n, row;             /* row: its number */
     const frugal_hyper *hyper;
 } row_update;
+
+typedef struct row_rule { /* what is the same for all elements of a row */
+    frugal_optimizer_kind kind;
+    float decay, scale, factor, eps, rest1, rest2;
+    uint32_t noise; /* the row's random bits; of rows of 16 bits */
+} row_rule;
 
 /* Prefetches a row, its state and the beginnings of its records. */
 INLINED void prefetch_update(const frugal_store *store, const row_update *update) {
@@ -135,7 +147,7 @@ typedef struct bag_gradients { /* gradients by bag, from which those by position
 
 /* alone.c */
 
-typedef void sum_function(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
+typedef void sum_function(float *sum, const strided_rows *grads, uint32_t dim, const uint32_t *order, uint32_t n,
                           uint32_t left);
 typedef void sum_bags_function(const frugal_records *r, const bag_gradients *all, uint32_t dim, uint32_t from,
                                uint32_t end);

@@ -52,7 +52,7 @@ INLINED void sum_chunk(float *restrict sum, strided_rows grads, uint32_t width, 
     }
 }
 
-INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
+INLINED void sum_typed(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
     if (n == 1) { /* most rows, even if keys are skewed */
         prefetch_gradient(grads, dim, order, left);
         if (grads.as == FRUGAL_FP32) memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
@@ -62,6 +62,15 @@ INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_
     }
     for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
         sum_chunk(sum + from, rows_from(grads, from), LEAST(CHUNK_FLOATS, dim - from), order, n, left);
+}
+
+/* With the type of floats as a constant, so that loops do not ask for it. */
+INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
+    const strided_rows floats = {grads.at, grads.stride, FRUGAL_FP32, NULL};
+    if (grads.as == FRUGAL_FP32)
+        sum_typed(sum, floats, dim, order, n, left);
+    else
+        sum_typed(sum, grads, dim, order, n, left);
 }
 
 INLINED void sum_records(const frugal_records *r, strided_rows grads, uint32_t dim) {
