@@ -137,7 +137,7 @@ INLINED void apply_halves_by(const row_place *p, const row_update *update, const
                              uint32_t floats, frugal_optimizer_kind kind) {
     row_rule o = *rule;
     o.kind = kind;
-    if (o.decay == 0.0f) {
+    if (rule->decay == 0.0f) {
         o.decay = 0.0f;
         apply_halves(p, update, &o, from, floats);
     } else {
@@ -146,15 +146,23 @@ INLINED void apply_halves_by(const row_place *p, const row_update *update, const
 }
 
 /* The same by any rule. Of each instruction set it exists once, and is called, so that rows of floats have no part in
- * it. Row-wise Adagrad's step of an element is that of SGD. */
+ * it. */
 INLINED void apply_typed(const row_place *p, const row_update *update, const row_rule *rule, uint32_t from,
                          uint32_t floats) {
-    if (rule->kind == FRUGAL_ADAGRAD)
-        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAGRAD);
-    else if (rule->kind == FRUGAL_ADAM)
-        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAM);
-    else
+    switch (rule->kind) {
+    case FRUGAL_SGD:
+    case FRUGAL_ROWWISE_ADAGRAD: /* once its factor is known, as SGD */
         apply_halves_by(p, update, rule, from, floats, FRUGAL_SGD);
+        break;
+    case FRUGAL_ADAGRAD:
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAGRAD);
+        break;
+    case FRUGAL_ADAM:
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAM);
+        break;
+    default:
+        break; /* none, as for WITH_RULE */
+    }
 }
 
 /* Applies the step to elements [from, from + floats) of a row. */
@@ -187,7 +195,7 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
         o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(p, update, decay, o.scale), (float)dim,
                                           o.factor, o.eps);
     if (p->store->rows_as != FRUGAL_FP32) {
-        /* Copies, because what has its address given away does not stay in registers, of rows of floats neither. */
+        /* Copies, because what has its address given away is kept in memory, also for rows of floats. */
         const row_rule rule = o;
         const row_place place = *p;
         const row_update row = *update;
