@@ -71,7 +71,7 @@ typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the fir
     float lr;                 /* that of the step, times the group's lr_scale */
     float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
     float scale;              /* of gradients: frugal_gradients.scale, 0 resolved */
-    uint64_t noise;           /* frugal_step_noise, of all groups the same */
+    uint64_t noise;           /* frugal_step_noise, of all groups the same; 0 with fp32 */
 } frugal_hyper;
 
 typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
@@ -98,8 +98,12 @@ FRUGAL_INLINE uint32_t frugal_type_bytes(frugal_type type) {
 FRUGAL_INLINE uint64_t frugal_row_bytes(const frugal_store *store) {
     return (uint64_t)store->dim * frugal_type_bytes(store->rows_as);
 }
+/* Bytes from row to row. */
+FRUGAL_INLINE uint64_t frugal_row_pitch(const frugal_store *store) {
+    return store->weights_stride * frugal_type_bytes(store->rows_as);
+}
 FRUGAL_INLINE void *frugal_row_at(const frugal_store *store, uint64_t row) {
-    return (unsigned char *)store->weights + row * store->weights_stride * frugal_type_bytes(store->rows_as);
+    return (unsigned char *)store->weights + row * frugal_row_pitch(store);
 }
 /* The floats that a copy's weights take, with its state behind them. */
 FRUGAL_INLINE uint32_t frugal_state_at(const frugal_store *store) {

@@ -107,7 +107,7 @@ INLINED void update_rows(alone_batch *b, const frugal_step *step, const uint32_t
     const strided_rows all = {grads, step->stride, step->as, b->types}, none = {.at = NULL};
     const bag_gradients by_bag = {all, step->bags, bag_of};
     const frugal_store *s = b->store;
-    b->weights = s->weights, b->pitch = s->weights_stride * frugal_type_bytes(s->rows_as);
+    b->weights = s->weights, b->pitch = frugal_row_pitch(s);
     b->row_bytes = frugal_row_bytes(s);
     b->r = &step->records, b->alone = step->alone, b->hyper = step->hyper;
     b->grads = step->bags ? none : all;

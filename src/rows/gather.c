@@ -19,7 +19,7 @@ INLINED void gather_by_position(const row_place *p, const frugal_records *r, voi
     uint32_t dim = store->dim;
     frugal_type from_as = store->rows_as;
     uint64_t apart = stride * frugal_type_bytes(as), bytes = dim * frugal_type_bytes(as);
-    uint64_t pitch = store->weights_stride * frugal_type_bytes(from_as), row_bytes = frugal_row_bytes(store);
+    uint64_t pitch = frugal_row_pitch(store), row_bytes = frugal_row_bytes(store);
     const unsigned char *table = store->weights;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         if (u + AHEAD_GATHER < r->n_unique) prefetch_bytes(table + r->rows[u + AHEAD_GATHER] * pitch, row_bytes, 0);

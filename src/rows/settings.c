@@ -235,13 +235,13 @@ FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const fruga
     frugal_hyper *hyper = hyper_at(f, step);
     pthread_mutex_lock(&f->settings.lock);
     if (!settings->fixed || settings->step != step) {
+        uint64_t noise = f->store.rows_as == FRUGAL_FP32 ? 0 : frugal_step_noise(f->desc.seed, step);
         raise_powers(f, step);
         for (uint32_t g = 0; g < f->store.n_groups; g++) {
             const beta_powers *power = &f->settings.powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
-            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale,
-                                      frugal_step_noise(f->desc.seed, step)};
+            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale, noise};
             if (!is_finite(hyper[g].step_size) && !f->store.groups[g].optimizer.frozen)
                 status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                      "update: lr %g makes Adam's step size at step %llu infinite; reduce it",

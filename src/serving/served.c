@@ -117,7 +117,7 @@ static uint32_t first_new(const served *before, const frugal *f, int *continues)
 /* Memory for the weights: of a new file, or a private view of the file of `before`. */
 static frugal_status map_served(served *v, const served *before) {
     frugal_store *s = &v->f->store;
-    v->bytes = whole_pages((size_t)(s->rows * s->weights_stride * frugal_type_bytes(s->rows_as)));
+    v->bytes = whole_pages((size_t)(s->rows * frugal_row_pitch(s)));
     v->is_private = before != NULL;
     memory_part whole = {0, v->bytes};
     int error;
@@ -310,7 +310,7 @@ FRUGAL_INTERNAL uint64_t own_bytes(const served *v) {
             continue;
         }
         if (!(frugal_load_relaxed(&f->saving.changed[row / 64]) >> row % 64 & 1)) continue;
-        uint64_t at = row * f->store.weights_stride * frugal_type_bytes(f->store.rows_as), from = at / page;
+        uint64_t at = row * frugal_row_pitch(&f->store), from = at / page;
         uint64_t end = (at + frugal_row_bytes(&f->store) - 1) / page + 1;
         if (from < page_end) from = page_end;
         if (end > from) bytes += (end - from) * page, page_end = end;

@@ -220,7 +220,7 @@ static int ask_for_piece(frugal *f, const ahead_range *range) {
     if (!frugal_load_relaxed(&a->waiting) || !frugal_load_relaxed(&a->works) || !take_ahead(f, range, &piece)) return 0;
     size_t row = frugal_row_bytes(s), state = piece.read_only ? 0 : s->state_floats * sizeof(float);
     /* Element-wise state lies behind the weights of its row. */
-    uint64_t pitch = s->weights_stride * frugal_type_bytes(s->rows_as);
+    uint64_t pitch = frugal_row_pitch(s);
     uint64_t behind = state ? (uint64_t)((unsigned char *)s->state - (unsigned char *)s->weights) : 0;
     if (state && behind < pitch) row = behind + state;
     uint64_t asked = ask_for_rows(f, &piece, s->weights, pitch, row);
