@@ -6,8 +6,8 @@
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
  * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To see what an instance does:
- * frugal_seeing.h. Which rows are hot: frugal_counts.h. Secondaries: frugal_secondaries.h. Another language:
- * frugal_bindings.h. C++: frugal.hpp. A device of your own: src/device.h.
+ * frugal_seeing.h. Which rows are hot: frugal_counts.h. Secondaries: frugal_secondaries.h. Several machines:
+ * frugal_machines.h. Another language: frugal_bindings.h. C++: frugal.hpp. A device of your own: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership, files      8. Errors
@@ -304,6 +304,7 @@ typedef struct frugal_desc {
     int saved_settings_may_differ;
     int increments;   /* a bit a row: frugal_save can save the rows that changed */
     const char *name; /* other processes may join the instance by it (frugal_join): 1 to 64 bytes */
+    const struct frugal_machines *machines; /* the table is dealt over several (frugal_machines.h). NULL: it is not */
 } frugal_desc;
 /* Opens an instance: memory, table, workers; a file: section 5. A field that says nothing without another one
  * (weights_stride, state_stride, take_torn, saved, saved_part, saved_settings_may_differ) is refused if that one is not

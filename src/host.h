@@ -42,6 +42,7 @@
 #endif
 #include "../frugal_bindings.h"
 #include "../frugal_counts.h"
+#include "../frugal_machines.h"
 #include "../frugal_p2f.h"
 #include "../frugal_save.h"
 #include "../frugal_secondaries.h"

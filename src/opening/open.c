@@ -148,6 +148,7 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "an instance that others can join by name needs %s",
                            d->weights ? "a table in memory of its own or in a file: leave `weights` NULL"
                                       : "threads that serve them: set `workers` to 1 at least");
+    if (d->machines) return frugal_fail(FRUGAL_ERR_ARGUMENT, "machines: not yet");
     frugal_status status = check_row_types(d);
     if (status == FRUGAL_OK) status = check_matrices(d);
     if (status == FRUGAL_OK) status = check_alone(d);
