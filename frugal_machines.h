@@ -63,12 +63,12 @@ extern "C" {
 
 #define FRUGAL_MAX_MACHINES 254
 
-typedef struct frugal_message {
+typedef struct frugal_parcel { /* a message */
     uint32_t peer; /* the other machine */
     uint32_t tag;  /* below FRUGAL_WIRE_TAGS */
     void *head, *body;
     size_t head_bytes, body_bytes;
-} frugal_message;
+} frugal_parcel;
 #define FRUGAL_WIRE_TAGS 4096u /* devices x kinds of messages, at most */
 
 typedef struct frugal_wire {
@@ -77,8 +77,8 @@ typedef struct frugal_wire {
     size_t most_bytes;          /* of a message; 0: no limit */
     /* There will be so many requests. Errors: MEMORY, LOST; its own. */
     frugal_status (*begin)(void *self, uint32_t requests);
-    frugal_status (*send)(void *self, uint32_t request, const frugal_message *message);
-    frugal_status (*receive)(void *self, uint32_t request, const frugal_message *message);
+    frugal_status (*send)(void *self, uint32_t request, const frugal_parcel *parcel);
+    frugal_status (*receive)(void *self, uint32_t request, const frugal_parcel *parcel);
     /* 1: done; of a receive *bytes is the length of the message, head and body. 0: not yet; so stays a request of a
      * machine that is lost. */
     int (*done)(void *self, uint32_t request, size_t *bytes);
