@@ -23,8 +23,8 @@ PHASES = Into("step/phases", (0, 1, 2, 3, 4), {"sort": 5, "plan": 6, "worth": 7,
 STALL = {**RATE, "stall_ms": "stall, ms a step"}
 WORKERS = Into("step/workers", (0, 1, 2), {**RATE, "stall_ms": "stall"}, ("step-worker",))
 LOOKAHEAD = Into("lookahead/lookahead", (0, 1, 2, 3), STALL, ("lookahead",),
-                 lambda row: row[1] == "no")
-STAGING = Into("lookahead/staging", (0, 1, 2), STALL, ("staging",))
+                 lambda row: row[0] in (0, 2, 5, 10) and row[1] == "no")
+STAGING = Into("", (), {}, ("staging",)) # no page shows these
 CACHE = Into("cache/host-devices", (0, 1, 2), {**RATE, "hits": "hits"}, ("cache",), lambda row: row[1] == "Zipf 0.9")
 MOVED = Into("cache/moved", (0, 1, 2), {"holder": 3, "owners": 4, "no_cache": 5}, ("cache-moved",),
              lambda row: row[1] == "Zipf 0.9")
@@ -213,11 +213,12 @@ def sweep_page(into, heading, introduction, logscale=False):
         page += plot(f"{name}-{suffix}", f"{heading}: {what}", axes + curves(lines, column), data,
                      (heading.lower(), what))
     loaders = len({r["loader"] for r in records}) > 1
-    page += "\n" + noted(into, [heading.lower(), *(["loader's thread"] if loaders else []), "mode", "keys", "M keys/s",
-                                "share", "stall, ms a step", "stall, % of it"],
-                         [[r[key], *([("no", "yes")[r["loader"]]] if loaders else []), MODES[r["mode"]], skew(r),
-                           speed(r), share(r), f"{r['stall_ms']:.3f}", f"{100 * r['stall_ms'] / r['step_ms']:.1f}"]
-                          for r in records])
+    made = noted if into.path else lambda _, headings, rows: table(headings, rows)
+    page += "\n" + made(into, [heading.lower(), *(["loader's thread"] if loaders else []), "mode", "keys", "M keys/s",
+                               "share", "stall, ms a step", "stall, % of it"],
+                        [[r[key], *([("no", "yes")[r["loader"]]] if loaders else []), MODES[r["mode"]], skew(r),
+                          speed(r), share(r), f"{r['stall_ms']:.3f}", f"{100 * r['stall_ms'] / r['step_ms']:.1f}"]
+                         for r in records])
     return page + source(name)
 
 
@@ -332,8 +333,6 @@ def write_rows():
 # A table over the memory that it has, and the share of its pages that memory then holds. Keys are uniform, so whatever
 # the system replaces, each lookup finds its page with this probability.
 OVER = [(0.5, 1), (1, 1), (1.5, 0.667), (2, 0.5), (4, 0.25), (8, 0.125)]
-DISK = Into("lookahead/disk", (0,), {"step_ms": 1, "lookup_ms": 2, "gate_ms": 3}, tuple(
-    f"disk-{over}" for over, _ in OVER))
 
 
 def measure_disk():
@@ -351,7 +350,7 @@ def write_disk():
                    {"D0": [(over, r["step_ms"]) for over, r in found]}, ("table over memory", "ms a step"))
     return ("Pages are asked for as rows are announced; when a round begins, the share of them that memory would hold "
             "is there.\n\n" +
-            noted(DISK, ["table over memory", "step, ms", "lookup, ms", "gate, ms"], rows) + picture + source(*names))
+            table(["table over memory", "step, ms", "lookup, ms", "gate, ms"], rows) + picture + source(*names))
 
 
 # >>stalls
