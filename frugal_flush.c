@@ -47,7 +47,8 @@
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c         what a copy of each row is worth, counted as batches are announced
- *   restore.c       saves are read, and their rows put into the table
+ *   saved.c         what a save says of itself
+ *   restore.c       the rows of saves are read into the table
  *   causes.c        what keeps a gate closed, in words
  *   trace.c         what threads did, and when: rings of events, and their file
  *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
@@ -222,6 +223,7 @@
 #include "src/table/table.c"
 #include "src/table/worth.c"
 #ifndef FRUGAL_NO_SAVES
+#include "src/table/saved.c"
 #include "src/table/restore.c"
 #endif
 #include "src/table/causes.c"

@@ -64,8 +64,8 @@ extern "C" {
 #define FRUGAL_MAX_MACHINES 254
 
 typedef struct frugal_parcel { /* a message */
-    uint32_t peer; /* the other machine */
-    uint32_t tag;  /* below FRUGAL_WIRE_TAGS */
+    uint32_t peer;             /* the other machine */
+    uint32_t tag;              /* below FRUGAL_WIRE_TAGS */
     void *head, *body;
     size_t head_bytes, body_bytes;
 } frugal_parcel;

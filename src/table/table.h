@@ -70,9 +70,9 @@ FRUGAL_INTERNAL int is_counting(frugal *f);
 FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end);
 FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);
 
-/* restore.c */
-
 #ifndef FRUGAL_NO_SAVES
+
+/* saved.c */
 
 typedef struct saved_reader { /* a save that is being read */
     int file;
@@ -91,9 +91,20 @@ typedef struct saved_reader { /* a save that is being read */
     } first_rows; /* where blocks of rows begin */
 } saved_reader;
 
+FRUGAL_INTERNAL frugal_status fail_saved(const saved_reader *r, uint64_t at, const char *what);
+FRUGAL_INTERNAL frugal_status read_saved(const saved_reader *r, void *data, size_t bytes, uint64_t at);
+FRUGAL_INTERNAL int is_sum_right(saved_header h, const void *payload);
+FRUGAL_INTERNAL frugal_status check_skipped(const saved_reader *r, saved_header h, uint64_t at, void *buffer,
+                                            size_t most);
+FRUGAL_INTERNAL frugal_status next_block_or(saved_reader *r, saved_header *h, uint32_t also);
+FRUGAL_INTERNAL int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes);
+FRUGAL_INTERNAL frugal_status check_end(const saved_reader *r, const saved_end *end, uint64_t blocks, uint64_t at);
 FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
                                          saved_part **tables, size_t *tables_bytes);
 FRUGAL_INTERNAL void close_saved(saved_reader *r);
+
+/* restore.c */
+
 FRUGAL_INTERNAL uint32_t threads_of(const frugal *f);
 FRUGAL_INTERNAL frugal_status read_weights(frugal *f, uint32_t first, int marks);
 FRUGAL_INTERNAL void close_all_saved(frugal *f);
