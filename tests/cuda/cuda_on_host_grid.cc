@@ -29,6 +29,8 @@ __attribute__((weak)) void __tsan_acquire(void *p);
 __attribute__((weak)) void __tsan_release(void *p);
 }
 
+#define UNINSTRUMENTED __attribute__((no_sanitize_address))
+
 namespace cuda_on_host {
 
 __thread lane *current;
@@ -53,7 +55,7 @@ struct fiber { /* a stack, on which CUDA threads run one after another */
     char *stack;
     executor *owner;
     struct thread *running;
-    void *fake_stack, *tsan;
+    void *tsan;
 };
 
 struct warp {
@@ -110,9 +112,10 @@ struct executor {
     uint64_t random;
     unsigned countdown; /* atomics to the next switch */
     coroutine main;
-    const void *main_stack;
+    const void *main_stack; /* NULL: no fiber has run in this grid; known to AddressSanitizer alone */
     size_t main_bytes;
     void *main_fake_stack, *main_tsan;
+    void *fake_stack; /* AddressSanitizer's, of all fibers: one for each would soon be gigabytes */
     block *blocks[MAX_RESIDENT];
     bool busy[MAX_RESIDENT];
     uint32_t runs;
@@ -178,12 +181,13 @@ void fail(place at, const char *format, ...) {
 namespace {
 
 /* >>coroutines */
-void switch_to_main(fiber *f) {
+/* Not instrumented, as run_threads: where a fiber is idle, none of its frames may lie in the fake stack. */
+UNINSTRUMENTED void switch_to_main(fiber *f) {
     executor *e = f->owner;
-    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&f->fake_stack, e->main_stack, e->main_bytes);
+    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&e->fake_stack, e->main_stack, e->main_bytes);
     if (f->tsan) __tsan_switch_to_fiber(e->main_tsan, TSAN_NO_SYNC);
     coroutine_switch(&f->co, &e->main);
-    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(f->fake_stack, &e->main_stack, &e->main_bytes);
+    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(e->fake_stack, &e->main_stack, &e->main_bytes);
 }
 
 void switch_to_fiber(executor *e, fiber *f) {
@@ -196,10 +200,10 @@ void switch_to_fiber(executor *e, fiber *f) {
 
 void finish(thread *t);
 
-void run_threads(void *argument) {
+UNINSTRUMENTED void run_threads(void *argument) {
     fiber *f = static_cast<fiber *>(argument);
     if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(nullptr, &f->owner->main_stack, &f->owner->main_bytes);
+        __sanitizer_finish_switch_fiber(f->owner->fake_stack, &f->owner->main_stack, &f->owner->main_bytes);
     for (;;) {
         acquire(&f->owner->begun);
         f->owner->k->thread();
@@ -211,7 +215,6 @@ void run_threads(void *argument) {
 
 /* Some bytes apart, or the tops of all stacks would compete for the same lines of the caches. */
 void prepare(fiber *f, unsigned number) {
-    f->fake_stack = nullptr;
     coroutine_make(&f->co, f->stack + GUARD, STACK - GUARD - (number % 32) * 192, run_threads, f);
 }
 
@@ -347,6 +350,16 @@ void abandon(executor *e, thread *t) {
     give_fiber(e, f);
 }
 
+/* Frames of abandoned threads would fill it. */
+void forget_fake_stack(executor *e) {
+    if (!e->fake_stack || !e->main_stack) return;
+    __sanitizer_start_switch_fiber(&e->main_fake_stack, e->main_stack, e->main_bytes);
+    __sanitizer_finish_switch_fiber(e->fake_stack, nullptr, nullptr);
+    __sanitizer_start_switch_fiber(nullptr, e->main_stack, e->main_bytes); /* NULL: it is destroyed */
+    __sanitizer_finish_switch_fiber(e->main_fake_stack, nullptr, nullptr);
+    e->fake_stack = nullptr;
+}
+
 /* The device is lost. */
 void abandon(executor *e) {
     for (unsigned slot = 0; slot < e->plan.resident; slot++) {
@@ -357,10 +370,11 @@ void abandon(executor *e) {
         e->busy[slot] = false;
     }
     e->n_ready = 0;
+    forget_fake_stack(e);
 }
 
 void begin_grid(executor *e, const kernel &k, const schedule &s) {
-    e->k = &k, e->plan = s;
+    e->k = &k, e->plan = s, e->main_stack = nullptr;
     if (e->plan.resident > MAX_RESIDENT) e->plan.resident = MAX_RESIDENT;
     if (e->plan.resident > k.grid.x) e->plan.resident = k.grid.x;
     e->random = mix(s.seed);

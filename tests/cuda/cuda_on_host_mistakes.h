@@ -93,6 +93,16 @@ __global__ void block_race_kernel(int *p) {
 __global__ void beyond_kernel(int *p) {
     p[threadIdx.x + 65] = 1;
 }
+__attribute__((noinline)) int *left_frame(int *p) { /* so that no compiler sees where the pointer comes from */
+    int mine[4] = {*p};
+    int *volatile to_mine = mine;
+    return to_mine;
+}
+__global__ void left_frame_kernel(int *p) {
+    int *left = left_frame(p);
+    __syncthreads(); /* others run, and call the same function */
+    p[threadIdx.x] = *left;
+}
 
 void reuse_too_early() {
     cudaStream_t s;
@@ -157,6 +167,8 @@ const mistake mistakes[] = {
     {"a race of blocks", "data race", TSAN, [] { FRUGAL_LAUNCH(block_race_kernel, 8, 32, nullptr, ints()); }},
     {"a source reused too early", "data race", TSAN, reuse_too_early},
     {"memory outside", "heap-buffer-overflow", ASAN, [] { FRUGAL_LAUNCH(beyond_kernel, 1, 64, nullptr, ints()); }},
+    {"a frame that was left", "stack-use-after-return", ASAN,
+     [] { FRUGAL_LAUNCH(left_frame_kernel, 1, 64, nullptr, ints()); }},
     {"memory of another GPU", "on GPU 0 touches memory of GPU 1", ACCESSES,
      [] { FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints_of_other()); }},
     {"memory of another GPU, by an atomic", "on GPU 0 touches memory of GPU 1", ACCESSES,

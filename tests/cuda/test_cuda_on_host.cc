@@ -40,6 +40,12 @@ template <typename T> std::vector<T> host_copy(const T *p, size_t n) {
     return to;
 }
 
+#ifdef UNDER_ASAN
+extern "C" const char *__asan_default_options(void) { /* for the mistakes; ASAN_OPTIONS is stronger */
+    return "detect_stack_use_after_return=1";
+}
+#endif
+
 int setup(void **) {
     cuda_on_host_reset();
     return 0;
@@ -469,6 +475,34 @@ void test_default_streams_are_counted(void **) {
 }
 
 /* >>memory */
+__attribute__((noinline)) unsigned through_memory(unsigned i) {
+    volatile unsigned a[500];
+    for (unsigned k = 0; k < 500; k += 100) a[(i + k) % 500] = i + k;
+    return a[i % 500];
+}
+__global__ void frames_kernel(unsigned *sum) {
+    for (unsigned i = 0; i < 60; i++) atomicAdd(sum, through_memory(i));
+}
+long resident_bytes() {
+    long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(2, fscanf(file, "%ld %ld", &all, &resident));
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* AddressSanitizer keeps frames that have been left, at most some megabytes: not so many for each thread. */
+void test_threads_need_little_memory(void **) {
+    unsigned *sum = device_copy(std::vector<unsigned>(1));
+    long before = resident_bytes();
+    GOOD(FRUGAL_LAUNCH(frames_kernel, 1, 1024, nullptr, sum));
+    GOOD(cudaDeviceSynchronize());
+    long more = resident_bytes() - before;
+    assert_int_equal(1024 * 59 * 30, host_copy(sum, 1)[0]);
+    if (more > 100 << 20) fail_msg("1024 threads of a kernel need at most 100 MiB, not %ld", more >> 20);
+}
+
 void test_memory_is_bounded(void **) {
     void *p, *q;
     size_t left, all;
@@ -790,6 +824,7 @@ int main(int argc, char **argv) {
         TEST(test_captures_are_spoilt_by_waits),
         TEST(test_captures_are_spoilt_by_the_null_stream),
         TEST(test_default_streams_are_counted),
+        TEST(test_threads_need_little_memory),
         TEST(test_memory_is_bounded),
         TEST(test_copies_are_checked),
         TEST(test_registered_memory),
