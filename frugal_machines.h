@@ -6,7 +6,8 @@
  * your own is the functions below. What a step sends, and when one machine is better: docs/machines.md.
  *
  * CONTENTS
- *      1. Do this      2. What is where      3. The wire      4. Loss      >>wire >>machines >>calls
+ *      1. Do this      2. What is where      3. The wire      4. Loss
+ *   >>wire >>machines >>calls
  *
  * 1. DO THIS
  *      frugal_wire wire;
@@ -103,8 +104,8 @@ typedef struct frugal_machines {
 FRUGAL_API frugal_status frugal_home(const frugal *f, uint32_t table, uint64_t key, uint32_t *machine);
 /* Collective: gives `bytes` bytes at `mine` to every machine, and gets those of each, in turn, in all[machines][bytes].
  * For what a trainer sums or compares itself, such as dense gradients: in the order of machines and devices, sums have
- * the same bits on all. Without machines: a copy. One thread at a time. Errors: ARGUMENT, LIMIT, MEMORY, STUCK, STOPPED,
- * LOST. */
+ * the same bits on all. Without machines: a copy. One thread at a time. Errors: ARGUMENT, LIMIT, MEMORY, STUCK,
+ * STOPPED, LOST. */
 FRUGAL_API frugal_status frugal_exchange(frugal *f, const void *mine, size_t bytes, void *all);
 
 typedef enum {

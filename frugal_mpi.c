@@ -1,5 +1,9 @@
 /* frugal_mpi.c - a wire of MPI's point-to-point calls: Isend, Irecv, Test.
  *
+ *   >>messages  begun, and done
+ *   >>wire      its six functions
+ *   >>open      of a communicator; and freed
+ *
  *     mpicc -std=c11 -O3 -c frugal_mpi.c
  */
 #ifndef _POSIX_C_SOURCE
