@@ -43,6 +43,7 @@
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
  *   table/          a room: where the table lies, what its rows are worth, saves that are read, traces
+ *   deal.c          rows dealt over machines: their homes, and their numbers here
  *   init.c          the first values of rows
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
@@ -53,6 +54,7 @@
  *   trace.c         what threads did, and when: rings of events, and their file
  *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
+ *   guests.c        rows of other machines that a batch reads
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
  *   clocks.c        the clocks of secondaries: which may be read at a step
  *   announce.c      batches that were handed in: sorted, given to the state machine, planned, by any thread
@@ -80,6 +82,12 @@
  *   remote.c        devices of other processes, in the one that opened: their posts are served
  *   join.c          a process joins an instance, attaches devices, leaves
  *   door.c          where other processes join an instance; their end is noticed
+ *   machines/       a room: one table on several machines: what they say to each other
+ *   lost.c          training ends here, because of another machine
+ *   away.c          a device of another machine: its keys are announced, its rows sent, its records taken
+ *   meet.c          calls that all machines make together
+ *   read.c          rows of any machine are read
+ *   talk.c          the communication thread, which alone calls the wire
  *   opening/        a room: an instance is opened and closed
  *   open.c          an instance is opened: its settings checked, defaults, memory, threads
  *   close.c         an instance is closed
@@ -184,6 +192,10 @@
  *  |[F66] | is the step refused?        | acquire | [F65]      | as [F65]                                 |
  *  |[F67] | a device sorts a batch      | release | [F68]      | its operations are not there yet         |
  *  |[F68] | does the device sort?       | acquire | [F67]      | as [F67]                                 |
+ *  |[F69] | has it come over the wire?  | acquire | [F70]      | its memory is read while it is received  |
+ *  |[F70] | a message has come, or left | release | [F69]      | as [F69]                                 |
+ *  |[F71] | something can be sent       | release | [F72]      | what is sent is not written yet          |
+ *  |[F72] | can it be sent?             | acquire | [F71]      | as [F71]                                 |
  */
 #ifdef __cplusplus
 #error "frugal_flush.c is C11: compile it by a C compiler (cc -std=c11), not as C++ or CUDA; frugal.h is for both"
@@ -218,6 +230,7 @@
 #include "src/rows/settings.c"
 #include "src/rows/self_test.c"
 
+#include "src/table/deal.c"
 #include "src/table/init.c"
 #include "src/table/table_file.c"
 #include "src/table/table.c"
@@ -232,6 +245,7 @@
 #endif
 
 #include "src/steps/batch.c"
+#include "src/steps/guests.c"
 #include "src/steps/read_ahead.c"
 #ifndef FRUGAL_NO_SECONDARIES
 #include "src/steps/clocks.c"
@@ -261,6 +275,12 @@
 #include "src/processes/remote.c"
 #include "src/processes/join.c"
 #include "src/processes/door.c"
+
+#include "src/machines/lost.c"
+#include "src/machines/away.c"
+#include "src/machines/meet.c"
+#include "src/machines/read.c"
+#include "src/machines/talk.c"
 
 #include "src/opening/open.c"
 #include "src/opening/close.c"

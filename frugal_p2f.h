@@ -335,6 +335,7 @@ typedef struct frugal_p2f_batch { /* what a device reads at a step */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
     int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
+    uint32_t behind; /* bits that are read behind those of rows[n], of rows that are not announced here: they are 0 */
 } frugal_p2f_batch;
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
@@ -492,6 +493,10 @@ FRUGAL_P2F_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* up
 FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
+/* Is the host row already what a lookup at `step` will read: clean, and announced for no open step before? Once the
+ * steps before are planned; devices must keep no updates. What it finds stays so until the gate of `step` is open, and
+ * 1 acquires the row. Without words: 0. */
+FRUGAL_P2F_API int frugal_p2f_is_final(frugal_p2f *p, uint32_t row, uint64_t step);
 /* Is a cached copy of the device current, by the holder rule? 0 also while the row is planned for a step that is not
  * closed, because the holder is then that of the step to come. Without words: 1, always. */
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
@@ -909,7 +914,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     int has_words = frugal_p2f_has_words(p);
     if ((n > 0 && !rows && has_words) || (!has_words && !batch->in_place)) return FRUGAL_ERR_ARGUMENT;
     if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
-    if (n > p->desc.max_rows) return FRUGAL_ERR_KEYS;
+    if (n > p->desc.max_rows || batch->behind > p->desc.max_rows - n) return FRUGAL_ERR_KEYS;
     for (uint32_t i = 0; rows && i < n; i++) {
         if (rows[i] >= p->desc.rows) return FRUGAL_ERR_KEY;
         if (i > 0 && rows[i] <= rows[i - 1]) return FRUGAL_ERR_ROWS;
@@ -925,7 +930,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     *frugal_priv_n_rows(p, device, step) = n;
     *frugal_priv_how(p, device, step) =
         (uint8_t)((batch->in_place ? FRUGAL_PRIV_IN_PLACE : 0) | (batch->read_only ? FRUGAL_PRIV_READ_ONLY : 0));
-    for (uint32_t i = 0; i < (n + 63) / 64; i++) { /* relaxed, both: published by [P10], [P12] */
+    for (uint32_t i = 0; i < (n + batch->behind + 63) / 64; i++) { /* relaxed, both: published by [P10], [P12] */
         frugal_store_relaxed(&frugal_priv_alone(p, device, step)[i], 0);
         frugal_store_relaxed(&frugal_priv_valid(p, device, step)[i], 0);
     }
@@ -1831,6 +1836,17 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
     if (!frugal_p2f_has_words(p)) return 0;
     uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
     return word & FRUGAL_PRIV_DIRTY ? (word & FRUGAL_PRIV_BUSY ? 2 : 1) : 0;
+}
+
+/* Closed is read first: an update of a step below it that was queued has made the row dirty by then, and one that was
+ * applied at closing or in place is acquired with it. Reads of steps below `step` are all in the word, which is that of
+ * a plan of these steps or of later ones. */
+FRUGAL_P2F_API int frugal_p2f_is_final(frugal_p2f *p, uint32_t row, uint64_t step) {
+    uint64_t closed = frugal_p2f_closed(p);
+    if (!frugal_p2f_has_words(p) || frugal_p2f_planned(p) < step) return 0;
+    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
+    if (word & FRUGAL_PRIV_DIRTY) return 0;
+    return closed >= step || !(frugal_priv_reads_from(word, closed) & ((UINT32_C(1) << (step - closed)) - 1));
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {

@@ -89,6 +89,9 @@ typedef struct frugal_store {              /* the host table, as devices read it
     const frugal_table_group *groups; /* groups[n_groups], by row; frugal_group_of finds a row's */
     uint32_t n_tables;
     const uint64_t *first_row; /* first_row[n_tables + 1]: the first row of each table; the number of rows */
+    /* Of a table that is dealt over machines (frugal_machines.h), the ids of its rows: frugal_id_of. Both 0: not dealt */
+    const uint32_t *ids;
+    uint32_t id_times, id_plus;
 } frugal_store;
 
 FRUGAL_INLINE uint32_t frugal_type_bytes(frugal_type type) {
@@ -104,6 +107,10 @@ FRUGAL_INLINE uint64_t frugal_row_pitch(const frugal_store *store) {
 }
 FRUGAL_INLINE void *frugal_row_at(const frugal_store *store, uint64_t row) {
     return (unsigned char *)store->weights + row * frugal_row_pitch(store);
+}
+/* What random bits of a row depend on: its number in the whole table, which may be dealt over machines. */
+FRUGAL_INLINE uint32_t frugal_id_of(const frugal_store *store, uint32_t row) {
+    return store->ids ? store->ids[row] : store->id_times ? row * store->id_times + store->id_plus : row;
 }
 /* The floats that a copy's weights take, with its state behind them. */
 FRUGAL_INLINE uint32_t frugal_state_at(const frugal_store *store) {
@@ -176,6 +183,13 @@ typedef struct frugal_step { /* a device's announced batch */
     const frugal_secondary *secondaries; /* secondaries[n_secondaries], by rising record; NULL: none is listed */
     uint32_t n_secondaries;
     int read_only; /* it was announced so, and brings no gradients */
+    /* The unique rows from n_own on are *guests*: their home is another machine (frugal_machines.h). No host row here
+     * is theirs, and no bit of `valid` or `alone`; no cache may have them, and their numbers are not below store.rows.
+     * In lookup the weights of guest u, dim elements of store.rows_as, are at guests + guest_at[u - n_own] * (bytes of
+     * a row). Their records are written like others. NULL where there are none. */
+    uint32_t n_own;
+    const unsigned char *guests;
+    const uint32_t *guest_at;
 } frugal_step;
 
 /* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,

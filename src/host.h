@@ -98,13 +98,29 @@ enum { BATCH_SORTED, BATCH_HANDED, BATCH_SORTING, BATCH_AWAY, BATCH_BAD };
 /* Which of a batch's arrays are in host memory: all, if the host has sorted it; `rows` alone; none. */
 enum { ALL_HERE, ROWS_HERE, NONE_HERE };
 
+/* How the rows of all tables are dealt over machines (deal.c). Constant once the instance is open. */
+typedef struct dealing {
+    frugal_wire wire;
+    uint32_t me, machines, here; /* this machine; how many; devices on each */
+    frugal_deal deal;
+    uint64_t ids, block;   /* of all tables on all machines; BLOCKS: ids of a machine */
+    uint32_t homes_sum;    /* LISTED: CRC-32C of the homes */
+    uint64_t *first_id;    /* [n_tables + 1]: of each table */
+    uint32_t *dealt, *ids_of; /* LISTED: [ids] the dealt number of an id; the id of a dealt number */
+    uint64_t start[FRUGAL_MAX_MACHINES + 1]; /* the first dealt number of machine (me + k) % machines */
+    int early;             /* 1: rows are sent before the gate opens if they can be */
+    int in_place;          /* 1: devices that are away update in place */
+    host_event event;      /* what the communication thread sleeps on */
+} dealing;
+
 typedef struct host_batch { /* an announced batch: handed in by the loader, sorted by any thread, read by the trainer */
     FRUGAL_ATOMIC(uint32_t) stage; /* of the above; once it is sorted, all below is constant, but see record_of */
     uint32_t n, n_unique;
+    uint32_t n_own; /* unique rows whose home is this machine; the others, guests, follow (guests.c) */
     int read_only;
     int has_record_of;   /* `record_of` is written: by the first that asks for it (frugal_record_of) */
     int here;            /* of the above */
-    uint32_t *rows;      /* [n_unique], rising */
+    uint32_t *rows;      /* [n_unique], rising; of guests the dealt numbers (deal.c) */
     uint32_t *record_of; /* [n]; until the batch is sorted: its rows by position */
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
@@ -234,6 +250,7 @@ typedef struct host_device {
     mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL */
     unsigned char *inbox;  /* posted_batch[L + 1], by step; NULL where `mail` is */
     struct remote *remote; /* it is a device of another process (remote.c); else NULL */
+    struct device_guests *guests; /* it may read rows of other machines (guests.c); NULL: there are none */
     uint32_t process;      /* that other process; 0: this one */
     atomic_word *gates;    /* what frugal.gates is in that other process; written here and there */
     FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
@@ -288,6 +305,7 @@ typedef struct clocks clocks;         /* defined in clocks.c */
 typedef struct trace trace;           /* defined in trace.c */
 typedef struct controller controller; /* defined in post.c: the link of a process that has joined */
 struct door;                          /* defined in door.c: what others join by */
+struct machines;                      /* defined in machines.h: what they say to each other */
 
 /* A cause of waits that the caller was told of (notice.c). */
 typedef struct told_wait {
@@ -359,6 +377,16 @@ typedef struct post_ops {
     void (*drop)(frugal *f, uint64_t step);
     void (*release)(frugal *f);
 } post_ops;
+
+/* What parts below ask where a table is dealt over machines (src/machines). */
+typedef struct machine_ops {
+    int (*serve)(frugal *f); /* does a piece of work for devices that are away; 0: there was none */
+    /* Says what of a step of the device has not arrived, or not left. */
+    void (*explain)(const frugal *f, uint32_t d, uint64_t step, char *text, size_t size);
+    /* Begins a drain: all machines have called it, and what devices that are away have updated is here. */
+    frugal_status (*gather)(frugal *f);
+    frugal_status (*drained)(frugal *f); /* ... and ends it: all have drained */
+} machine_ops;
 
 enum { MOST_NODES = 1024 };
 typedef struct memory_nodes { /* of the machine (numa.c) */
@@ -511,6 +539,9 @@ struct frugal {
     uint32_t seat;                   /* the number of its seat there */
     int entered;                     /* the seat is open */
     instance_shared shared;
+    dealing *dealing;          /* the table is dealt over several machines; NULL: it is not, and so are the next two */
+    struct machines *machines; /* constant once it is open */
+    const machine_ops *talks;  /* what lower parts ask of `machines` */
     instance_tracing tracing;
     notices notices;
     instance_found found;

@@ -3,22 +3,37 @@
 
 /* The row number of keys->keys[i]; checked by check_keys. */
 FRUGAL_INTERNAL uint64_t row_of(const frugal *f, const frugal_keys *keys, uint32_t i) {
-    return f->first_row[keys->table] + key_at(keys, i);
+    uint64_t id = first_id_of(f, keys->table) + key_at(keys, i);
+    return f->dealing ? dealt_number(f->dealing, id) : id;
 }
 
-FRUGAL_INTERNAL frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
+/* Are these keys of a table, of any machine? */
+static frugal_status check_any_keys(const frugal *f, const frugal_keys *keys, const char *call) {
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;
     if (!keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
     if (!has_key_array(keys)) return fail_key_array(keys, call);
     if (keys->table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
+    uint64_t rows = keys_of(f, keys->table);
     for (uint32_t i = 0; i < keys->n; i++)
-        if (key_at(keys, i) >= f->desc.tables[keys->table].rows)
+        if (key_at(keys, i) >= rows)
             return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call,
-                               (long long)key_at(keys, i), i, keys->table,
-                               (unsigned long long)f->desc.tables[keys->table].rows);
+                               (long long)key_at(keys, i), i, keys->table, (unsigned long long)rows);
     return FRUGAL_OK;
+}
+
+/* The same, of rows of this machine. */
+FRUGAL_INTERNAL frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
+    frugal_status status = check_any_keys(f, keys, call);
+    for (uint32_t i = 0; status == FRUGAL_OK && f->dealing && i < keys->n; i++)
+        if (row_of(f, keys, i) >= f->store.rows)
+            return frugal_fail(FRUGAL_ERR_KEY,
+                               "%s: the home of key %lld at %u is machine %u, and this is %u: call it there, for the "
+                               "keys that frugal_home says",
+                               call, (long long)key_at(keys, i), i,
+                               home_of_id(f->dealing, first_id_of(f, keys->table) + key_at(keys, i)), f->dealing->me);
+    return status;
 }
 
 typedef struct row_condition { /* a row to which another thread applies an update */
@@ -65,38 +80,56 @@ static int closed_ready(frugal *f, const condition *what) {
 
 /* Makes the devices write back what they keep of these rows. A row's word names its holder in the last announced step,
  * which need not be the device that keeps an update of it. So all devices are asked. */
-static frugal_status write_back_keys(frugal *f, const frugal_keys *keys) {
-    uint32_t rows[1024], n = 0;
+static frugal_status write_back_rows(frugal *f, const uint32_t *rows, uint32_t n) {
     frugal_status status = FRUGAL_OK;
-    for (uint32_t i = 0; f->desc.alone == FRUGAL_ALONE_KEPT && i < keys->n && status == FRUGAL_OK; i++) {
-        rows[n++] = (uint32_t)row_of(f, keys, i);
-        if (n < 1024 && i + 1 < keys->n) continue;
-        for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++)
-            status = write_back(f, d, rows, n, "read_rows");
-        n = 0;
+    for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices && status == FRUGAL_OK; d++)
+        status = write_back(f, d, rows, n, "read_rows");
+    return status;
+}
+
+/* Reads n rows, at most 1024, of this machine: their weights and, behind those of each, its state. */
+static frugal_status read_here(frugal *f, const uint32_t *rows, uint32_t n, float *out) {
+    const frugal_store *s = &f->store;
+    frugal_status status = write_back_rows(f, rows, n);
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++, out += s->dim + s->state_floats) {
+        if ((status = flush_row(f, rows[i])) != FRUGAL_OK) return status;
+        frugal_convert(out, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
+        if (s->state) memcpy(out + s->dim, state_of(f, rows[i]), s->state_floats * sizeof *out);
+    }
+    return status;
+}
+
+/* The same of keys, to where the caller wants them. */
+static frugal_status read_keys_here(frugal *f, const frugal_keys *keys, float *weights, float *state) {
+    const frugal_store *s = &f->store;
+    uint32_t rows[1024];
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t from = 0, n; from < keys->n; from += n) {
+        n = LEAST(keys->n - from, 1024);
+        for (uint32_t i = 0; i < n; i++) rows[i] = (uint32_t)row_of(f, keys, from + i);
+        if ((status = write_back_rows(f, rows, n)) != FRUGAL_OK) return status;
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t at = from + i;
+            if ((status = flush_row(f, rows[i])) != FRUGAL_OK) return status;
+            if (weights)
+                frugal_convert(weights + at * s->dim, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
+            if (state && s->state)
+                memcpy(state + at * s->state_floats, state_of(f, rows[i]), s->state_floats * sizeof(float));
+        }
     }
     return status;
 }
 
 frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
     frugal_status status = check_owner(f, "read_rows");
-    if (status == FRUGAL_OK) status = check_keys(f, keys, "read_rows");
+    if (status == FRUGAL_OK) status = check_any_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
+    if (f->talks && (status = f->talks->gather(f)) != FRUGAL_OK) return status;
     condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
     if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;
-    if ((status = write_back_keys(f, keys)) != FRUGAL_OK) return status;
-    for (uint32_t i = 0; i < keys->n; i++) {
-        uint64_t row = row_of(f, keys, i);
-        if ((status = flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
-        if (weights)
-            frugal_convert(weights + (uint64_t)i * f->store.dim, FRUGAL_FP32, weights_of(f, row), f->store.rows_as,
-                           f->store.dim);
-        if (state && f->store.state)
-            memcpy(state + (uint64_t)i * f->store.state_floats, state_of(f, row),
-                   f->store.state_floats * sizeof(float));
-    }
-    return FRUGAL_OK;
+    if (!f->dealing) return read_keys_here(f, keys, weights, state);
+    return read_dealt(f, &(row_reader){keys, weights, state, read_here});
 }
 
 /* Makes a device read its copies of rows[n] anew, or drop all, if it cannot. */

@@ -142,7 +142,7 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
         uint8_t worth = frugal_worth(f, first + (uint32_t)key);
         uint64_t place = at[worth]++;
         if (place >= n) continue;
-        keys[place] = key;
+        keys[place] = f->dealing ? id_of_dealt(f->dealing, 0, first + (uint32_t)key) - first_id_of(f, table) : key;
         if (counts) counts[place] = all[worth];
     }
     return give_back_counts(f, 0);

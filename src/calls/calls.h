@@ -8,7 +8,15 @@
 
 /* step.c */
 
-FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post);
+/* `fill` writes pairs[n], row << 32 | position, sorted; 0: it cannot. */
+typedef struct sorted_batch {
+    uint32_t n;
+    int read_only;
+    int (*fill)(const frugal *f, const void *from, uint64_t *pairs, uint32_t n);
+    const void *from;
+} sorted_batch;
+
+FRUGAL_INTERNAL frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const sorted_batch *batch);
 FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_row_array *to);
 FRUGAL_INTERNAL frugal_status check_pooling(const char *call, const frugal_bags *bags, const void *pooled);
 FRUGAL_INTERNAL frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients);

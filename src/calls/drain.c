@@ -169,12 +169,20 @@ static frugal_status drain_all(frugal *f) {
     return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
 }
 
+/* Do other machines take part in what this one calls? After a stop or a loss each is alone. */
+static int talks(const frugal *f) {
+    return f->talks && !is_lost(f) && !frugal_load_relaxed(&f->stopped); /* relaxed: only what is waited for */
+}
+
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = check_owner(f, "drain");
     if (status != FRUGAL_OK) return status;
     trace_ring *claimed = trace_claim(f);
     double began = clock_now();
+    frugal_status gathered = talks(f) ? f->talks->gather(f) : FRUGAL_OK;
     status = drain_all(f);
+    if (gathered == FRUGAL_OK && talks(f)) gathered = f->talks->drained(f);
+    if (status == FRUGAL_OK) status = gathered;
     trace_call(f, TRACE_DRAIN, began, NO_COUNT);
     trace_release(claimed);
     return status;
@@ -269,6 +277,8 @@ static frugal_status cancel_held(frugal *f, uint64_t step) {
 frugal_status frugal_cancel(frugal *f, uint64_t step) {
     frugal_status status = check_owner(f, "cancel");
     if (status != FRUGAL_OK) return status;
+    if (f->talks)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cancel: not where a table is dealt over machines: train what is announced");
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);

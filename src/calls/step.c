@@ -53,28 +53,26 @@ static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
     event_notify(f->event);
 }
 
-/* Announces a batch that a device of another process has posted: AGAIN while the step is not legal. Its process has
- * checked the keys; this is checked again, because it is what memory here depends on: in a copy, which that process
- * cannot change. */
-FRUGAL_INTERNAL frugal_status announce_posted(frugal *f, uint32_t d, uint64_t step, const posted_batch *post) {
+/* Announces a batch that comes sorted from elsewhere: AGAIN while the step is not legal. Whoever sent it has checked the
+ * keys; this is checked again, because it is what memory here depends on: in a copy, which nobody else can change. */
+FRUGAL_INTERNAL frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const sorted_batch *batch) {
     frugal_status status = FRUGAL_OK;
-    uint32_t n = post->n;
-    int is_sorted = n <= f->desc.max_keys, read_only = post->read_only;
+    uint32_t n = batch->n;
     if (!frugal_p2f_legal(f->p2f, step)) return FRUGAL_AGAIN;
     sort_memory *m = take_sort_memory(f);
     if (!m) return FRUGAL_AGAIN;
-    if (is_sorted) memcpy(m->pairs, post->sorted, n * sizeof *m->pairs);
+    int is_sorted = n <= f->desc.max_keys && batch->fill(f, batch->from, m->pairs, n);
     for (uint32_t i = 0; is_sorted && i < n; i++)
         is_sorted =
             m->pairs[i] >> 32 < f->store.rows && (uint32_t)m->pairs[i] < n && (i == 0 || m->pairs[i] > m->pairs[i - 1]);
     if (!is_sorted)
         status = frugal_fail(FRUGAL_ERR_PROCESS, "announce: the batch of device %u at step %llu is damaged", d,
                              (unsigned long long)step);
-    if (status == FRUGAL_OK && !read_only) status = use_table_file(f);
+    if (status == FRUGAL_OK && !batch->read_only) status = use_table_file(f);
     if (status == FRUGAL_OK) {
-        host_batch *b = begin_batch(f, d, step, n, read_only);
+        host_batch *b = begin_batch(f, d, step, n, batch->read_only);
         list_batch(f, d, b, m->pairs);
-        frugal_record_of(f, d, step); /* the device's process cannot write there, and may want it */
+        if (f->devices[d].mail) frugal_record_of(f, d, step); /* its process cannot write there, and may want it */
         hand_in(f, d, b, BATCH_SORTED);
     }
     give_back_sort_memory(f, m);
@@ -100,7 +98,7 @@ static int needs_rows(frugal *f) {
 static frugal_status announce_unsorted(frugal *f, uint32_t d, frugal_unsorted *batch) {
     host_device *device = &f->devices[d];
     host_batch *b = begin_batch(f, d, batch->step, batch->n, batch->read_only);
-    b->n_unique = 0, b->has_record_of = 0, b->here = needs_rows(f) ? ROWS_HERE : NONE_HERE;
+    b->n_unique = b->n_own = 0, b->has_record_of = 0, b->here = needs_rows(f) ? ROWS_HERE : NONE_HERE;
     batch->found = b->here == ROWS_HERE ? b->rows : NULL;
     frugal_status status = device->ops.sort(device->state, batch);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "announce");
@@ -230,10 +228,11 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     if (to->bags && b->here == ALL_HERE) frugal_record_of(f, d, step);
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
+    if (view.guests && !view.repeated) place_guests(f, d, step);
     view.bags = to->bags;
     view.stride = stride_of(f, stride), view.as = to->as;
-    /* where batches are posted, the batch is not known before */
-    if (!f->ops->owns && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
+    /* where batches are posted, the batch is not known before; nor, before it is here, where a guest is */
+    if ((!f->ops->owns || device->guests) && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to->rows);
@@ -389,6 +388,9 @@ FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const fru
     host_device *device = &f->devices[d];
     int last_one = 0, brings = brought != NULL;
     device->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
+    if (device->guests)
+        device->guests->settings[step % f->desc.staging] =
+            (step_settings){step, brings, brings ? brought->lr : 0, brings ? brought->scale : 0};
     frugal_store_release(&device->updated, step + 1); /* [F5] pairs with [F6] */
     if (device->ops.poll) {
         event_notify(f->event); /* there is something to look after */
@@ -396,6 +398,7 @@ FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const fru
     }
     frugal_status status = commit_device(f, d, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
+    if (device->guests) wake_machines(f); /* records can leave */
     if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 

@@ -309,17 +309,18 @@ static void count_table(cpu_device *c, const frugal_step *step, table_cursor *at
     const frugal_records *r = &step->records;
     uint64_t own = hits - at->hits;
     if (u > at->first && !step->repeated) frugal_count_table_hits(c->f, c->d, at->table, own, u - at->first - own);
-    if (u == r->n_unique) return;
+    if (u == step->n_own) return;
     at->first = u, at->hits = hits;
     at->table = frugal_table_of(c->store, r->rows[u]);
     at->end = c->store->first_row[at->table + 1];
 }
 
 /* The first unique row from `u` on that lies in another table than row `u`. */
-static uint32_t table_end(const cpu_device *c, const frugal_records *r, uint32_t u) {
+static uint32_t table_end(const cpu_device *c, const frugal_step *step, uint32_t u) {
+    const frugal_records *r = &step->records;
     uint64_t end = c->store->first_row[frugal_table_of(c->store, r->rows[u]) + 1];
     uint32_t low = u + 1;
-    for (uint32_t n = r->n_unique - low; n > 0;) { /* it is one of the n from `low` on, or the one behind them */
+    for (uint32_t n = step->n_own - low; n > 0;) { /* it is one of the n from `low` on, or the one behind them */
         uint32_t half = n / 2;
         if (r->rows[low + half] < end)
             low += half + 1, n -= half + 1;
@@ -329,12 +330,27 @@ static uint32_t table_end(const cpu_device *c, const frugal_records *r, uint32_t
     return low;
 }
 
+/* Gathers the unique rows from `from` to `end`: own rows from the table, guests from where they have arrived. */
+static void gather_part(const cpu_job *job, uint32_t from, uint32_t end) {
+    const frugal_step *step = job->step;
+    uint32_t own = end < step->n_own ? end : step->n_own;
+    if (from < own) {
+        frugal_records part = part_of(&step->records, from, own);
+        frugal_gather(job->c->store, &part, job->out, step->stride, step->as);
+        from = own;
+    }
+    if (from >= end) return;
+    frugal_records part = part_of(&step->records, from, end);
+    frugal_store arrived = *job->c->store;
+    arrived.weights = (void *)(uintptr_t)step->guests, arrived.weights_stride = arrived.dim;
+    part.rows = step->guest_at + (from - step->n_own);
+    frugal_gather(&arrived, &part, job->out, step->stride, step->as);
+}
+
 static void gather_piece(void *argument, uint32_t phase, uint32_t piece) {
     const cpu_job *job = argument;
     const frugal_records *r = &job->step->records;
-    uint32_t from = piece_start(r, piece, job->pieces), end = piece_start(r, piece + 1, job->pieces);
-    frugal_records part = part_of(r, from, end);
-    frugal_gather(job->c->store, &part, job->out, job->step->stride, job->step->as);
+    gather_part(job, piece_start(r, piece, job->pieces), piece_start(r, piece + 1, job->pieces));
     (void)phase;
 }
 
@@ -344,10 +360,10 @@ static frugal_status gather_rows(cpu_job *job) {
     const frugal_step *step = job->step;
     const frugal_records *r = &step->records;
     run_job(job, 1, gather_piece);
-    if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
+    if (!step->repeated) frugal_count_hits(c->f, c->d, 0, step->n_own);
     table_cursor at = {0};
-    for (uint32_t u = 0; u < r->n_unique; u = table_end(c, r, u)) count_table(c, step, &at, u, 0);
-    count_table(c, step, &at, r->n_unique, 0);
+    for (uint32_t u = 0; u < step->n_own; u = table_end(c, step, u)) count_table(c, step, &at, u, 0);
+    count_table(c, step, &at, step->n_own, 0);
     count_crossing(c, step->step, 0, r->n_unique, 0, 0);
     return FRUGAL_OK;
 }
@@ -391,10 +407,10 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
     table_cursor at = {0};
     uint64_t refreshed = 0;
     uint32_t before = c->clock;
-    for (uint32_t u = 0; u < r->n_unique; u++) {
+    for (uint32_t u = 0; u < step->n_own; u++) {
         uint32_t row = r->rows[u];
         if (row >= at.end) count_table(c, step, &at, u, *hits);
-        if (c->sets && u + GATHER_AHEAD < r->n_unique)
+        if (c->sets && u + GATHER_AHEAD < step->n_own)
             __builtin_prefetch(&c->rows[set_of(c, r->rows[u + GATHER_AHEAD]) * WAYS], 1, 3);
         touch now = touch_of(step, u);
         const frugal_secondary *secondary = take_secondary(&cursor, u);
@@ -408,7 +424,7 @@ static uint64_t find_copies(cpu_device *c, const frugal_step *step, uint64_t *hi
         refreshed += way >= 0 && !valid;
         *hits += (uint64_t)valid;
     }
-    count_table(c, step, &at, r->n_unique, *hits);
+    count_table(c, step, &at, step->n_own, *hits);
     return refreshed;
 }
 
@@ -428,8 +444,10 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
     const frugal_store *s = c->store;
     const frugal_records *r = &job->step->records;
     uint64_t apart = job->step->stride * frugal_type_bytes(job->step->as), bytes = frugal_row_bytes(s);
-    uint32_t end = piece_start(r, piece + 1, job->pieces);
-    for (uint32_t u = piece_start(r, piece, job->pieces); u < end; u++) {
+    uint32_t from = piece_start(r, piece, job->pieces), end = piece_start(r, piece + 1, job->pieces);
+    if (phase == 0 && end > job->step->n_own) gather_part(job, from < job->step->n_own ? job->step->n_own : from, end);
+    if (end > job->step->n_own) end = job->step->n_own;
+    for (uint32_t u = from; u < end; u++) {
         uint32_t row = r->rows[u];
         int64_t way = found_place(c->found[u]);
         int valid = found_valid(c->found[u]), late = found_late(c->found[u]);
@@ -437,12 +455,12 @@ static void read_piece(void *argument, uint32_t phase, uint32_t piece) {
             if (late && c->rows[way] == row) refresh_copy(c, way, row);
             continue;
         }
-        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        if (u + GATHER_AHEAD < job->step->n_own) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
         if (way >= 0 && !valid && !late) refresh_copy(c, way, row);
-        const void *from = valid ? copy_at(c, way) : host_row(c, row);
-        if (!job->out) read_row(s, r->block + u * r->stride, FRUGAL_FP32, from, bytes);
+        const void *weights = valid ? copy_at(c, way) : host_row(c, row);
+        if (!job->out) read_row(s, r->block + u * r->stride, FRUGAL_FP32, weights, bytes);
         for (uint32_t k = r->start[u]; job->out && k < r->start[u + 1]; k++)
-            read_row(s, (unsigned char *)job->out + r->order[k] * apart, job->step->as, from, bytes);
+            read_row(s, (unsigned char *)job->out + r->order[k] * apart, job->step->as, weights, bytes);
     }
 }
 
@@ -454,7 +472,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, void *out
     drop_lost(c, step);
     uint64_t refreshed = find_copies(c, step, &hits);
     run_job(&job, 2, read_piece);
-    if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
+    if (!step->repeated) frugal_count_hits(c->f, c->d, hits, step->n_own - hits);
     count_crossing(c, step->step, 0, r->n_unique - hits, 0, refreshed);
     count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;
@@ -536,7 +554,7 @@ static void update_in_place(cpu_job *job, uint32_t from, uint32_t end) {
     for (uint32_t at = from, to; at < end; at = to) {
         to = !has_copies(c) || end - at < PLACED ? end : at + PLACED;
         frugal_update_rows(c->store, step, c->bag_of, job->grads, at, to);
-        for (uint32_t u = at; has_copies(c) && u < to; u++) {
+        for (uint32_t u = at; has_copies(c) && u < to && u < step->n_own; u++) {
             const frugal_secondary *secondary = take_secondary(&cursor, u);
             int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, r->rows[u]);
             if (secondary || !frugal_is_alone(step->alone, u))
@@ -599,7 +617,7 @@ static void update_staged(cpu_job *job, uint32_t from, uint32_t end) {
     const frugal_records *r = &step->records;
     if (job->grads) frugal_update_rows(c->store, step, c->bag_of, job->grads, from, end);
     secondary_cursor cursor = first_secondary(step, from);
-    for (uint32_t u = from; has_copies(c) && u < end; u++) {
+    for (uint32_t u = from; has_copies(c) && u < end && u < step->n_own; u++) {
         const frugal_secondary *secondary = take_secondary(&cursor, u);
         int64_t way = secondary ? secondary_way(c, secondary) : find_copy(c, r->rows[u]);
         update_copy(c, step, way, r->rows[u], r->block + u * r->stride);

@@ -29,10 +29,13 @@ FRUGAL_INTERNAL frugal_status open_copies(frugal *f, const frugal_desc *desc) {
     size_t bytes = desc->n_tables * sizeof(frugal_table);
     if (!(f->tables = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
     memcpy(f->tables, desc->tables, bytes);
+    for (uint32_t t = 0; f->dealing && t < desc->n_tables; t++)
+        f->tables[t].rows =
+            own_ids_below(f->dealing, f->dealing->first_id[t + 1]) - own_ids_below(f->dealing, f->dealing->first_id[t]);
     f->desc.tables = f->tables;
     bytes = (desc->n_tables + 1) * sizeof(uint64_t);
     if (!(f->first_row = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
-    for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + desc->tables[t].rows;
+    for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + f->tables[t].rows;
     return FRUGAL_OK;
 }
 
@@ -124,6 +127,7 @@ FRUGAL_INTERNAL void close_devices(frugal *f) {
         host_device *device = &f->devices[d];
         if (is_attached(f, d)) device->ops.close(device->state);
         close_own(f, device);
+        close_guests(f, device);
         free_shared(f, device->batch_memory, f->batch_bytes);
         free_shared(f, device->blocks, f->block_bytes);
         unmap_part(device->inbox, inbox_bytes(f));

@@ -17,6 +17,7 @@ static frugal_status close_table(frugal *f, frugal_status status) {
 frugal_status frugal_close(frugal *f) {
     if (!f || !is_this_process(f->process)) return FRUGAL_OK; /* a forked child's copy is nobody's to close */
     frugal_status status = f->ops->leave(f);
+    leave_machines(f);
     end_doorman(f);
     leave_workers(f);
     tell_undrained(f);
@@ -27,6 +28,7 @@ frugal_status frugal_close(frugal *f) {
     close_teller(f);
     close_workers(f);
     close_devices(f);
+    close_machines(f);
     free_door(f);
     free_controller(f);
     status = close_table(f, status); /* it asks what is posted, and is drained */
@@ -37,6 +39,7 @@ frugal_status frugal_close(frugal *f) {
     close_device_list(f);
     free_shared(f, f->p2f, whole_pages(f->p2f_bytes));
     close_copies(f);
+    close_dealing(f);
     close_groups(f);
     close_region(f);
     close_locks(f);

@@ -100,6 +100,34 @@ static frugal_status check_matrices(const frugal_desc *d) {
     return FRUGAL_OK;
 }
 
+static frugal_status check_machines(const frugal_desc *d) {
+    const frugal_machines *m = d->machines;
+    if (!m) return FRUGAL_OK;
+    const frugal_wire *w = m->wire;
+    if (!w || !w->begin || !w->send || !w->receive || !w->done || !w->lost || !w->end)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "machines: `wire` is NULL, or a function of it");
+    if (w->machines < 1 || w->machines > FRUGAL_MAX_MACHINES || w->machine >= w->machines)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "machines: machine %u of %u; there may be 1 to %u, numbered from 0",
+                           w->machine, w->machines, FRUGAL_MAX_MACHINES);
+    if (m->deal > FRUGAL_DEAL_LISTED || (m->deal == FRUGAL_DEAL_LISTED) != (m->homes != NULL))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "machines: deal %d, and `homes` %s: there are 0 (cyclic), 1 (blocks), and 2 (listed), which "
+                           "alone has `homes`",
+                           (int)m->deal, m->homes ? "is given" : "is NULL");
+    if (d->devices == 0 || d->devices % w->machines)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "machines: %u devices of %u machines: give the number of all devices, as many on each",
+                           d->devices, w->machines);
+    if (d->name) return frugal_fail(FRUGAL_ERR_ARGUMENT, "machines: other processes cannot join by a `name`");
+    uint64_t floats = d->dim >= 16 ? ((uint64_t)d->dim + 15) / 16 * 16 : 16;
+    uint64_t most = (uint64_t)d->max_keys * (floats * sizeof(float) + 8) + 64;
+    if (w->most_bytes && most > w->most_bytes)
+        return frugal_fail(FRUGAL_ERR_LIMIT,
+                           "machines: messages of up to %llu bytes; this wire's have %zu at most: reduce max_keys",
+                           (unsigned long long)most, w->most_bytes);
+    return FRUGAL_OK;
+}
+
 static frugal_status check_desc(const frugal_desc *d) {
     if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
     if (d->dim == 0 || d->dim > 65536)
@@ -148,8 +176,8 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "an instance that others can join by name needs %s",
                            d->weights ? "a table in memory of its own or in a file: leave `weights` NULL"
                                       : "threads that serve them: set `workers` to 1 at least");
-    if (d->machines) return frugal_fail(FRUGAL_ERR_ARGUMENT, "machines: not yet");
-    frugal_status status = check_row_types(d);
+    frugal_status status = check_machines(d);
+    if (status == FRUGAL_OK) status = check_row_types(d);
     if (status == FRUGAL_OK) status = check_matrices(d);
     if (status == FRUGAL_OK) status = check_alone(d);
     return status == FRUGAL_OK ? check_optimizers(d) : status;
@@ -264,6 +292,7 @@ static uint64_t memory_of(const frugal *f) {
     device += block * d->staging * sizeof(float) + sort_bytes_of(f);
     if (d->name) device += inbox_bytes(f);
     uint64_t machine = frugal_p2f_footprint(&p2f) - (p2f.without_words ? word_bytes(f) : 0);
+    if (f->dealing) machine += f->dealing->here * guests_bytes(f);
     return rows * row + machine + (d->increments ? changed_bytes(f) : 0) + rows +
            d->devices * device; /* `rows` alone: a byte each, if touches are counted */
 }
@@ -328,6 +357,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     frugal_status status = FRUGAL_OK;
     if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
     if ((status = open_region(f)) != FRUGAL_OK) return status;
+    if ((status = open_dealing(f, desc)) != FRUGAL_OK) return status;
     status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
@@ -340,10 +370,11 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
                               .rounding = desc->rounding,
                               .n_tables = desc->n_tables,
                               .first_row = f->first_row};
+    number_rows(f);
     if ((status = check_room(f)) != FRUGAL_OK) return status;
     if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
-    f->sorting.bits = bits_of_rows(f->store.rows);
+    f->sorting.bits = bits_of_rows(f->dealing ? f->dealing->ids : f->store.rows);
     open_powers(f);
     if ((status = open_p2f(f)) != FRUGAL_OK) return status;
     if ((status = open_changed(f)) != FRUGAL_OK) return status;
@@ -359,6 +390,10 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1;
+    if ((status = open_machines(f)) != FRUGAL_OK) {
+        f->opened = 0;
+        return status;
+    }
     tell_types(f);
     open_to_others(f);
     return FRUGAL_OK;

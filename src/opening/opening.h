@@ -4,6 +4,6 @@
 #ifndef FRUGAL_OPENING_H
 #define FRUGAL_OPENING_H
 
-#include "../processes/processes.h"
+#include "../machines/machines.h"
 
 #endif

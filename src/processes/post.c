@@ -191,7 +191,7 @@ FRUGAL_INTERNAL frugal_status pass_posted_gate(frugal *f, uint32_t d, uint64_t s
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
     const opened_batch *known = &device->mail->batch;
     host_batch *b = batch_at(f, d, step);
-    b->step = step, b->n = known->n, b->n_unique = known->n_unique, b->n_outdated = known->n_outdated;
+    b->step = step, b->n = known->n, b->n_unique = b->n_own = known->n_unique, b->n_outdated = known->n_outdated;
     b->read_only = known->read_only, b->counted = known->counted;
     b->has_record_of = 1; /* by the process that opened: this one only reads batches */
     return FRUGAL_OK;

@@ -249,6 +249,12 @@ static void refuse_post(remote *r, frugal_status status) {
     event_notify(r->f->event);
 }
 
+static int fill_posted(const frugal *f, const void *from, uint64_t *pairs, uint32_t n) {
+    (void)f;
+    memcpy(pairs, from, n * sizeof *pairs);
+    return 1;
+}
+
 /* Announces batches from the inbox, as far as they are legal, and the end of the data behind them. Whether there is an
  * end is read first, because it is posted last. */
 static int take_batches(remote *r) {
@@ -258,7 +264,8 @@ static int take_batches(remote *r) {
     int any = 0;
     for (; taken < posted; taken++, any = 1) {
         const posted_batch *post = posted_at(r->f, r->d, taken);
-        frugal_status status = announce_posted(r->f, r->d, taken, post);
+        const sorted_batch batch = {post->n, post->read_only, fill_posted, post->sorted};
+        frugal_status status = announce_sorted(r->f, r->d, taken, &batch);
         if (status == FRUGAL_AGAIN) return any;
         if (status != FRUGAL_OK) return refuse_post(r, status), any;
         frugal_store_release(&r->mail->taken, taken + 1); /* [F34] pairs with [F35] */

@@ -143,7 +143,8 @@ frugal_status frugal_use_threads(frugal *f, uint32_t d, uint32_t threads) {
     CPU_ZERO(&allowed);
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) processors = (uint32_t)CPU_COUNT(&allowed);
 #endif
-    if (threads == 0) threads = LEAST(processors / f->desc.devices, MOST_TEAM);
+    uint32_t here = f->dealing ? f->dealing->here : f->desc.devices;
+    if (threads == 0) threads = LEAST(processors / here, MOST_TEAM);
     if (threads <= 1) return set_team(f, d, NULL);
     struct team *c = frugal_allocate(f, sizeof *c, CACHE_LINE);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, sizeof *c);

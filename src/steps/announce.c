@@ -98,9 +98,10 @@ FRUGAL_INTERNAL void give_batch(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step);
     const frugal_p2f_batch rows = {.rows = b->here == NONE_HERE ? NULL : b->rows,
-                                   .n = b->n_unique,
+                                   .n = b->n_own,
                                    .read_only = b->read_only,
-                                   .in_place = device->in_place};
+                                   .in_place = device->in_place,
+                                   .behind = b->n_unique - b->n_own};
     announce_clocks(f, step);
     hand_ahead(f, d, step); /* before its lookup may come, which asks for what is left */
     if (b->counted && !frugal_p2f_has_words(f->p2f)) count_whole(f, d, b);
@@ -173,7 +174,9 @@ FRUGAL_INTERNAL frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
                         .valid = frugal_p2f_valid(f->p2f, d, step),
                         .worth = b->counted ? b->worth : NULL,
                         .alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL,
-                        .read_only = b->read_only};
+                        .read_only = b->read_only,
+                        .n_own = b->n_own};
+    if (b->n_own < b->n_unique) show_guests(f, d, &view);
     view.outdated = outdated_rows(f, d, b, &view.n_outdated);
     view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
     return view;
@@ -182,7 +185,7 @@ FRUGAL_INTERNAL frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
 /* Steps of which the device knows its batch: they are planned, and it was told. */
 FRUGAL_INTERNAL uint64_t told_of(const frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    if (!device->ops.announced) return frugal_p2f_planned(f->p2f);
+    if (!device->ops.announced || device->guests) return frugal_p2f_planned(f->p2f);
     return frugal_load_acquire(&device->told); /* [F12] pairs with [F11] */
 }
 
@@ -190,7 +193,7 @@ FRUGAL_INTERNAL uint64_t told_of(const frugal *f, uint32_t d) {
 FRUGAL_INTERNAL int tell_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     int any = 0;
-    if (!is_attached(f, d) || !device->ops.announced) return 0;
+    if (!is_attached(f, d) || !device->ops.announced || device->guests) return 0; /* guests: lookup tells it */
     pthread_mutex_lock(&device->telling);
     uint64_t told = frugal_load_relaxed(&device->told); /* relaxed, both: under the lock; as has_finished says */
     for (; told < frugal_p2f_planned(f->p2f); told++, any = 1) {

@@ -35,13 +35,14 @@ FRUGAL_INTERNAL frugal_status read_piece_of_keys(const frugal *f, const frugal_b
     uint64_t before = 0; /* positions of the segments before */
     for (uint32_t i = 0; i < batch->n_segments && before < end; i++) {
         const frugal_keys *s = &batch->segments[i];
-        uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
+        uint64_t rows = keys_of(f, s->table), first = first_id_of(f, s->table);
+        const dealing *dealt = f->dealing;
         uint32_t k = from > before ? (uint32_t)LEAST(from - before, s->n) : 0,
                  last = (uint32_t)LEAST(end - before, s->n);
         for (; k < last; k++) {
             uint64_t key = key_at(s, k);
             if (key >= rows) return fail_segment_key(i, s, k, rows);
-            if (out) out[before + k] = (uint32_t)(first + key);
+            if (out) out[before + k] = dealt ? dealt_number(dealt, first + key) : (uint32_t)(first + key);
         }
         before += s->n;
     }
@@ -265,7 +266,7 @@ FRUGAL_INTERNAL void list_batch(frugal *f, uint32_t d, host_batch *b, const uint
         frugal_run_pieces(f, d, 2, job.pieces, list_piece, &job);
         for (uint32_t p = 0; p < job.pieces; p++) unique += job.unique[p];
     }
-    b->n_unique = unique;
+    b->n_unique = b->n_own = unique;
     b->start[unique] = b->n;
     b->has_record_of = 0, b->here = ALL_HERE;
 }

@@ -32,7 +32,7 @@ static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
     pthread_mutex_lock(&device->giving);  /* the thread that has given the last one of its own has ended that */
-    b->n = b->n_unique = b->start[0] = 0;
+    b->n = b->n_unique = b->n_own = b->start[0] = 0;
     b->read_only = 1, b->step = step;
     b->counted = 0, b->here = ALL_HERE;
     device->reads_only[step % FRUGAL_P2F_SLOTS] = 0; /* nor does it take rows */

@@ -296,7 +296,7 @@ static int find_batches(frugal *f, uint32_t d) {
         if (frugal_load_acquire(&b->stage) != BATCH_AWAY) continue; /* [F59] as above */
         frugal_status status = device->ops.sorted(device->state, t, &b->n_unique);
         if (status == FRUGAL_AGAIN) break; /* it sorts them one after the other */
-        any = 1;
+        any = 1, b->n_own = b->n_unique;
         frugal_add_relaxed(&device->away, (uint32_t)-1); /* relaxed: a hint */
         if (status == FRUGAL_OK)
             end_batch(b);

@@ -131,14 +131,14 @@ static int take_ahead(frugal *f, const ahead_range *range, ahead_piece *piece) {
     while (!taken && (d = next_ahead(f, range)) < f->desc.devices) {
         ahead_rows *rows = &f->devices[d].ahead;
         const host_batch *b = batch_at(f, d, rows->step);
-        piece->n = LEAST(AHEAD_ROWS, b->n_unique - rows->row);
+        piece->n = LEAST(AHEAD_ROWS, b->n_own - rows->row);
         piece->read_only = b->read_only;
         /* relaxed: a hint */
         taken = piece->n > 0 && (frugal_load_relaxed(&a->settled) < AHEAD_TRUSTED || a->pieces % AHEAD_SAMPLED == 0);
         if (taken) memcpy(piece->rows, b->rows + rows->row, piece->n * sizeof *piece->rows);
         a->pieces++;
         rows->row += piece->n;
-        if (rows->row == b->n_unique) rows->step++, rows->row = 0;
+        if (rows->row == b->n_own) rows->step++, rows->row = 0;
     }
     if (!taken && range->until == UINT64_MAX) frugal_store_relaxed(&a->waiting, 0); /* relaxed: under the lock */
     pthread_mutex_unlock(&a->lock);

@@ -29,6 +29,37 @@ FRUGAL_INTERNAL frugal_status read_keys(frugal *f, uint32_t d, const frugal_batc
 FRUGAL_INTERNAL const uint64_t *sort_rows(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, sort_memory *m);
 FRUGAL_INTERNAL void list_batch(frugal *f, uint32_t d, host_batch *b, const uint64_t *sorted);
 
+/* guests.c */
+
+/* Of a device of this machine, if the table is dealt over several. */
+typedef struct device_guests {
+    uint64_t *ids;       /* ring [L + 1][max_keys]: of a batch's guests */
+    uint32_t *first;     /* ring [L + S + 1][machines + 1]: read until its records have left */
+    step_settings *settings; /* ring [S], by step: of its records; `fixed`: there are any */
+    unsigned char *rows; /* ring [2][max_keys] of rows, by step: where they arrive */
+    uint32_t *at;        /* [max_keys]: where each guest of the step that is looked up lies in `rows` */
+    uint64_t *early;     /* ring [2][machines][early_words], by step */
+    /* Steps, in order: whose rows are all here; whose ids have left; whose records have left. */
+    atomic_word arrived, keys_gone, records_gone;
+} device_guests;
+
+/* Words of a bit for each of n rows. */
+static inline uint64_t early_words(uint64_t n) {
+    return (n + 63) / 64;
+}
+
+FRUGAL_INTERNAL const uint32_t *guests_first(const frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL uint64_t *guests_ids(const frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL unsigned char *guests_rows(const frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL uint64_t *guests_early(const frugal *f, uint32_t d, uint64_t step, uint32_t k);
+FRUGAL_INTERNAL void list_guests(frugal *f, uint32_t d, host_batch *b);
+FRUGAL_INTERNAL void place_guests(frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL void show_guests(const frugal *f, uint32_t d, frugal_step *view);
+FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL uint64_t guests_bytes(const frugal *f);
+FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d);
+FRUGAL_INTERNAL void close_guests(frugal *f, host_device *device);
+
 /* read_ahead.c */
 
 FRUGAL_INTERNAL void open_read_ahead(frugal *f);

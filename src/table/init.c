@@ -29,7 +29,7 @@ static float draw_normal(uint32_t bits1, uint32_t bits2, const frugal_table *tab
 typedef struct first_row { /* whose values are drawn */
     const frugal *f;
     const frugal_table *table;
-    uint64_t row, in_table;
+    uint64_t row, id, first_id; /* ids, and so values, are the same however the table is dealt over machines */
 } first_row;
 
 /* Elements [from, end) of the row's first values, as floats; `from` is a multiple of 4. */
@@ -41,11 +41,11 @@ static void draw_elements(const first_row *r, uint32_t from, uint32_t end, float
         memset(w, 0, (end - from) * sizeof *w);
         break;
     case FRUGAL_INIT_COPY:
-        memcpy(w, r->table->source + r->in_table * r->f->desc.dim + from, (end - from) * sizeof *w);
+        memcpy(w, r->table->source + (r->id - r->first_id) * r->f->desc.dim + from, (end - from) * sizeof *w);
         break;
     case FRUGAL_INIT_UNIFORM:
         for (uint32_t i = from; i < end; i++) {
-            if (i % 4 == 0) philox(seed, r->row, i / 4, random);
+            if (i % 4 == 0) philox(seed, r->id, i / 4, random);
             w[i - from] = draw_uniform(random[i % 4], r->table);
         }
         break;
@@ -53,8 +53,8 @@ static void draw_elements(const first_row *r, uint32_t from, uint32_t end, float
     case FRUGAL_INIT_DEFAULT: /* never: `initializes` leaves such rows as they are */
     default:
         for (uint32_t i = from; i < end; i++) {
-            if (i % 4 == 0) philox(seed, r->row, i / 4 * 2, random);
-            if (i % 4 == 0) philox(seed, r->row, i / 4 * 2 + 1, random + 4);
+            if (i % 4 == 0) philox(seed, r->id, i / 4 * 2, random);
+            if (i % 4 == 0) philox(seed, r->id, i / 4 * 2 + 1, random + 4);
             w[i - from] = draw_normal(random[i % 4], random[4 + i % 4], r->table);
         }
         break;
@@ -99,7 +99,8 @@ static void *init_rows(void *argument) {
         while (row >= f->first_row[t + 1]) t++;
         const frugal_table *table = &f->desc.tables[t];
         float first = first_state(table);
-        if (initializes(job, table->init)) init_weights(&(first_row){f, table, row, row - f->first_row[t]});
+        if (initializes(job, table->init))
+            init_weights(&(first_row){f, table, row, frugal_id_of(&f->store, (uint32_t)row), first_id_of(f, t)});
         if (job->state && first != 0.0f)
             for (uint32_t i = 0; i < f->store.state_floats; i++) state_of(f, row)[i] = first;
     }

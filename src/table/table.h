@@ -8,6 +8,25 @@
 
 #include "../counting.h"
 
+/* deal.c */
+
+FRUGAL_INTERNAL frugal_status open_dealing(frugal *f, const frugal_desc *desc);
+FRUGAL_INTERNAL void number_rows(frugal *f);
+FRUGAL_INTERNAL void close_dealing(frugal *f);
+FRUGAL_INTERNAL uint64_t own_ids_below(const dealing *g, uint64_t id);
+FRUGAL_INTERNAL uint32_t home_of_id(const dealing *g, uint64_t id);
+FRUGAL_INTERNAL uint32_t dealt_number(const dealing *g, uint64_t id);
+FRUGAL_INTERNAL uint64_t id_of_dealt(const dealing *g, uint32_t k, uint32_t number);
+FRUGAL_INTERNAL void wake_machines(frugal *f);
+
+/* Of keys of a table, as users number them. */
+static inline uint64_t keys_of(const frugal *f, uint32_t t) {
+    return f->dealing ? f->dealing->first_id[t + 1] - f->dealing->first_id[t] : f->desc.tables[t].rows;
+}
+static inline uint64_t first_id_of(const frugal *f, uint32_t t) {
+    return f->dealing ? f->dealing->first_id[t] : f->first_row[t];
+}
+
 /* init.c */
 
 FRUGAL_INTERNAL void init_table(const frugal *f, int new_weights, int new_state, int kept);

@@ -27,7 +27,7 @@ static void explain_rows(frugal *f, const condition *what, char *text, size_t si
                         (long long)frugal_p2f_pending(f->p2f, what->step));
     const host_batch *b = batch_at(f, what->d, what->step);
     int shown = 0;
-    for (uint32_t i = 0; i < b->n_unique && shown < 5 && used > 0 && (size_t)used < size; i++) {
+    for (uint32_t i = 0; i < b->n_own && shown < 5 && used > 0 && (size_t)used < size; i++) {
         int dirty = frugal_p2f_is_dirty(f->p2f, b->rows[i]);
         if (!dirty) continue;
         used += snprintf(text + used, size - (size_t)used, " %u (%s)", b->rows[i],
@@ -234,6 +234,14 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
         explain_announce(f, what->d, cause.d, cause.step, text, size);
 }
 
+static int guests_here(frugal *f, const condition *what) {
+    return guests_ready(f, what->d, what->step);
+}
+
+static void guests_explain(frugal *f, const condition *what, char *text, size_t size) {
+    f->talks->explain(f, what->d, what->step, text, size);
+}
+
 /* Waits until the device may be given the lookup. The wait of a stream for the gate is not seen here. */
 static frugal_status wait_for_batch(frugal *f, const condition *batch) {
     gate_cause cause = given_cause(f, batch);
@@ -262,11 +270,16 @@ FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, in
         if ((status = wait_for_batch(f, &batch)) != FRUGAL_OK) return status;
     }
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
+    if (!guests_ready(f, d, step)) {
+        condition here = {guests_here, guests_explain, d, step, "lookup", 2};
+        if (!wait) return FRUGAL_AGAIN;
+        if ((status = wait_until(f, &here)) != FRUGAL_OK) return status;
+    }
 #ifndef NDEBUG
     const host_batch *b = batch_at(f, d, step);
     /* Invariant (2) of the paper. Not checked if the device itself waits for the gate, because that may not be open
      * yet. */
-    for (uint32_t i = 0; !waits_itself && i < b->n_unique; i++)
+    for (uint32_t i = 0; !waits_itself && i < b->n_own; i++)
         FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
 #endif
     return status;

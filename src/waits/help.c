@@ -18,11 +18,13 @@ FRUGAL_INTERNAL int help_sort(frugal *f, double *since) {
     sort_memory *m = take_sort_memory(f);
     int any = m && claim_batch(f, &claimed);
     if (any) list_batch(f, claimed.d, claimed.b, sort_rows(f, claimed.d, claimed.b->record_of, claimed.b->n, m));
+    if (any && f->dealing) list_guests(f, claimed.d, claimed.b);
     if (m) give_back_sort_memory(f, m);
     if (any) {
         end_batch(claimed.b);
         give_batches(f, claimed.d);
         announce_finished(f);
+        wake_machines(f);
     }
     end_announcing(f);
     if (!any) return 0;
@@ -49,6 +51,7 @@ FRUGAL_INTERNAL int help_plan(frugal *f, double *since) {
  * plans, if the gate's own step is not planned; then it flushes rows. */
 FRUGAL_INTERNAL int help_gate(frugal *f, double *since) {
     if (f->shared.posts && f->shared.posts->serve(f)) return 1;
+    if (f->talks && f->talks->serve(f)) return 1;
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {
