@@ -72,6 +72,10 @@
  *      blocks, and is the same for any number of threads. All scores are integers, so it is the same on every machine,
  *      too.
  *
+ *      Machines. If the devices are on several machines, a touch of a row of another machine crosses the network. So
+ *      parts are numbered such that those of one machine follow each other: packing gives a machine the parts of most
+ *      affinity, and a sample's score for a part has a second term: the sum of the first over the machine's parts.
+ *
  *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
  *      cluster or part that is full accepts no sample. While streaming, size / mean size is subtracted from the score,
  *      else the first clusters would fill up first. When samples are moved, a part that packing has overfilled first
@@ -185,6 +189,7 @@ typedef struct frugal_place_desc {
     uint32_t parts;    /* devices, n: 1 to 256 */
     uint32_t clusters; /* k: n to 256; 0: 4 n, at most 256 */
     double slack;      /* a part has at most (1 + slack) / n of the samples, rounded up; 0: .05 */
+    uint32_t machines; /* that have the devices, part c is on machine c / (parts / machines); divides parts; 0: 1 */
 } frugal_place_desc;
 
 /* Samples: keys[] holds those of each, one sample after the other. */
@@ -401,6 +406,7 @@ struct frugal_place {
     uint32_t parts, clusters;
     uint32_t k; /* columns of the counts: `clusters`, later `parts` */
     uint32_t phase;
+    uint32_t of_machine; /* parts of each machine; 0: the machines are not told apart */
     double slack;
     uint64_t counted, streamed; /* samples */
     uint64_t touches, streamed_touches;
@@ -431,6 +437,7 @@ FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_clusters(const frugal_place_
     uint32_t most = FRUGAL_PLACE_MAX_PARTS, n = desc->parts, k = desc->clusters;
     if (n == 0 || n > most || k > most || desc->rows == 0) return 0;
     if (!(desc->slack >= 0) || desc->slack > (double)most) return 0;
+    if (desc->machines > 1 && n % desc->machines != 0) return 0;
     if (k == 0) k = n > most / 4 ? most : 4 * n;
     return k < n ? 0 : k;
 }
@@ -448,6 +455,7 @@ FRUGAL_PLACE_API frugal_place *frugal_place_init(void *memory, const frugal_plac
     frugal_place *p = (frugal_place *)memory;
     p->rows = desc->rows, p->parts = desc->parts, p->slack = desc->slack == 0 ? .05 : desc->slack;
     p->clusters = p->k = frugal_priv_place_clusters(desc);
+    if (desc->machines > 1) p->of_machine = desc->parts / desc->machines;
     return p;
 }
 
@@ -575,6 +583,16 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_discount(const frugal_place *p, 
         if (total[keys[i]]) score[own] -= FRUGAL_PRIV_PLACE_ONE / total[keys[i]];
 }
 
+/* Adds to each part's score the sum over the parts of its machine. Clusters are on no machine yet. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_join(const frugal_place *p, int64_t *score) {
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS || p->of_machine == 0) return;
+    for (uint32_t first = 0; first < p->parts; first += p->of_machine) {
+        int64_t sum = 0;
+        for (uint32_t i = 0; i < p->of_machine; i++) sum += score[first + i];
+        for (uint32_t i = 0; i < p->of_machine; i++) score[first + i] += sum;
+    }
+}
+
 /* Samples that a cluster or part may have, of so many. */
 FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_cap(const frugal_place *p, uint32_t k, uint64_t samples) {
     double exact = (1 + p->slack) * (double)samples / k;
@@ -643,6 +661,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_propose(const frugal_place *p,
         uint32_t own = parts[s], best = own;
         frugal_priv_place_score(p, keys, n, score);
         frugal_priv_place_discount(p, keys, n, own, score);
+        frugal_priv_place_join(p, score);
         if (p->size[own] > cap) score[own] = INT64_MIN; /* it has too many: any other part is better */
         for (uint32_t c = 0; c < p->k; c++)
             if (score[c] > score[best] && p->size[c] < cap) best = c;
@@ -764,6 +783,68 @@ FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_exchange(frugal_place *p, uint32_
     return 1;
 }
 
+/* The affinity of two parts, in rows of `clusters`, in place of that of clusters, which is not needed any more. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_between(frugal_place *p, const uint32_t *part) {
+    uint64_t *between = frugal_priv_place_affinity(p), *near = frugal_priv_place_near(p);
+    uint32_t k = p->clusters, n = p->parts;
+    frugal_priv_place_nearness(p, part);
+    memset(between, 0, (size_t)k * k * sizeof *between);
+    for (uint32_t c = 0; c < k; c++)
+        for (uint32_t i = 0; i < n; i++)
+            if (i != part[c]) between[(size_t)part[c] * k + i] += near[(size_t)c * n + i];
+}
+
+/* Of the parts order[parts], those of a machine follow each other: the affinity of `part` to those at from to
+ * from + n - 1. */
+FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_to_machine(frugal_place *p, const uint32_t *order, uint32_t part,
+                                                               uint32_t from, uint32_t n) {
+    const uint64_t *between = frugal_priv_place_affinity(p) + (size_t)part * p->clusters;
+    uint64_t sum = 0;
+    for (uint32_t i = from; i < from + n; i++) sum += between[order[i]];
+    return sum;
+}
+
+/* Exchanges the parts at two places of different machines if that gains affinity within machines. */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_swap(frugal_place *p, uint32_t *order, uint32_t i, uint32_t j) {
+    uint32_t n = p->of_machine, of_i = i / n * n, of_j = j / n * n, a = order[i], b = order[j];
+    uint64_t now =
+        frugal_priv_place_to_machine(p, order, a, of_i, n) + frugal_priv_place_to_machine(p, order, b, of_j, n);
+    uint64_t then =
+        frugal_priv_place_to_machine(p, order, a, of_j, n) + frugal_priv_place_to_machine(p, order, b, of_i, n);
+    if (of_i == of_j || then <= now + 2 * frugal_priv_place_affinity(p)[(size_t)a * p->clusters + b]) return 0;
+    order[i] = b, order[j] = a;
+    return 1;
+}
+
+/* Gives each machine the parts of most affinity, and renumbers them: a machine after the other takes the first part
+ * that is left, then those of most affinity to what it has. Then parts are exchanged, which ends, because each exchange
+ * gains. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_group_parts(frugal_place *p, uint32_t *part, uint64_t *size) {
+    uint32_t n = p->parts, order[FRUGAL_PLACE_MAX_PARTS], number[FRUGAL_PLACE_MAX_PARTS];
+    uint64_t old[FRUGAL_PLACE_MAX_PARTS];
+    if (p->of_machine == 0) return;
+    frugal_priv_place_between(p, part);
+    for (uint32_t i = 0; i < n; i++) order[i] = i;
+    for (uint32_t at = 0; at < n; at++) {
+        uint32_t first = at / p->of_machine * p->of_machine, best = at;
+        uint64_t most = 0;
+        for (uint32_t i = at; i < n && at > first; i++) {
+            uint64_t value = frugal_priv_place_to_machine(p, order, order[i], first, at - first);
+            if (value > most) most = value, best = i;
+        }
+        uint32_t taken = order[best];
+        order[best] = order[at], order[at] = taken;
+    }
+    for (int gains = 1; gains;) {
+        gains = 0;
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t j = 0; j < i; j++) gains |= frugal_priv_place_swap(p, order, i, j);
+    }
+    memcpy(old, size, sizeof old);
+    for (uint32_t i = 0; i < n; i++) number[order[i]] = i, size[i] = old[order[i]];
+    for (uint32_t c = 0; c < p->clusters; c++) part[c] = number[part[c]];
+}
+
 /* Adds up the columns of each part. The rows move down in memory, so it is done in rising order. */
 FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_fold(frugal_place *p, const uint32_t *part) {
     uint32_t sum[FRUGAL_PLACE_MAX_PARTS], *to = frugal_priv_place_counts(p, 0);
@@ -786,6 +867,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_pack(frugal_place *p, uint8_t 
     frugal_priv_place_affinities(p);
     frugal_priv_place_fill(p, part, size, cap);
     while (frugal_priv_place_exchange(p, part, size, cap)) continue;
+    frugal_priv_place_group_parts(p, part, size);
     frugal_priv_place_fold(p, part);
     memcpy(p->size, size, sizeof size);
     for (uint64_t s = 0; s < n; s++) parts[s] = (uint8_t)part[parts[s]];
@@ -825,6 +907,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_assign(frugal_place *p, const 
     for (uint64_t s = 0, n; s < samples->n; s++) {
         const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
         frugal_priv_place_score(p, keys, n, score);
+        frugal_priv_place_join(p, score);
         uint32_t best = frugal_priv_place_best(p, score, frugal_priv_place_cap(p, p->k, p->counted + 1));
         if (!frugal_priv_place_raise(p, keys, n)) return FRUGAL_PLACE_FULL;
         frugal_priv_place_add(p, keys, n, best);

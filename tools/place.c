@@ -2,9 +2,11 @@
  *
  *     place --data FB15k-237 --devices 8 --out parts           then: kge --data FB15k-237 --place parts/parts.u8
  *     place --data log.gz --devices 8 --parts metis.u8         what another program's parts are worth
+ *     place --data log.gz --devices 8 --machines 2 --out parts devices 0 to 3 on one machine, 4 to 7 on the other
  *
  * `place --help` says more. Here: the command line, and the files. In tools/place: data (what is read), figures (what
- * parts are worth), weights (costs of pairs of devices), picture. The parts are made by examples/common/partition.h.
+ * parts are worth), away (what crosses the network), weights (costs of pairs of devices), picture. The parts are made
+ * by examples/common/partition.h, the homes of rows on several machines by examples/common/homes.h.
  */
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
@@ -53,7 +55,8 @@ static const char place_notes[] =
     "The data is read several times and never whole in memory: a byte a sample is, and 4 bytes for each row and\n"
     "cluster, and 4 more a row. How much that is is told before it begins. Files of --out:\n"
     "  parts.u8         a byte a sample: its device, in the order of the data (numpy.fromfile(..., 'u1'))\n"
-    "  homes.npy        uint16 [rows]: the device that touches the row most; 256: nobody does\n"
+    "  homes.npy        uint16 [rows]: the device that touches the row most; 256: nobody does. With --machines uint8\n"
+    "                   [rows]: the machine in whose memory the row lies best; each row has one\n"
     "  preload.npy      uint64 [devices][replicas]: rows to preload, by the hits that a copy brings; 2^64 - 1: no "
     "more\n"
     "  secondaries.npy  the same: rows whose home is elsewhere, by touches (HET-GMP's replicas)\n"
@@ -90,6 +93,8 @@ static int place_read_replicas(void *to, const char *name, const char *text, pro
 
 static const options_entry place_entries[] = {
     {"devices", OPTIONS_WHOLE32, &given.desc.devices, 1, FRUGAL_PLACE_MAX_PARTS, .help = "parts"},
+    {"machines", OPTIONS_WHOLE32, &given.desc.machines, 1, HOMES_MOST_MACHINES,
+     .help = "that have the devices, as many each, and the rows: few shall cross the network"},
     {"method", OPTIONS_CHOICE, &given.desc.method, .choices = partition_methods, .given = &given.method_given,
      .help =
          "two-level: clusters in one pass, then devices; het-gmp: Algorithm 1 of HET-GMP, from random parts; bicut: "
@@ -122,7 +127,8 @@ static const options_entry place_results[] = {
 
 static options_table place_table(int generate) {
     options_table table = {.program = "place", .about = place_about};
-    given = (place_options){.desc = {.devices = 8, .threads = 2, .seed = 1}, .batch = 256, .replicas = {.percent = 1}};
+    given = (place_options){
+        .desc = {.devices = 8, .machines = 1, .threads = 2, .seed = 1}, .batch = 256, .replicas = {.percent = 1}};
     clicks_options_begin(generate);
     clicks_options_add(&table, &place_data_words);
     options_add(&table, "parts", place_entries);
@@ -174,6 +180,9 @@ static int place_check(place_options *options, program_error *error) {
                                                    : NULL;
     if (options->parts && of_making)
         return program_fail(error, "--%s is for making parts, and --parts has them; give one of the two", of_making);
+    if (desc->devices % desc->machines)
+        return program_fail(error, "--devices is %" PRIu32 ", must be a multiple of --machines, %" PRIu32,
+                            desc->devices, desc->machines);
     if (given.clusters_given && desc->method != PARTITION_TWO_LEVEL)
         return program_fail(error, "--clusters is for --method two-level; %s has none",
                             partition_methods[desc->method]);
@@ -225,9 +234,11 @@ static int place_write_parts(place_program *program, program_error *error) {
 static int place_write_homes(place_program *program, program_error *error) {
     FILE *file = save_open(program->set, place_files[PLACE_HOMES], error);
     uint64_t rows = place_data_rows(&program->data);
+    int machines = program->after.machines > 1;
     if (!file) return -1;
-    save_begin_array(file, "u2", rows, SAVE_VECTOR);
-    for (uint64_t x = 0; x < rows; x++) {
+    save_begin_array(file, machines ? "u1" : "u2", rows, SAVE_VECTOR);
+    if (machines) fwrite(program->after.homes.of, 1, rows, file);
+    for (uint64_t x = 0; x < rows && !machines; x++) {
         uint16_t home = (uint16_t)frugal_place_home(program->parts.place, x);
         fwrite(&home, sizeof home, 1, file);
     }
@@ -336,6 +347,7 @@ static place_figures place_wanted(const place_program *program, const partition_
     uint32_t most = FRUGAL_PLACE_MAX_PARTS, four = desc->devices > most / 4 ? most : 4 * desc->devices;
     return (place_figures){.method = program->options.parts ? "given" : partition_methods[desc->method],
                            .devices = desc->devices,
+                           .machines = desc->machines,
                            .clusters = !clusters        ? desc->devices
                                        : desc->clusters ? desc->clusters
                                                         : four,
@@ -408,6 +420,7 @@ static void place_close(place_program *program) {
     save_end(program->set);
     file_discard(&program->json);
     partition_free(&program->parts);
+    place_figures_free(&program->before), place_figures_free(&program->after);
     place_data_close(&program->data);
     free(program->weights);
 }

@@ -35,7 +35,8 @@ typedef struct partition_work {
 static frugal_place_desc partition_place_desc(const partition_desc *desc) {
     double slack = desc->slack == 0 ? .049 : desc->slack; /* what is rounded up then stays below 1.05 of the mean */
     uint32_t clusters = desc->method == PARTITION_TWO_LEVEL ? desc->clusters : desc->devices;
-    return (frugal_place_desc){.rows = desc->rows, .parts = desc->devices, .clusters = clusters, .slack = slack};
+    return (frugal_place_desc){
+        .rows = desc->rows, .parts = desc->devices, .clusters = clusters, .slack = slack, .machines = desc->machines};
 }
 
 static uint32_t partition_passes(const partition_desc *desc) {
@@ -52,6 +53,11 @@ static int partition_check(const partition_desc *desc, program_error *error) {
     if (desc->devices < 1 || desc->devices > FRUGAL_PLACE_MAX_PARTS)
         return program_fail(error, "%" PRIu32 " devices to deal samples to; must be 1 to %d", desc->devices,
                             FRUGAL_PLACE_MAX_PARTS);
+    if (desc->machines && desc->devices % desc->machines)
+        return program_fail(error,
+                            "%" PRIu32 " devices cannot be spread evenly over %" PRIu32
+                            " machines; give a multiple of the machines",
+                            desc->devices, desc->machines);
     if (desc->method == PARTITION_TWO_LEVEL && desc->clusters &&
         (desc->clusters < desc->devices || desc->clusters > FRUGAL_PLACE_MAX_PARTS))
         return program_fail(error, "%" PRIu32 " clusters for %" PRIu32 " devices; must be %" PRIu32 " to %d",

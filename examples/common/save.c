@@ -138,7 +138,7 @@ int save_close(save_set *set, const char *name, program_error *error) {
 void save_begin_array(FILE *stream, const char *type, uint64_t n, uint64_t dim) {
     char header[128], shape[64], text[118];
     int endian = 1;
-    char order = *(char *)&endian ? '<' : '>';
+    char order = !strcmp(type + 1, "1") ? '|' : *(char *)&endian ? '<' : '>'; /* a byte has none */
     snprintf(shape, sizeof shape, dim == SAVE_VECTOR ? "(%" PRIu64 ",)" : "(%" PRIu64 ", %" PRIu64 ")", n, dim);
     int length =
         snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }", order, type, shape);

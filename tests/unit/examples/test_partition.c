@@ -318,6 +318,9 @@ static void descriptors_have_limits(void **state) {
     refuses(&t, (partition_desc){.rows = 300}, "0 devices to deal samples to; must be 1 to 256");
     refuses(&t, (partition_desc){.rows = 300, .devices = 257}, "257 devices");
     refuses(&t, (partition_desc){.devices = 2}, "no rows to place");
+    refuses(&t, (partition_desc){.rows = 300, .devices = 4, .machines = 3},
+            "4 devices cannot be spread evenly over 3 machines");
+    refuses(&t, (partition_desc){.rows = 300, .devices = 4, .machines = 8}, "over 8 machines");
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .clusters = 3},
             "3 clusters for 4 devices; must be 4 to 256");
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .clusters = 257}, "257 clusters");

@@ -269,6 +269,62 @@ static void new_samples_join_their_community(void **state) {
     free(p), close_trace(&t), close_trace(&u);
 }
 
+/* The share of the touches of rows from the machine that touches them most; machine m has parts m n / machines on. */
+static double local_to_machines(const frugal_place *p, const trace *t, uint32_t machines) {
+    uint64_t local = 0, all = 0;
+    for (uint64_t x = 0; x < t->desc.rows; x++) {
+        uint64_t most = 0;
+        for (uint32_t m = 0, part = 0; m < machines; m++) {
+            uint64_t touches = 0;
+            for (; part < (m + 1) * t->desc.parts / machines; part++) touches += frugal_place_touches(p, x, part);
+            all += touches;
+            if (touches > most) most = touches;
+        }
+        local += most;
+    }
+    return (double)local / (double)all;
+}
+
+/* Each of two communities is too large for a part, and so lies in four: these are on one machine, and the parts that
+ * were filled one after the other are not. One machine is none. */
+static void parts_that_share_rows_are_on_one_machine(void **state) {
+    (void)state;
+    double local[3];
+    trace t[3];
+    for (uint32_t machines = 0; machines < 3; machines++) {
+        t[machines] =
+            open_trace(25, (frugal_place_desc){.rows = 400, .parts = 8, .machines = machines}, 4000, 6, 0, 2, 90);
+        frugal_place *p = open_place(&t[machines].desc);
+        place_all(p, &t[machines], 4000, 1000, 1000);
+        compare(p, &t[machines], t[machines].all.n, 8);
+        local[machines] = local_to_machines(p, &t[machines], 2);
+        assert_true(frugal_place_get_report(p, 0).balance <= 1.05 + 8.0 / 4000);
+        free(p);
+    }
+    assert_memory_equal(t[0].parts, t[1].parts, 4000);
+    assert_true(local[2] > .93 && local[2] > local[1]); /* .95 of the touches are a community's own */
+    for (int i = 0; i < 3; i++) close_trace(&t[i]);
+}
+
+/* Two rows are shared by the parts of the first machine, one is the third part's alone: each part has one touch of
+ * the sample, but the first machine has two. */
+static void new_samples_join_a_machine(void **state) {
+    (void)state;
+    const uint64_t keys[] = {0, 1, 0, 1, 2, 3, 3, 3, 0, 1, 2};
+    const uint64_t offsets[] = {0, 2, 4, 5, 6, 7, 8, 11}; /* the last is new */
+    const uint8_t parts[] = {0, 1, 2, 0, 1, 3, 0};
+    for (uint32_t machines = 1; machines < 3; machines++) {
+        frugal_place_desc desc = {.rows = 4, .parts = 4, .slack = 3, .machines = machines};
+        frugal_place *p = open_place(&desc);
+        frugal_place_samples old = {.keys = keys, .offsets = offsets, .n = 6}, new = {keys, offsets + 6, 1, 0};
+        uint8_t to;
+        assert_int_equal(frugal_place_load(p, &old, parts), FRUGAL_PLACE_OK);
+        assert_int_equal(frugal_place_assign(p, &new, &to), FRUGAL_PLACE_OK);
+        assert_int_equal(to, machines == 1 ? 2 : 0); /* of equal scores the smallest part, then the first */
+        free(p);
+    }
+}
+
 static void aging_halves_everything(void **state) {
     (void)state;
     trace t = open_trace(31, (frugal_place_desc){.rows = 90, .parts = 3}, 700, 6, 0, 3, 80);
@@ -505,6 +561,8 @@ static void descriptors_have_limits(void **state) {
                                      {.rows = 10, .parts = 257},
                                      {.rows = 10, .parts = 4, .clusters = 3},
                                      {.rows = 10, .parts = 4, .clusters = 257},
+                                     {.rows = 10, .parts = 4, .machines = 3},
+                                     {.rows = 10, .parts = 4, .machines = 8},
                                      {.rows = 10, .parts = 4, .slack = -1},
                                      {.rows = 10, .parts = 4, .slack = NAN},
                                      {.rows = 10, .parts = 4, .slack = INFINITY},
@@ -707,6 +765,8 @@ int main(void) {
         cmocka_unit_test(overfull_parts_give_samples_away),
         cmocka_unit_test(loading_continues_what_was_placed),
         cmocka_unit_test(new_samples_join_their_community),
+        cmocka_unit_test(parts_that_share_rows_are_on_one_machine),
+        cmocka_unit_test(new_samples_join_a_machine),
         cmocka_unit_test(aging_halves_everything),
         cmocka_unit_test(ranks_equal_brute_force),
         cmocka_unit_test(the_closed_form_agrees_with_simulation),
