@@ -156,7 +156,7 @@ static int run_method(const named_trace *t, uint32_t n, place_method method) {
     for (uint64_t r = 0; r < rounds && !bench_interrupted(); r++) {
         place_partition p;
         bench_progress("%s, %u devices, %s: round %llu", t->name, n, place_methods[method], (unsigned long long)r + 1);
-        int status = place_divide(&p, &t->trace, method, n, 1, &error);
+        int status = place_divide(&p, &t->trace, &(place_division){.method = method, .devices = n}, &error);
         bench_progress("%s", "");
         if (bench_interrupted()) {
             if (!status) place_free_partition(&p);
@@ -218,7 +218,7 @@ static void run_pairs(const named_trace *t, uint32_t n) {
         program_error error;
         place_method method = (place_method)methods.values[m];
         if (method == PLACE_METIS) continue; /* partitions says whether it is there */
-        require(place_divide(&p, &t->trace, method, n, 1, &error), &error);
+        require(place_divide(&p, &t->trace, &(place_division){.method = method, .devices = n}, &error), &error);
         place_count_pairs(&p, pairs);
         report_pairs(t, n, method, pairs);
         place_free_partition(&p);
@@ -254,7 +254,9 @@ static void run_refining(const named_trace *t, uint32_t n) {
         for (uint32_t i = 0; i < threads.n && !bench_interrupted(); i++) {
             uint32_t used = (uint32_t)threads.values[i];
             bench_progress("%s, %u devices, %u threads: round %llu", t->name, n, used, (unsigned long long)r + 1);
-            require(place_divide(&p, &t->trace, PLACE_TWO_LEVEL, n, used, &error), &error);
+            require(place_divide(&p, &t->trace,
+                                 &(place_division){.method = PLACE_TWO_LEVEL, .devices = n, .threads = used}, &error),
+                    &error);
             bench_progress("%s", "");
             bench_add(&all[i].seconds, p.seconds), bench_add(&all[i].cpu_seconds, p.cpu_seconds);
             bench_add(&refining[i].seconds, p.refining_seconds);
@@ -325,7 +327,7 @@ static void run_dealing(const named_trace *t, uint32_t n, place_method dealing, 
     place_partition p;
     place_deal deal;
     program_error error;
-    require(place_divide(&p, &t->trace, dealing, n, 1, &error), &error);
+    require(place_divide(&p, &t->trace, &(place_division){.method = dealing, .devices = n}, &error), &error);
     require(place_open_deal(&deal, &t->trace, p.parts, n, planted.seed, &error), &error);
     require(place_rank(&p, batch, &error), &error);
     place_run run = {.partition = &p, .deal = &deal, .batch = (uint32_t)batch, .warm_up = warm_up, .steps = steps};
@@ -405,7 +407,7 @@ static void run_ahead(const named_trace *t, uint32_t n) {
         place_deal deal;
         place_future future;
         program_error error;
-        require(place_divide(&p, &t->trace, dealing, n, 1, &error), &error);
+        require(place_divide(&p, &t->trace, &(place_division){.method = dealing, .devices = n}, &error), &error);
         require(place_open_deal(&deal, &t->trace, p.parts, n, planted.seed, &error), &error);
         require(place_rank(&p, batch, &error), &error);
         place_run run = {.partition = &p, .deal = &deal, .batch = (uint32_t)batch, .warm_up = warm_up, .steps = steps};

@@ -43,10 +43,14 @@ static int read_trace(void *of, frugal_place_samples *block, program_error *erro
 }
 
 /* `path` NULL: two levels; else the parts of that file. */
-static int drive(place_partition *p, uint32_t threads, const char *path, program_error *error) {
+static int drive(place_partition *p, const place_division *division, const char *path, program_error *error) {
     trace_source of = {.trace = p->trace};
     partition_source source = {&of, rewind_trace, read_trace};
-    partition_desc desc = {.rows = p->trace->rows, .devices = p->devices, .slack = SLACK, .threads = threads};
+    partition_desc desc = {.rows = p->trace->rows,
+                           .devices = p->devices,
+                           .machines = division->machines,
+                           .slack = SLACK,
+                           .threads = division->threads};
     partition made;
     int status =
         path ? partition_load(&made, &desc, &source, path, error) : partition_make(&made, &desc, &source, error);
@@ -106,12 +110,12 @@ static int divide(place_partition *p, place_method method, program_error *error)
     return 0;
 }
 
-int place_divide(place_partition *p, const place_trace *trace, place_method method, uint32_t devices, uint32_t threads,
-                 program_error *error) {
-    *p = (place_partition){.trace = trace, .devices = devices};
+int place_divide(place_partition *p, const place_trace *trace, const place_division *division, program_error *error) {
+    place_method method = division->method;
+    *p = (place_partition){.trace = trace, .devices = division->devices};
     int status = method == PLACE_TWO_LEVEL ? 0 : open_partition(p, error);
     double since = bench_now(), cpu = bench_process_seconds();
-    if (!status) status = method == PLACE_TWO_LEVEL ? drive(p, threads, NULL, error) : divide(p, method, error);
+    if (!status) status = method == PLACE_TWO_LEVEL ? drive(p, division, NULL, error) : divide(p, method, error);
     p->seconds = method == PLACE_METIS ? p->cpu_seconds : bench_now() - since;
     if (method != PLACE_METIS) p->cpu_seconds = bench_process_seconds() - cpu;
     frugal_place_samples all = place_samples(trace, 0, trace->n);
@@ -124,7 +128,7 @@ int place_divide(place_partition *p, const place_trace *trace, place_method meth
 int place_read_parts(place_partition *p, const place_trace *trace, const char *path, uint32_t devices,
                      program_error *error) {
     *p = (place_partition){.trace = trace, .devices = devices};
-    return drive(p, 1, path, error);
+    return drive(p, &(place_division){.threads = 1}, path, error);
 }
 
 void place_free_partition(place_partition *p) {

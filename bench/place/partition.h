@@ -37,11 +37,18 @@ typedef struct place_partition {
     double refining_seconds, path_seconds; /* of the two levels: as examples/common/partition.h has them */
 } place_partition;
 
-/* Divides the trace into `devices` parts. Proposing uses `threads` threads, 1 to 64; the parts do not depend on them.
+typedef struct place_division {
+    place_method method;
+    uint32_t devices;
+    uint32_t machines; /* that have them, in turn (frugal_place_desc); two levels heed it, the others do not. 0: 1 */
+    uint32_t threads;  /* 0: 1; at most 64; the parts do not depend on them */
+} place_division;
+
+/* Divides the trace into parts, one for each device. Proposing uses the threads.
  * What does not depend on the method (memory, counting parts for the report) is not in the time. 0, or -1 with *error
  * filled: memory, or METIS; then there is nothing to free. */
-int place_divide(place_partition *partition, const place_trace *trace, place_method method, uint32_t devices,
-                 uint32_t threads, program_error *error);
+int place_divide(place_partition *partition, const place_trace *trace, const place_division *division,
+                 program_error *error);
 /* Parts that another program has made: a file with a byte a sample. Errors: as place_divide; the file is not there, has
  * another length, or a part that is not below `devices`. */
 int place_read_parts(place_partition *partition, const place_trace *trace, const char *path, uint32_t devices,

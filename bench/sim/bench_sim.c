@@ -14,6 +14,9 @@
  *     build/bench_sim --plan --report parts/report.json
  *                                                      the same without the samples, of what build/place wrote of them
  *
+ *     build/bench_sim --system frugal --gpus 4 --machines 2,4,8 --network 10,25,100,200
+ *                                                      what machines send each other in a step, and what it costs
+ *
  * sim.h says what is real in the simulation, and machine.c where each constant comes from.
  */
 #include "bench/choices.h"
@@ -28,6 +31,7 @@
 #include <string.h>
 
 static const char *const link_names[] = {"pcie3", "pcie4", "pcie5", NULL};
+static const char *const homes_names[] = {"turn", "placed", NULL};
 static const char *const announcers[] = {"pool", "loader", NULL};
 
 typedef struct options {
@@ -61,7 +65,10 @@ static const sim_sweep defaults = {.system =
                                    .policy = SIM_LIST(FRUGAL_CACHE_LRU),
                                    .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL),
                                    .secondaries = SIM_LIST(0),
-                                   .stale = SIM_LIST(0)};
+                                   .stale = SIM_LIST(0),
+                                   .machines = SIM_LIST(1),
+                                   .network = SIM_LIST(100),
+                                   .homes = SIM_LIST(0)};
 
 static sim_samples samples;                     /* of --data or --communities */
 static sim_profile profiles[SIM_MOST_PROFILES]; /* of --report */
@@ -123,6 +130,9 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     place_method dealing = (place_method)pick(&s->dealing, &at);
     w.keys = (uint32_t)pick(&s->keys, &at);
     w.zipf = pick(&s->zipf, &at);
+    w.places_homes = pick(&s->homes, &at) > 0;
+    w.network = pick(&s->network, &at) * 1e9 / 8;
+    w.machines = (uint32_t)pick(&s->machines, &at);
     w.gpus = (uint32_t)pick(&s->gpus, &at);
     w.dim = (uint32_t)pick(&s->dim, &at);
     w.rows = (uint64_t)pick(&s->rows, &at);
@@ -134,9 +144,9 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
 
 static uint64_t combinations(const sim_sweep *s) {
     const options_list *const lists[] = {
-        &s->gather_cores, &s->workers,  &s->lookahead, &s->link,  &s->behind_switch, &s->sockets,
-        &s->root_lanes,   &s->announce, &s->policy,    &s->cache, &s->dealing,       &s->keys,
-        &s->zipf,         &s->gpus,     &s->dim,       &s->rows,  &s->stale,         &s->secondaries};
+        &s->gather_cores, &s->workers, &s->lookahead, &s->link,        &s->behind_switch, &s->sockets, &s->root_lanes,
+        &s->announce,     &s->policy,  &s->cache,     &s->dealing,     &s->keys,          &s->zipf,    &s->gpus,
+        &s->dim,          &s->rows,    &s->stale,     &s->secondaries, &s->machines,      &s->network, &s->homes};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -148,6 +158,11 @@ static void set_dense(sim_workload *w, const options *o, const sim_panel *p) {
     w->dense_bytes = (o->dense_bytes_given ? o->dense_bytes : p->dense_mbytes) * 1e6;
 }
 
+/* Is the workload that of the first network and homes? */
+static int is_first(const sim_workload *w, const sim_sweep *s) {
+    return w->network == s->network.values[0] * 1e9 / 8 && w->places_homes == (s->homes.values[0] > 0);
+}
+
 static void run_panel(const options *o, const sim_label *label, const sim_panel *p, sim_keys *keys,
                       sim_ratios *ratios) {
     sim_sweep s = merge(&o->given, &p->axes);
@@ -157,6 +172,7 @@ static void run_panel(const options *o, const sim_label *label, const sim_panel 
         sim_result results[SIM_SYSTEMS];
         int done[SIM_SYSTEMS] = {0};
         if (w.secondaries == 0 && w.stale != s.stale.values[0]) continue; /* without copies all bounds are the same */
+        if (w.machines < 2 && !is_first(&w, &s)) continue;                /* it has no network */
         set_dense(&w, o, p);
         sim_keys_draw(keys, &w);
         for (uint32_t i = 0; i < s.system.n && !bench_interrupted(); i++) {
@@ -375,6 +391,30 @@ static void refuse_what_samples_do_not_have(const options *o) {
     if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
 }
 
+/* The other systems have no part on several machines, and what is sent does not depend on them. */
+static void refuse_what_machines_do_not_have(const options *o) {
+    static const char alone[] = "has no part with --machines, of which each is one of Frugal with rows staged";
+    const options_list *machines = &o->given.machines, *gpus = &o->given.gpus;
+    int several = 0;
+    for (uint32_t i = 0; i < machines->n; i++) several |= machines->values[i] > 1;
+    if (!several && o->given.network.n) refuse("--network", "is of several machines; give --machines 2 or more");
+    if (!several && o->given.homes.n) refuse("--homes", "is of several machines; give --machines 2 or more");
+    if (!several) return;
+    if (o->plan) refuse("--plan", alone);
+    if (o->experiment.n) refuse("--experiment", alone);
+    if (o->fit > 0) refuse("--fit", alone);
+    if (o->given.secondaries.n) refuse("--secondaries", alone);
+    if (o->given.announce.n) refuse("--announce", "has no part with --machines: whoever is free announces what comes");
+    if (o->given.homes.n && !o->source.data && !o->source.planted)
+        refuse("--homes", "is of samples; give --data or --communities");
+    for (uint32_t i = 0; i < o->given.system.n || i == 0; i++)
+        if (i == o->given.system.n || o->given.system.values[i] != SIM_FRUGAL) refuse("--system", alone);
+    for (uint32_t i = 0; i < machines->n; i++)
+        for (uint32_t j = 0; j < gpus->n || j == 0; j++)
+            if (machines->values[i] * (gpus->n ? gpus->values[j] : 8) > SIM_MAX_DEVICES)
+                refuse("--machines", "and --gpus make more than 64 GPUs in all; give fewer");
+}
+
 /* Samples and plans have no one GPU to be fitted to. */
 static void refuse_what_cannot_be_fitted(const options *o) {
     static const char none[] = "has no part with --fit, which is for a sweep of drawn keys: one --system or more";
@@ -463,6 +503,12 @@ static const options_entry entries[] = {
     {"staging", OPTIONS_WHOLE64, &command.staging, 0, 63, .given = &command.staging_given,
      .help = "blocks of a staging ring; 0: the library's choice"},
     {"workers", OPTIONS_WHOLES, &command.given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
+    {"machines", OPTIONS_WHOLES, &command.given.machines, 1, SIM_MOST_MACHINES, NULL,
+     "alike, each with so many --gpus, that hold the table together; of --system frugal"},
+    {"network", OPTIONS_REALS, &command.given.network, 0.001, 1e6, NULL,
+     "Gb/s of each machine's link to the others, each way"},
+    {"homes", OPTIONS_CHOICES, &command.given.homes, 0, 0, homes_names,
+     "of samples' rows: on the machines in turn, or where build/place --machines puts them"},
     {"gather-cores", OPTIONS_REALS, &command.given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
      "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
     {"most-workers", OPTIONS_WHOLE64, &command.most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
@@ -510,6 +556,7 @@ static void parse(int argc, char **argv) {
     refuse_what_no_report_has(&command);
     refuse_what_samples_do_not_have(&command);
     refuse_what_cannot_be_fitted(&command);
+    refuse_what_machines_do_not_have(&command);
     if (command.source.parts)
         command.given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
 }

@@ -13,7 +13,7 @@ extern "C" {
 /* Lists of values; every combination is run, all systems of one before the next. An empty list: not given. */
 typedef struct sim_sweep {
     options_list system, gpus, link, behind_switch, sockets, root_lanes, announce, rows, dim, keys, zipf, cache,
-        lookahead, workers, gather_cores, policy, dealing, secondaries, stale;
+        lookahead, workers, gather_cores, policy, dealing, secondaries, stale, machines, network, homes;
 } sim_sweep;
 
 #define SIM_LIST(...)                                                                                                  \

@@ -19,6 +19,13 @@
  * must be known first. When another GPU has announced it, a kernel writes it back as soon as its GPU has committed the
  * step before, while workers close this step; the next gate waits for both. The library counts what is written back.
  *
+ * Several machines: the first is simulated, the others are like it, and steps of all keep pace. Its instance has the
+ * devices of all machines, with those keys that are at home on it: what the others' devices announce comes over the
+ * network, without repeated keys, and is noted by whoever is free; their rows are gathered by the CPU. A step waits for
+ * the network twice: for late rows when the gate is open, and for records before all have committed. Early rows and
+ * keys take what is left of the link's time; if that is too little, the next step waits for the rest. network.h counts
+ * the bytes. Rows of other machines are never cached.
+ *
  * One GPU in place, or that keeps updates, has no words: nothing is planned, recalled, closed or flushed, and a step is
  * closed as it is committed. Its gate is the order of its own kernels, which takes no signal. Announcing is cheaper
  * (SIM_WHOLE).
@@ -39,40 +46,46 @@ enum { MOST_THREADS = SIM_MAX_WORKERS + 2 * SIM_MAX_GPUS };
 typedef struct clockwork {
     const sim_workload *w;
     const sim_keys *keys;
-    frugal *f;         /* whose gates, plans and queue the clock follows */
-    int in_place;      /* rows that one GPU touches are updated by this GPU */
-    int keeps;         /* ... in its cache, where they can be */
-    int has_words;     /* else no step is planned, and each is closed by its commit */
-    uint64_t step;     /* the step whose gate is next, or that is running */
-    int under_way;     /* past its gate */
-    double committed;  /* when all have committed `step`, or the previous step */
-    double closed;     /* when the step before was closed */
-    double closing;    /* end of the last piece of closing so far */
-    uint64_t urgent;   /* rows flushed for the gate since then */
-    double slots[64];  /* end of the last flush of rows due there */
-    double sealed[64]; /* when all had announced the step */
+    sim_keys home;       /* of several machines: those of the first machine's rows */
+    const sim_keys *own; /* what its instance is told: `home`; of one machine `keys` */
+    sim_network net;
+    double early_work;   /* seconds of the link for the next step's early rows, and keys */
+    double link_free;    /* since when the link has done nothing else */
+    double records_work; /* ... but this, for records */
+    frugal *f;           /* whose gates, plans and queue the clock follows */
+    int in_place;        /* rows that one GPU touches are updated by this GPU */
+    int keeps;           /* ... in its cache, where they can be */
+    int has_words;       /* else no step is planned, and each is closed by its commit */
+    uint64_t step;       /* the step whose gate is next, or that is running */
+    int under_way;       /* past its gate */
+    double committed;    /* when all have committed `step`, or the previous step */
+    double closed;       /* when the step before was closed */
+    double closing;      /* end of the last piece of closing so far */
+    uint64_t urgent;     /* rows flushed for the gate since then */
+    double slots[64];    /* end of the last flush of rows due there */
+    double sealed[64];   /* when all had announced the step */
     uint64_t announced;
-    uint64_t legal;                  /* the first step that must not be announced yet */
-    double legal_at[64];             /* since when a step may be announced */
-    uint64_t untaken[SIM_MAX_GPUS];  /* the first step of the GPU whose batch no thread has taken */
-    uint32_t unannounced[64];        /* batches of a step that no thread has taken */
-    double batches_done[64];         /* end of the last of those taken */
-    double announcing;               /* when all batches of step `announced` are done; INFINITY: some are not taken */
-    double free_at[MOST_THREADS];    /* of workers, then of loaders, then of trainers, which wait or are idle */
-    int idle[MOST_THREADS];          /* has nothing to do until it is woken */
-    int announces[MOST_THREADS];     /* is, or was last, busy with a batch */
-    double busy;                     /* workers, seconds of the measured steps */
-    uint64_t unplanned;              /* entries of plans whose time has not been charged yet */
-    uint64_t planning;               /* the first step that is not planned */
-    uint64_t unplanned_pieces[64];   /* of the plan of a step */
-    double planned[64];              /* end of the last of them so far */
-    frugal_stats stats;              /* after the last call */
-    frugal_stats first;              /* at the gate of the first measured step */
-    frugal_stats last;               /* at the gate of the last one */
-    uint64_t wire[SIM_MAX_GPUS];     /* of the records of the step under way */
-    sim_kept kept;                   /* with `keeps` */
-    uint64_t recalled[SIM_MAX_GPUS]; /* rows that the GPU has written back for the gate of `step` */
-    uint32_t recalling;              /* recalls of the GPUs below it are done for that gate */
+    uint64_t legal;                    /* the first step that must not be announced yet */
+    double legal_at[64];               /* since when a step may be announced */
+    uint64_t untaken[SIM_MAX_DEVICES]; /* the first step of the GPU whose batch no thread has taken */
+    uint32_t unannounced[64];          /* batches of a step that no thread has taken */
+    double batches_done[64];           /* end of the last of those taken */
+    double announcing;                 /* when all batches of step `announced` are done; INFINITY: some are not taken */
+    double free_at[MOST_THREADS];      /* of workers, then of loaders, then of trainers, which wait or are idle */
+    int idle[MOST_THREADS];            /* has nothing to do until it is woken */
+    int announces[MOST_THREADS];       /* is, or was last, busy with a batch */
+    double busy;                       /* workers, seconds of the measured steps */
+    uint64_t unplanned;                /* entries of plans whose time has not been charged yet */
+    uint64_t planning;                 /* the first step that is not planned */
+    uint64_t unplanned_pieces[64];     /* of the plan of a step */
+    double planned[64];                /* end of the last of them so far */
+    frugal_stats stats;                /* after the last call */
+    frugal_stats first;                /* at the gate of the first measured step */
+    frugal_stats last;                 /* at the gate of the last one */
+    uint64_t wire[SIM_MAX_GPUS];       /* of the records of the step under way */
+    sim_kept kept;                     /* with `keeps` */
+    uint64_t recalled[SIM_MAX_GPUS];   /* rows that the GPU has written back for the gate of `step` */
+    uint32_t recalling;                /* recalls of the GPUs below it are done for that gate */
     sim_result r;
 } clockwork;
 
@@ -105,13 +118,14 @@ static void wake_helpers(clockwork *c, double now) {
 static void act_announce(clockwork *c) {
     uint64_t step = c->announced, entries = 0;
     double now = c->announcing;
-    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
-        frugal_keys segment = {.table = 0, .keys = sim_keys_of(c->keys, step, gpu), .n = c->w->keys};
+    for (uint32_t gpu = 0; gpu < c->own->gpus; gpu++) {
+        frugal_keys segment = {
+            .table = 0, .keys = sim_keys_of(c->own, step, gpu), .n = sim_count_of(c->own, step, gpu)};
         frugal_status status =
             frugal_try_announce(c->f, gpu, step, &(frugal_batch){.segments = &segment, .n_segments = 1});
         if (status == FRUGAL_AGAIN) bench_fail("step %llu is not legal, but should be", (unsigned long long)step);
         sim_check(status);
-        entries += sim_unique_of(c->keys, step, gpu);
+        entries += sim_unique_of(c->own, step, gpu);
     }
     if (c->has_words) {
         c->unplanned += entries;
@@ -131,7 +145,7 @@ static void allow_announce(clockwork *c, double now) {
     uint64_t legal = c->stats.steps + c->w->lookahead + 1, before = c->legal;
     for (; c->legal < legal && c->legal < c->keys->steps; c->legal++) {
         uint64_t slot = c->legal % 64;
-        c->legal_at[slot] = now, c->unannounced[slot] = c->w->gpus, c->batches_done[slot] = 0;
+        c->legal_at[slot] = now, c->unannounced[slot] = c->own->gpus, c->batches_done[slot] = 0;
     }
     if (c->legal == before) return;
     wake(c, now, c->w->workers, first_trainer(c));
@@ -140,7 +154,7 @@ static void allow_announce(clockwork *c, double now) {
 
 /* The GPU whose batch the thread takes next; the number of GPUs: it may take none. */
 static uint32_t next_batch(const clockwork *c, uint32_t thread) {
-    uint32_t gpus = c->w->gpus, gpu = thread - c->w->workers; /* of a loader */
+    uint32_t gpus = c->own->gpus, gpu = thread - c->w->workers; /* of a loader */
     if (c->w->pool) {
         gpu = 0;
         for (uint32_t i = 1; i < gpus; i++)
@@ -154,7 +168,7 @@ static double announcers(const clockwork *c, double now) {
     uint32_t threads = c->w->gpus;
     uint64_t batches = 0;
     if (!c->w->pool) return threads;
-    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) batches += c->legal - c->untaken[gpu];
+    for (uint32_t gpu = 0; gpu < c->own->gpus; gpu++) batches += c->legal - c->untaken[gpu];
     for (uint32_t i = 0; i < first_trainer(c); i++) {
         int is_busy = c->announces[i] && c->free_at[i] > now;
         batches += is_busy;
@@ -163,14 +177,24 @@ static double announcers(const clockwork *c, double now) {
     return (double)(batches < threads ? batches : threads);
 }
 
+/* A batch's announcing. What comes from another machine is sorted, and each row is there once. */
+static double announce_seconds(const clockwork *c, uint64_t step, uint32_t device) {
+    if (c->w->machines < 2) {
+        double work = seconds_of(c, c->has_words ? SIM_ANNOUNCE : SIM_WHOLE, c->w->keys);
+        return c->keeps && c->has_words ? work + seconds_of(c, SIM_RECALL, c->w->keys) : work;
+    }
+    double noting = fmax(c->w->constants[SIM_ANNOUNCE] - c->w->constants[SIM_WHOLE], 0) * 1e-9;
+    if (device >= c->w->gpus) return noting * sim_unique_of(c->own, step, device);
+    return seconds_of(c, SIM_WHOLE, c->w->keys) + noting * sim_count_of(c->own, step, device);
+}
+
 /* A thread that is free takes a batch, if there is one. */
 static int take_batch(clockwork *c, uint32_t thread) {
     uint32_t gpu = next_batch(c, thread);
-    if (gpu == c->w->gpus) return 0;
+    if (gpu == c->own->gpus) return 0;
     uint64_t step = c->untaken[gpu]++, slot = step % 64;
     double begin = fmax(c->free_at[thread], c->legal_at[slot]);
-    double work = seconds_of(c, c->has_words ? SIM_ANNOUNCE : SIM_WHOLE, c->w->keys);
-    if (c->keeps && c->has_words) work += seconds_of(c, SIM_RECALL, c->w->keys);
+    double work = announce_seconds(c, step, gpu);
     work *= sim_loaders_slow(c->w, announcers(c, begin));
     c->announces[thread] = 1;
     c->free_at[thread] = begin + work;
@@ -337,6 +361,11 @@ static double mark_seconds(const clockwork *c) {
     return gives_away ? sim_kernel(c->w, 0) : 0;
 }
 
+/* Rows of other machines that the GPU reads in this step, from places for them in host memory. */
+static uint64_t guests_of(const clockwork *c, uint32_t gpu) {
+    return c->w->machines > 1 ? sim_guests_of(&c->net, c->step, gpu) : 0;
+}
+
 /* The time of the step's reads on the slowest GPU; the library really looks the rows up, so misses are real. The gate
  * is open. no_copy: rows whose state was not read, because they were not copied into the cache. */
 static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
@@ -344,17 +373,19 @@ static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     sim_link link = sim_link_of(w, 1);
     uint64_t wire[SIM_MAX_GPUS], all = 0, state = sim_state_bytes(w), back[SIM_MAX_GPUS], all_back = 0;
     double slowest = 0, apart = 0;
-    for (uint32_t gpu = 1; gpu < w->gpus; gpu++) sim_check(frugal_lookup(c->f, gpu, c->step, NULL)); /* 0 has */
+    for (uint32_t gpu = 1; gpu < c->own->gpus; gpu++) sim_check(frugal_lookup(c->f, gpu, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         frugal_traffic counted = sim_count(c->f, w, gpu);
-        wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
+        uint64_t guests = guests_of(c, gpu);
+        wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w)) +
+                    sim_wire_bytes(&link, guests, sim_row_bytes(w));
         back[gpu] = back_wire_bytes(c, &link, evicted(c, gpu, &counted));
         all += wire[gpu], all_back += back[gpu];
         add_back(c, evicted(c, gpu, &counted), &c->r.evicted);
         no_copy[gpu] = counted.rows[0] - (state ? (counted.bytes[0] - counted.rows[0] * sim_row_bytes(w)) / state : 0);
         if (c->step < w->warm_up) continue;
-        c->r.misses += (double)counted.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
-        c->r.read_bytes += (double)counted.bytes[0];
+        c->r.misses += (double)(counted.rows[0] + guests), c->r.unique += sim_unique_of(c->keys, c->step, gpu);
+        c->r.read_bytes += (double)(counted.bytes[0] + guests * sim_row_bytes(w));
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
@@ -372,7 +403,7 @@ static uint64_t kept(const clockwork *c, uint64_t step, uint32_t gpu) {
     return c->keeps ? sim_alone_of(c->keys, step, gpu) - c->kept.in_place[step * c->w->gpus + gpu] : 0;
 }
 static uint64_t placed(const clockwork *c, uint32_t gpu) {
-    return c->in_place ? sim_alone_of(c->keys, c->step, gpu) - kept(c, c->step, gpu) : 0;
+    return c->in_place ? sim_alone_of(c->own, c->step, gpu) - kept(c, c->step, gpu) : 0;
 }
 
 /* Records, one for each unique row that is not kept, written by the kernel that sums them. Of a row in place the row
@@ -382,19 +413,22 @@ static double write_records(clockwork *c, const uint64_t no_copy[SIM_MAX_GPUS]) 
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
     uint64_t *wire = c->wire, all = 0, all_read = 0, state = sim_state_bytes(w), read[SIM_MAX_GPUS];
+    uint64_t guest_wire[SIM_MAX_GPUS];
     double slowest = 0;
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        uint64_t n = sim_unique_of(c->keys, c->step, gpu) - kept(c, c->step, gpu);
+        uint64_t n = sim_unique_of(c->own, c->step, gpu) - kept(c, c->step, gpu), guests = guests_of(c, gpu);
         uint64_t states = state ? placed(c, gpu) : 0;
         uint64_t reads = c->keeps || states < no_copy[gpu] ? states : no_copy[gpu];
         wire[gpu] = sim_wire_bytes(&link, n, sim_row_bytes(w)) + sim_wire_bytes(&link, states, state);
         read[gpu] = sim_wire_bytes(&link, reads, state);
-        all += wire[gpu], all_read += read[gpu];
-        if (c->step >= w->warm_up) c->r.written_bytes += (double)(n * sim_row_bytes(w) + states * state);
+        guest_wire[gpu] = sim_wire_bytes(&link, guests, sim_row_bytes(w));
+        all += wire[gpu] + guest_wire[gpu], all_read += read[gpu];
+        if (c->step >= w->warm_up) c->r.written_bytes += (double)((n + guests) * sim_row_bytes(w) + states * state);
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         double seconds = sim_kernel(w, 3.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w)) +
-                         sim_link_seconds(&link, 1, wire[gpu], all) + sim_link_seconds(&link, 0, read[gpu], all_read);
+                         sim_link_seconds(&link, 1, wire[gpu] + guest_wire[gpu], all) +
+                         sim_link_seconds(&link, 0, read[gpu], all_read);
         slowest = fmax(slowest, seconds);
     }
     return slowest;
@@ -412,6 +446,58 @@ static double opened(clockwork *c) {
     return open + signal_seconds(c);
 }
 
+/* >>network */
+
+static double network_seconds(const clockwork *c, uint64_t step, unsigned kinds) {
+    return step < c->net.steps ? sim_network_seconds(&c->net, step, kinds, c->w->network) : 0;
+}
+
+/* The gate of the step is open: how long GPUs wait for the rows of other machines. What is early was on its way since
+ * the gate before, whenever the link had nothing else to do. */
+static double wait_for_rows(clockwork *c, double open) {
+    const sim_workload *w = c->w;
+    if (w->machines < 2) return 0;
+    double early = fmax(c->early_work - fmax(open - c->link_free - c->records_work, 0), 0);
+    double cores = w->workers + w->gpus, sent = (double)sim_crossing_of(&c->net, c->step, 0).late;
+    double late = w->constants[SIM_NETWORK] * 1e-6 + seconds_of(c, SIM_SEND, 1) * sent / cores +
+                  network_seconds(c, c->step, 1u << SIM_SENT_LATE);
+    c->link_free = open + early + late;
+    c->early_work = network_seconds(c, c->step + 1, 1u << SIM_SENT_EARLY) +
+                    network_seconds(c, c->step + 1 + w->lookahead, 1u << SIM_SENT_KEYS);
+    if (c->step >= w->warm_up) c->r.network.early_wait += early, c->r.network.rows_wait += late;
+    return early + late;
+}
+
+/* How long until the records of all devices are at their homes. */
+static double wait_for_records(clockwork *c) {
+    if (c->w->machines < 2) return 0;
+    c->records_work = network_seconds(c, c->step, 1u << SIM_SENT_RECORDS);
+    double wait = c->w->constants[SIM_NETWORK] * 1e-6 + c->records_work;
+    if (c->step >= c->w->warm_up) c->r.network.records_wait += wait;
+    return wait;
+}
+
+/* What all machines have sent in this step. */
+static void add_crossings(clockwork *c) {
+    sim_network_result *r = &c->r.network;
+    double machines = c->w->machines, most = 0;
+    if (c->w->machines < 2 || c->step < c->w->warm_up) return;
+    for (uint32_t m = 0; m < c->w->machines; m++) {
+        sim_crossing crossing = sim_crossing_of(&c->net, c->step, m);
+        double sent = 0, received = 0;
+        for (int k = 0; k < SIM_SENT_KINDS; k++) {
+            sent += (double)crossing.sent[k], received += (double)crossing.received[k];
+            r->sent[k] += (double)crossing.sent[k] / machines,
+                r->received[k] += (double)crossing.received[k] / machines;
+        }
+        most = fmax(most, fmax(sent, received));
+        r->late += (double)crossing.late / (machines * c->w->gpus);
+    }
+    for (uint32_t d = 0; d < c->own->gpus; d++) r->guests += (double)sim_guests_of(&c->net, c->step, d) / c->own->gpus;
+    r->most += most;
+    r->messages += SIM_SENT_KINDS * c->w->gpus * (machines - 1);
+}
+
 /* Passes the gate if it is open. */
 static void pass_gate(clockwork *c) {
     uint64_t no_copy[SIM_MAX_GPUS];
@@ -425,10 +511,12 @@ static void pass_gate(clockwork *c) {
         c->r.gate += open - c->committed;
         c->r.closing += fmax(c->closed - c->committed, 0);
     }
+    double rows_wait = wait_for_rows(c, open), records_wait = wait_for_records(c);
+    add_crossings(c);
     double lookup = look_up(c, no_copy), dense = sim_dense(c->w), update = write_records(c, no_copy);
     if (c->step >= c->w->warm_up) c->r.lookup += lookup, c->r.dense += dense, c->r.update += update;
     for (uint32_t i = first_trainer(c); i < first_trainer(c) + c->w->gpus; i++) c->idle[i] = 1;
-    c->committed = open + lookup + dense + update + seen;
+    c->committed = open + rows_wait + lookup + dense + update + records_wait + seen;
     if (c->step >= c->w->warm_up) c->r.update += seen;
     c->under_way = 1;
 }
@@ -453,7 +541,7 @@ static void check_closed(const clockwork *c) {
 
 static void act_commit(clockwork *c) {
     const frugal_gradients records = {.records = 1, .lr = 0.01f};
-    for (uint32_t d = 0; d < c->w->gpus; d++) sim_check(frugal_update(c->f, d, c->step, &records));
+    for (uint32_t d = 0; d < c->own->gpus; d++) sim_check(frugal_update(c->f, d, c->step, &records));
     for (uint32_t d = 0; d < c->w->gpus; d++) check_records(c, d);
     frugal_get_stats(c->f, &c->stats);
     check_closed(c);
@@ -521,6 +609,13 @@ static void settle_closed(clockwork *c) {
         for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) r->kept += (double)kept(c, s, gpu) / (double)steps;
 }
 
+static void settle_network(sim_network_result *r, double steps) {
+    double *sums[] = {&r->most, &r->guests, &r->late, &r->rows_wait, &r->records_wait, &r->early_wait, &r->messages};
+    for (uint32_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] /= steps;
+    for (int k = 0; k < SIM_SENT_KINDS; k++) r->sent[k] /= steps, r->received[k] /= steps;
+    r->waits = r->rows_wait + r->records_wait + r->early_wait;
+}
+
 /* Sums become means; the gate before the first measured step and the one after the last are not counted. */
 static void settle(clockwork *c) {
     const sim_workload *w = c->w;
@@ -529,7 +624,8 @@ static void settle(clockwork *c) {
     double *means[] = {&r->lookup, &r->apart, &r->dense, &r->update, &r->recalled, &r->evicted};
     for (uint32_t i = 0; i < sizeof means / sizeof *means; i++) *means[i] /= (double)steps;
     r->gate /= (double)gates, r->closing /= (double)gates, r->recall /= (double)gates;
-    r->step = r->gate + r->lookup + r->dense + r->update;
+    settle_network(&r->network, (double)steps);
+    r->step = r->gate + r->lookup + r->dense + r->update + r->network.waits;
     double span = r->step * (double)steps;
     r->misses /= r->unique > 0 ? r->unique : 1;
     r->unique /= (double)steps * w->gpus;
@@ -543,7 +639,7 @@ static void settle(clockwork *c) {
     r->behind = backlog(&c->last) - backlog(&c->first) > 0.02 * (double)(c->last.flushed - c->first.flushed);
     const frugal_desc *d = frugal_settings(c->f);
     r->staging_depth = d->staging;
-    r->staging_bytes = (double)w->gpus * d->staging * d->max_keys * ((w->dim + 15) / 16 * 16) * sizeof(float);
+    r->staging_bytes = (double)c->own->gpus * d->staging * d->max_keys * ((w->dim + 15) / 16 * 16) * sizeof(float);
 }
 
 sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys) {
@@ -553,6 +649,12 @@ sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_ke
     *c = (clockwork){
         .w = w, .keys = keys, .in_place = alone != FRUGAL_ALONE_STAGED, .keeps = alone == FRUGAL_ALONE_KEPT};
     c->has_words = !c->in_place || w->gpus > 1;
+    c->own = keys;
+    if (w->machines > 1) {
+        sim_keys_at_home(&c->home, keys, w, 0);
+        sim_network_count(&c->net, keys, w);
+        c->own = &c->home;
+    }
     if (c->keeps) sim_count_kept(&c->kept, w, keys);
     c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, alone, w->keys, 1);
     sim_attach(c->f, w, sim_cached_rows(w), 1);
@@ -561,6 +663,8 @@ sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_ke
     sim_result r = c->r;
     frugal_close(c->f);
     sim_free_kept(&c->kept);
+    sim_keys_free(&c->home);
+    sim_network_free(&c->net);
     free(c);
     return r;
 }

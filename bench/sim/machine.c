@@ -43,6 +43,10 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"collective-us", "us", "an exchange among all GPUs, however small, a GPU",
      "no P2P: 2 RTX 4090 take 12 us (tinygrad/open-gpu-kernel-modules issue 17), 8 take 42 (NVIDIA/nccl issue 1530)",
      5.5, 0},
+    {"network-us", "us", "a message between two machines, beside its bytes",
+     "assumed: MPI over Ethernet of 100 Gb/s, both ends included", 10, 0},
+    {"send-ns", "ns", "a row that the CPU gathers for another machine, its bytes included",
+     "assumed: what bench_rows finds of this library's gather", 20, 0},
     {"fault-us", "us", "a batch of page faults that the driver serves, beside the pages' bytes",
      "Ganguly and others, Interplay between hardware prefetcher and page eviction policy, ISCA 2019: one, on Pascal",
      45, 0},
@@ -137,9 +141,12 @@ double sim_collective(const sim_workload *w) {
     return w->gpus > 1 ? w->gpus * us(w, SIM_COLLECTIVE) : 0;
 }
 
-/* Dense gradients are reduced in a ring: 2 (n - 1) / n of them cross each link both ways at once. */
+/* Dense gradients are reduced in a ring: 2 (n - 1) / n of them cross each link both ways at once. Several machines send
+ * those of each GPU to all others (frugal_exchange), because their sums have one order. */
 double sim_dense(const sim_workload *w) {
     double seconds = w->dense_us * 1e-6 + w->flops / (w->constants[SIM_GPU_TFLOPS] * 1e12);
+    if (w->machines > 1 && w->dense_bytes > 0)
+        seconds += us(w, SIM_NETWORK) + (w->machines - 1.0) * w->gpus * w->dense_bytes / w->network;
     if (w->gpus == 1 || w->dense_bytes <= 0) return seconds;
     sim_link link = sim_link_of(w, 0);
     uint64_t bytes = (uint64_t)(2.0 * (w->gpus - 1) / w->gpus * w->dense_bytes);
@@ -221,7 +228,7 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, frugal_alone alone, ui
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
                         .dim = sim_stored_dim(w),
-                        .devices = w->gpus,
+                        .devices = sim_devices(w),
                         .max_keys = max_keys,
                         .lookahead = defer ? w->lookahead : 0,
                         .staging = defer ? w->staging : 1,
@@ -236,13 +243,15 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, frugal_alone alone, ui
     return f;
 }
 
-/* Preloads the hottest rows that `owner` may cache (0 of 1: all). */
-static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_t n, uint32_t owners) {
+/* Preloads the hottest rows that the device may cache: its own, of so many owners of whom each caches others (0 of 1:
+ * all), and those of the first machine. */
+static void preload(frugal *f, const sim_workload *w, uint32_t device, const uint64_t *hottest, uint64_t n,
+                    uint32_t owners) {
     uint64_t *keys = malloc(n * sizeof *keys);
     uint32_t own = 0;
     if (!keys) bench_fail("no memory for %llu keys", (unsigned long long)n);
-    for (uint64_t i = 0; i < n; i++)
-        if (hottest[i] % owners == device % owners) keys[own++] = hottest[i];
+    for (uint64_t i = 0; i < n && (w->machines < 2 || own < sim_cached_rows(w)); i++)
+        if (hottest[i] % owners == device % owners && sim_home_of(w, hottest[i]) == 0) keys[own++] = hottest[i];
     sim_check(frugal_preload(f, device, &(frugal_keys){.table = 0, .keys = keys, .n = own}));
     free(keys);
 }
@@ -280,24 +289,34 @@ static void list_secondaries(frugal *f, const sim_workload *w, uint32_t device) 
     free(keys), free(touches);
 }
 
-/* Attaches all devices. With owners each device caches its own rows; else of samples those that gain most there, and of
- * drawn keys all the same. */
+/* Of samples the rows that gain most on the device, if they are at home here. */
+static void preload_dealt(frugal *f, const sim_workload *w, uint32_t device, uint64_t cache_rows) {
+    const place_partition *p = w->partition;
+    if (w->machines < 2)
+        place_preload(f, p, device, cache_rows, w->policy);
+    else
+        preload(f, w, device, p->ranked + device * p->trace->rows, p->n_ranked[device], 1);
+}
+
+/* Attaches all devices; those of other machines cache nothing. With owners each device caches its own rows; else of
+ * samples those that gain most there, and of drawn keys all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
-    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy, .threads = 1};
-    uint32_t devices = frugal_settings(f)->devices;
-    for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
+    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy, .threads = 1}, away = {.threads = 1};
+    uint32_t devices = w->machines > 1 ? w->gpus : frugal_settings(f)->devices;
+    for (uint32_t d = 0; d < frugal_settings(f)->devices; d++)
+        sim_check(frugal_cpu_attach(f, d, d < devices ? &cpu : &away));
     for (uint32_t d = 0; w->secondaries > 0 && owners == 1 && d < devices; d++) list_secondaries(f, w, d);
     if (cache_rows == 0) return;
-    for (uint32_t d = 0; w->deal && owners == 1 && d < devices; d++)
-        place_preload(f, w->partition, d, cache_rows, w->policy);
+    for (uint32_t d = 0; w->deal && owners == 1 && d < devices; d++) preload_dealt(f, w, d, cache_rows);
     if (w->deal && owners == 1) return;
-    uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;
+    uint64_t n = cache_rows * owners * (w->machines > 1 ? w->machines : 1);
+    if (n > w->rows) n = w->rows;
     uint64_t *hottest = malloc((n + 1) * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys", (unsigned long long)n);
     if (w->deal)
         hottest_of(w->deal->trace, hottest, n);
     else
         bench_hottest_keys(hottest, n, w->rows); /* with uniform keys all rows are equally hot */
-    for (uint32_t d = 0; d < devices; d++) preload(f, d, hottest, n, owners);
+    for (uint32_t d = 0; d < devices; d++) preload(f, w, d, hottest, n, owners);
     free(hottest);
 }

@@ -58,6 +58,15 @@ static const char *const assumptions[] = {
     "  cost; all cores together are no faster than the host's memory. By default there are as many of these cores as",
     "  Frugal has workers and loaders, shared by the GPUs: with 12 workers and a loader per GPU, each of 2 GPUs has 7,",
     "  each of 4 has 4, and each of 8 has 2.5.",
+    "- Several machines (--machines) are alike, and keep pace. A row has one of them as its home, which stages and "
+    "flushes",
+    "  its updates, and the others read it over the network (network.h says what is sent). GPUs wait for rows that",
+    "  somebody read in the step before, and for records; keys and other rows are sent while GPUs compute, as far as "
+    "the",
+    "  link has time. Rows that nobody read in the step before are taken to be flushed by then. Each machine sends the",
+    "  dense gradients of its GPUs to all others. Sending and receiving slow neither each other nor the CPU, except "
+    "that",
+    "  it gathers late rows (--send-ns).",
     NULL};
 
 void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json) {
@@ -101,7 +110,7 @@ void sim_print_title(const sim_label *label, int json) {
 }
 
 double sim_keys_per_second(const sim_workload *w, const sim_result *r) {
-    return r->step > 0 ? (double)w->keys * w->gpus / r->step : 0;
+    return r->step > 0 ? (double)w->keys * sim_devices(w) / r->step : 0;
 }
 
 /* The skew of drawn keys; that of samples is their own, and then the text is `none`. */
@@ -122,6 +131,27 @@ static int has_secondaries(sim_system system, const sim_workload *w) {
            (system == SIM_FRUGAL || system == SIM_SYNC || system == SIM_INPLACE || system == SIM_KEPT);
 }
 
+static void print_json_network(const sim_workload *w, const sim_network_result *n) {
+    printf("\"machines\": %u, \"network_gbs\": %g, \"homes\": \"%s\", \"guest_rows\": %.1f, \"late_rows\": %.1f, ",
+           w->machines, w->network * 8e-9, w->places_homes ? "placed" : "turn", n->guests, n->late);
+    for (int k = 0; k < SIM_SENT_KINDS; k++)
+        printf("\"%s_sent\": %.1f, \"%s_received\": %.1f, ", sim_sent_names[k], n->sent[k], sim_sent_names[k],
+               n->received[k]);
+    printf("\"messages\": %.0f, \"most_bytes\": %.1f, \"rows_wait_us\": %.3f, \"records_wait_us\": %.3f, "
+           "\"early_wait_us\": %.3f, ",
+           n->messages, n->most, n->rows_wait * 1e6, n->records_wait * 1e6, n->early_wait * 1e6);
+}
+
+/* What a machine sends in a step, by kind; of that, what GPUs wait for. */
+static void print_network(const sim_workload *w, const sim_network_result *n) {
+    double all = 0;
+    for (int k = 0; k < SIM_SENT_KINDS; k++) all += n->sent[k] * 1e-6;
+    printf("  %u machines, %g Gb/s: %.2f MB sent (", w->machines, w->network * 8e-9, all);
+    for (int k = 0; k < SIM_SENT_KINDS; k++) printf("%s%s %.2f", k ? ", " : "", sim_sent_names[k], n->sent[k] * 1e-6);
+    printf("), waits of %.0f us for rows, %.0f for records, %.0f for early rows", n->rows_wait * 1e6,
+           n->records_wait * 1e6, n->early_wait * 1e6);
+}
+
 /* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
     const char *policy = policy_of(system, w);
@@ -138,6 +168,7 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
         lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer], policy ? "\"" : "",
         policy ? policy : "null", policy ? "\"" : "", w->dealing ? w->dealing : "none");
     if (has_secondaries(system, w)) printf("\"secondaries\": %g, \"stale\": %u, ", w->secondaries * 100, w->stale);
+    if (w->machines > 1) print_json_network(w, &r->network);
     if (w->profile) printf("\"closed_form\": true, ");
     if (r->workers && !w->profile)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, "
@@ -179,7 +210,9 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
         r->lookup * 1e6, r->exchange * 1e6, r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6,
         r->written_bytes * 1e-6, busy, r->behind ? " *" : "");
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
+    if (w->machines > 1) print_network(w, &r->network);
     if (w->dealing) printf("  dealt by %s", w->dealing);
+    if (w->machines > 1 && w->places_homes) printf(", homes placed");
     if (w->dealing && policy_of(system, w)) printf(", cache %s", policy_of(system, w));
     if (has_secondaries(system, w)) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
     puts("");

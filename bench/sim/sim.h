@@ -10,6 +10,7 @@
 
 #include "bench/place/partition.h"
 #include "bench/sim/link.h"
+#include "bench/sim/network.h"
 #include "bench/sim/profile.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,8 @@ typedef enum sim_constant_id {
     SIM_CORE_MEMORY, /* GB/s of one core */
     SIM_HOST_MEMORY, /* GB/s of all */
     SIM_COLLECTIVE,  /* us per GPU of an exchange among all, however small */
+    SIM_NETWORK,     /* us of a message between two machines */
+    SIM_SEND,        /* ns a row that the CPU gathers for another machine */
     SIM_FAULTS,      /* us until the driver has served a batch of page faults, beside the pages' bytes */
     SIM_BATCH,       /* page faults in a batch, at most */
     SIM_SIGNAL,      /* us until another processor sees a word */
@@ -71,15 +74,19 @@ typedef struct sim_constant {
 /* In the order of sim_constant_id. */
 extern const sim_constant sim_constants[SIM_CONSTANTS];
 
-enum { SIM_MAX_GPUS = 16, SIM_MAX_WORKERS = 256 };
+enum { SIM_MAX_GPUS = 16, SIM_MAX_DEVICES = 64, SIM_MAX_WORKERS = 256 };
 
 typedef struct sim_workload {
     double constants[SIM_CONSTANTS];
     uint64_t rows, seed;
     uint32_t dim, gpus, keys; /* keys per GPU and step */
     uint32_t lookahead, staging, workers;
-    double gather_cores; /* per GPU, for systems whose rows the CPU gathers; 0: see sim_gather_cores */
-    uint32_t pcie;       /* 3, 4 or 5 */
+    uint32_t machines;    /* alike, with `gpus` each; 0, 1: no network */
+    double network;       /* bytes a second of a machine's link to the others, each way */
+    int places_homes;     /* of samples: rows lie where build/place --machines puts them, else in turn */
+    const uint8_t *homes; /* homes[rows]: the machines in whose memory they are; NULL: in turn */
+    double gather_cores;  /* per GPU, for systems whose rows the CPU gathers; 0: see sim_gather_cores */
+    uint32_t pcie;        /* 3, 4 or 5 */
     uint32_t behind_switch, sockets, root_lanes; /* link.h */
     int pool;           /* any idle thread announces; else one loader a GPU, its batches alone */
     double zipf;        /* 0: uniform */
@@ -104,19 +111,20 @@ typedef struct sim_workload {
 } sim_workload;
 
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
-    uint64_t *keys;       /* [steps][gpus][n] */
+    uint64_t *keys;       /* of all batches, one after the other */
+    uint64_t *first;      /* [steps][gpus] and one more: where those of a batch begin */
     uint32_t *unique;     /* [steps][gpus] */
     uint32_t *alone;      /* [steps][gpus] of these, rows that no other GPU touches in the step */
     uint32_t *seen;       /* [rows] scratch: which GPUs touch a row in the current step */
     uint64_t rows, seed, steps;
-    uint32_t gpus, n;
+    uint32_t gpus, n; /* of all machines; drawn for each */
     double zipf;
     const char *dealing;
     const place_trace *trace;
 } sim_keys;
 
 /* Means of the measured steps, seconds; each part is the time of the slowest GPU. A step is gate + lookup + exchange +
- * dense + update. */
+ * dense + update, and with several machines network.waits. */
 typedef struct sim_result {
     double step;
     double gate;     /* waiting for closing and flushing, after all have committed */
@@ -127,8 +135,9 @@ typedef struct sim_result {
     double exchange; /* all to all */
     double dense;    /* forward, backward, reducing dense gradients */
     double update;   /* writing records or gradients, and the CPU's work before the next step can begin */
-    double misses;   /* share of the unique rows that host memory serves */
-    double unique;   /* rows a GPU and step */
+    sim_network_result network;       /* of several machines */
+    double misses;                    /* share of the unique rows that host memory serves */
+    double unique;                    /* rows a GPU and step */
     double read_bytes, written_bytes; /* over a GPU's link, per step */
     double flushed, urgent;           /* rows per step that workers flush; of these, rows for which a gate waited */
     double alone, shared, in_place;   /* rows per step that one GPU touches; several; of `alone`, updated by that GPU */
@@ -148,8 +157,23 @@ typedef struct sim_result {
  * call. */
 void sim_keys_draw(sim_keys *keys, const sim_workload *w);
 void sim_keys_free(sim_keys *keys);
+/* Of each batch those whose rows are at home on `machine`. *home must be zeroed before the first call. */
+void sim_keys_at_home(sim_keys *home, const sim_keys *keys, const sim_workload *w, uint32_t machine);
+/* Counts the guests of all steps. *net must be zeroed before the first call. */
+void sim_network_count(sim_network *net, const sim_keys *keys, const sim_workload *w);
+void sim_network_free(sim_network *net);
+static inline uint32_t sim_devices(const sim_workload *w) { /* of all machines */
+    return w->machines > 1 ? w->machines * w->gpus : w->gpus;
+}
+static inline uint32_t sim_home_of(const sim_workload *w, uint64_t row) {
+    return w->machines < 2 ? 0 : w->homes ? w->homes[row] : (uint32_t)(row % w->machines);
+}
 static inline const uint64_t *sim_keys_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
-    return k->keys + (step * k->gpus + gpu) * k->n;
+    return k->keys + k->first[step * k->gpus + gpu];
+}
+static inline uint32_t sim_count_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
+    uint64_t batch = step * k->gpus + gpu;
+    return (uint32_t)(k->first[batch + 1] - k->first[batch]);
 }
 static inline uint32_t sim_unique_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
     return k->unique[step * k->gpus + gpu];

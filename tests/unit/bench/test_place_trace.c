@@ -117,7 +117,8 @@ static void methods_agree_with_their_counts(void **state) {
         place_partition p;
         program_error error;
         uint64_t pairs[DEVICES * DEVICES], sum = 0, local = 0, size[DEVICES] = {0};
-        assert_int_equal(0, place_divide(&p, &trace, (place_method)method, DEVICES, 1, &error));
+        assert_int_equal(
+            0, place_divide(&p, &trace, &(place_division){.method = (place_method)method, .devices = DEVICES}, &error));
         frugal_place_report report = frugal_place_get_report(p.place, 0);
         for (uint64_t s = 0; s < trace.n; s++) size[p.parts[s]]++;
         for (uint32_t d = 0; d < DEVICES; d++) assert_true(frugal_place_size(p.place, d) == size[d]);
@@ -137,9 +138,11 @@ static void threads_find_the_same_parts(void **state) {
     place_trace trace = plant(&planted);
     place_partition one, several;
     program_error error;
-    assert_int_equal(0, place_divide(&one, &trace, PLACE_TWO_LEVEL, 2, 1, &error));
+    assert_int_equal(0, place_divide(&one, &trace, &(place_division){.method = PLACE_TWO_LEVEL, .devices = 2}, &error));
     for (uint32_t threads = 2; threads <= 5; threads += 3) {
-        assert_int_equal(0, place_divide(&several, &trace, PLACE_TWO_LEVEL, 2, threads, &error));
+        assert_int_equal(0, place_divide(&several, &trace,
+                                         &(place_division){.method = PLACE_TWO_LEVEL, .devices = 2, .threads = threads},
+                                         &error));
         assert_memory_equal(one.parts, several.parts, trace.n);
         assert_true(several.path_seconds > 0);
         place_free_partition(&several);
@@ -154,7 +157,7 @@ static void predictions_fall_with_the_cache(void **state) {
     place_partition p;
     program_error error;
     double reads, before;
-    assert_int_equal(0, place_divide(&p, &trace, PLACE_TWO_LEVEL, 2, 1, &error));
+    assert_int_equal(0, place_divide(&p, &trace, &(place_division){.method = PLACE_TWO_LEVEL, .devices = 2}, &error));
     frugal_place_report report = frugal_place_get_report(p.place, 20);
     assert_int_equal(0, place_rank(&p, 20, &error));
     before = place_predict(&p, 0);
@@ -213,7 +216,8 @@ static void rules_agree_where_they_must(void **state) {
             place_deal deal;
             place_future future;
             place_run run = {.partition = &p, .deal = &deal, .batch = 16, .warm_up = 20, .steps = 30};
-            assert_int_equal(0, place_divide(&p, &trace, PLACE_TWO_LEVEL, devices, 1, &error));
+            assert_int_equal(
+                0, place_divide(&p, &trace, &(place_division){.method = PLACE_TWO_LEVEL, .devices = devices}, &error));
             assert_int_equal(0, place_open_deal(&deal, &trace, p.parts, devices, seed, &error));
             assert_int_equal(0, place_rank(&p, run.batch, &error));
             place_open_future(&future, &run, LOOKAHEAD);
