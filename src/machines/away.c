@@ -153,8 +153,7 @@ static int give_early(away *a) {
     uint32_t early = 0;
     memset(bits, 0, early_words(b->n_unique) * sizeof *bits);
     for (uint32_t u = 0; u < b->n_unique; u++) {
-        if (u + AHEAD_GATHER < b->n_unique)
-            prefetch_bytes(frugal_row_at(s, b->rows[u + AHEAD_GATHER]), bytes, 0);
+        if (u + AHEAD_GATHER < b->n_unique) prefetch_bytes(frugal_row_at(s, b->rows[u + AHEAD_GATHER]), bytes, 0);
         if (!frugal_p2f_is_final(f->p2f, b->rows[u], t)) continue;
         memcpy(to, frugal_row_at(s, b->rows[u]), bytes);
         bits[u / 64] |= UINT64_C(1) << u % 64;
@@ -182,7 +181,7 @@ static int give_rows(away *a) {
 
 static int take_records(away *a) {
     frugal *f = a->f;
-    uint64_t t = frugal_load_relaxed(&a->committed); /* relaxed: under the lock */
+    uint64_t t = frugal_load_relaxed(&a->committed);          /* relaxed: under the lock */
     if (frugal_load_acquire(&a->records_here) <= t) return 0; /* [F69] pairs with [F70] */
     const parcel_head *head = &a->records_head;
     const frugal_gradients gradients = {.records = 1, .lr = head->lr, .scale = head->scale};

@@ -43,8 +43,8 @@ typedef struct away {
 /* What a device of this machine and one home say to each other. All are the communication thread's. */
 typedef struct visit {
     uint32_t request;
-    uint64_t asked, came; /* steps of which rows were asked for; of which early ones are here */
-    atomic_word here;     /* of which all are; relaxed: another thread reads it as a hint */
+    uint64_t asked, came;       /* steps of which rows were asked for; of which early ones are here */
+    atomic_word here;           /* of which all are; relaxed: another thread reads it as a hint */
     parcel_head *keys_heads;    /* ring [L + 1] */
     parcel_head *records_heads; /* ring [S] */
     unsigned char *early_heads; /* ring [2] */
@@ -53,9 +53,9 @@ typedef struct visit {
 
 typedef struct visitor { /* a device of this machine */
     uint32_t d;
-    int ends;                          /* 1: homes were told that its data has ended */
-    uint64_t keys_sent, records_sent;  /* steps */
-    visit *visits;                     /* [machines]; of machine (me + k) % machines, k > 0 */
+    int ends;                         /* 1: homes were told that its data has ended */
+    uint64_t keys_sent, records_sent; /* steps */
+    visit *visits;                    /* [machines]; of machine (me + k) % machines, k > 0 */
 } visitor;
 
 typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEET_CALLS } meet_call;
@@ -63,12 +63,12 @@ typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEE
 /* A collective call under way. Its memory is the instance's, because a call that is given up leaves the wire at it. */
 typedef struct meeting {
     meet_call call;
-    uint64_t number;                 /* of calls before */
-    size_t *out, *in;                /* [machines]: bytes given to each, and wanted of each */
-    unsigned char *memory;           /* what is given, then what is wanted, by machine */
+    uint64_t number;       /* of calls before */
+    size_t *out, *in;      /* [machines]: bytes given to each, and wanted of each */
+    unsigned char *memory; /* what is given, then what is wanted, by machine */
     size_t memory_bytes;
-    FRUGAL_ATOMIC(uint32_t) posted;  /* 1: the communication thread is to do it */
-    FRUGAL_ATOMIC(uint32_t) done;    /* 1: all have given, and were given; 2: `wrong` says who has given another thing */
+    FRUGAL_ATOMIC(uint32_t) posted; /* 1: the communication thread is to do it */
+    FRUGAL_ATOMIC(uint32_t) done;   /* 1: all have given, and were given; 2: `wrong` says who has given another thing */
     FRUGAL_ATOMIC(uint32_t) missing; /* a machine that has not; relaxed: a hint */
     int begun;                       /* the communication thread's */
     int broken;                      /* 1: a call was given up, so there can be no more; under the lock */
@@ -89,8 +89,8 @@ typedef struct machines {
     void *memory; /* of rings */
     size_t memory_bytes;
     uint32_t requests, meet_request, leave_request;
-    uint8_t *busy, *kinds; /* [requests]: begun, and not done; bit 1: a receive. frugal_wire_kind */
-    size_t *sizes;         /* [requests] */
+    uint8_t *busy, *kinds;                 /* [requests]: begun, and not done; bit 1: a receive. frugal_wire_kind */
+    size_t *sizes;                         /* [requests] */
     parcel_head *meet_heads, *leave_heads; /* [2][machines] */
     pthread_mutex_t meeting_lock;          /* held by the thread that meets */
     meeting meeting;
@@ -137,6 +137,7 @@ FRUGAL_INTERNAL frugal_status read_dealt(frugal *f, const row_reader *reader);
 
 FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, char *text, size_t size);
 FRUGAL_INTERNAL frugal_status open_machines(frugal *f);
+FRUGAL_INTERNAL frugal_status meet_machines(frugal *f);
 FRUGAL_INTERNAL void leave_machines(frugal *f);
 FRUGAL_INTERNAL void close_machines(frugal *f);
 

@@ -167,10 +167,10 @@ static frugal_status compare_list(frugal *f, const setting *mine, uint32_t n, co
         for (uint32_t k = 0; k < n && status == FRUGAL_OK; k++) {
             const setting *theirs = &all[i * n + k];
             if (!memcmp(theirs, &mine[k], sizeof *theirs)) continue;
-            status = frugal_fail(FRUGAL_ERR_SETTINGS,
-                                 "machines: %s%.*s is %.17g on machine %u, and %.17g on this one, %u: give all the same",
-                                 whose, (int)sizeof mine[k].name, mine[k].name, theirs->value, i, mine[k].value,
-                                 f->dealing->me);
+            status = frugal_fail(
+                FRUGAL_ERR_SETTINGS,
+                "machines: %s%.*s is %.17g on machine %u, and %.17g on this one, %u: give all the same", whose,
+                (int)sizeof mine[k].name, mine[k].name, theirs->value, i, mine[k].value, f->dealing->me);
         }
     frugal_free(f, all, f->dealing->machines * bytes);
     return status;
@@ -191,7 +191,7 @@ FRUGAL_INTERNAL frugal_status compare_settings(frugal *f) {
 /* >>calls */
 
 typedef struct away_condition { /* devices that are away have committed so many steps */
-    condition what; /* first */
+    condition what;             /* first */
     const uint64_t *updated;
 } away_condition;
 

@@ -64,7 +64,8 @@ static frugal_status read_ids(reading *r, const uint64_t *ids, uint64_t n, float
         for (uint64_t i = 0; i < k; i++) {
             uint64_t number = ids[at + i] < r->f->dealing->ids ? dealt_number(r->f->dealing, ids[at + i]) : UINT64_MAX;
             if (number >= r->f->dealing->start[1])
-                return frugal_fail(FRUGAL_ERR_PROCESS, "read_rows: another machine asks for row %llu, which is not here",
+                return frugal_fail(FRUGAL_ERR_PROCESS,
+                                   "read_rows: another machine asks for row %llu, which is not here",
                                    (unsigned long long)ids[at + i]);
             rows[i] = (uint32_t)number;
         }
@@ -100,8 +101,9 @@ static frugal_status read_round_of(reading *r, const read_round *rounds) {
         r->out = r->in + mine * r->row / sizeof *r->in;
         status = read_ids(r, r->asked, r->of[g->machines], r->out);
     }
-    if (status == FRUGAL_OK) status = read_ids(r, r->ids + r->n[g->me], r->n[g->me + 1] - r->n[g->me],
-                                               r->in + r->n[g->me] * r->row / sizeof *r->in);
+    if (status == FRUGAL_OK)
+        status = read_ids(r, r->ids + r->n[g->me], r->n[g->me + 1] - r->n[g->me],
+                          r->in + r->n[g->me] * r->row / sizeof *r->in);
     if (status == FRUGAL_OK) status = pass(r, r->of, r->out, r->n, r->in, r->row);
     for (uint32_t i = 0; i < g->machines && status == FRUGAL_OK; i++)
         put_rows(r, i, r->in + r->n[i] * r->row / sizeof *r->in);

@@ -89,8 +89,8 @@ static int talk_keys(machines *m, away *a) {
     uint64_t announced = frugal_load_acquire(&a->announced); /* [F72] pairs with [F71] */
     while (a->keys_asked < announced + ring && frugal_load_relaxed(&a->end) == UINT64_MAX) {
         uint64_t at = a->keys_asked % ring;
-        const frugal_parcel p = {a->machine,       tag_of(a->d, MESSAGE_KEYS),
-                                 &a->keys_heads[at], a->keys + at * f->desc.max_keys,
+        const frugal_parcel p = {a->machine,          tag_of(a->d, MESSAGE_KEYS),
+                                 &a->keys_heads[at],  a->keys + at * f->desc.max_keys,
                                  sizeof(parcel_head), f->desc.max_keys * sizeof(uint64_t)};
         begin_receive(m, a->request + AWAY_KEYS + (uint32_t)at, FRUGAL_WIRE_KEYS, &p);
         a->keys_asked++;
@@ -116,22 +116,26 @@ static int talk_rows(machines *m, away *a) {
     int any = 0;
     if (g->early && t < frugal_load_acquire(&a->early_ready)) { /* [F72] pairs with [F71], as the next */
         parcel_head *head = (parcel_head *)(void *)(a->early_heads + t % 2 * head_bytes);
-        const frugal_parcel p = {a->machine, tag_of(a->d, MESSAGE_EARLY), head,
+        const frugal_parcel p = {a->machine,
+                                 tag_of(a->d, MESSAGE_EARLY),
+                                 head,
                                  a->rows + t % 2 * f->desc.max_keys * bytes,
-                                 sizeof *head + early_words(head->n) * sizeof(uint64_t), head->early * bytes};
+                                 sizeof *head + early_words(head->n) * sizeof(uint64_t),
+                                 head->early * bytes};
         if (head->n > 0) begin_send(m, a->request + AWAY_EARLY + t % 2, FRUGAL_WIRE_EARLY, &p);
         a->early_sent++, any = 1;
     }
     t = a->rows_sent;
     if (t >= frugal_load_acquire(&a->rows_ready) || (g->early && t >= a->early_sent)) return any;
     parcel_head *head = &a->rows_heads[t % 2];
-    const frugal_parcel records = {a->machine, tag_of(a->d, MESSAGE_RECORDS), &a->records_head, block_at(f, a->d, t),
-                                   sizeof a->records_head, (uint64_t)head->n * f->record_stride * sizeof(float)};
+    const frugal_parcel records = {
+        a->machine,           tag_of(a->d, MESSAGE_RECORDS), &a->records_head,
+        block_at(f, a->d, t), sizeof a->records_head,        (uint64_t)head->n * f->record_stride * sizeof(float)};
     begin_receive(m, a->request + AWAY_RECORDS, FRUGAL_WIRE_RECORDS, &records);
     a->records_asked++;
-    const frugal_parcel p = {a->machine, tag_of(a->d, MESSAGE_ROWS), head,
-                             a->rows + (t % 2 * f->desc.max_keys + head->early) * bytes, sizeof *head,
-                             (head->n - head->early) * bytes};
+    const frugal_parcel p = {a->machine,   tag_of(a->d, MESSAGE_ROWS),
+                             head,         a->rows + (t % 2 * f->desc.max_keys + head->early) * bytes,
+                             sizeof *head, (head->n - head->early) * bytes};
     if (head->n > 0) begin_send(m, a->request + AWAY_ROWS + t % 2, FRUGAL_WIRE_ROWS, &p);
     a->rows_sent++;
     return 1;
@@ -199,8 +203,8 @@ static int send_keys(machines *m, visitor *h) {
         uint64_t *ids = n ? guests_ids(f, h->d, t) + (first[k] - b->n_own) : NULL;
         v->keys_heads[at] = (parcel_head){.step = t, .n = n, .flags = ends ? HEAD_ENDS : 0};
         if (!ends && b->read_only) v->keys_heads[at].flags |= HEAD_READ_ONLY;
-        const frugal_parcel p = {home_at(g, k), tag_of(h->d, MESSAGE_KEYS), &v->keys_heads[at], ids,
-                                 sizeof(parcel_head), n * sizeof *ids};
+        const frugal_parcel p = {home_at(g, k), tag_of(h->d, MESSAGE_KEYS), &v->keys_heads[at],
+                                 ids,           sizeof(parcel_head),        n * sizeof *ids};
         begin_send(m, v->request + VISIT_KEYS + (uint32_t)at, FRUGAL_WIRE_KEYS, &p);
     }
     h->ends = ends;
@@ -223,14 +227,19 @@ static void ask_rows(machines *m, visitor *h, uint32_t k, int early) {
     const uint32_t *first = guests_first(f, h->d, t);
     uint32_t n = first[k + 1] - first[k], came = 0;
     unsigned char *rows = guests_rows(f, h->d, t) + (first[k] - first[1]) * bytes;
-    parcel_head *head = (parcel_head *)(void *)(v->early_heads + t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
+    parcel_head *head =
+        (parcel_head *)(void *)(v->early_heads + t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
     if (!early && f->dealing->early) came = head->early;
     if (!early) head = &v->rows_heads[t % 2];
     uint64_t head_bytes = sizeof *head + (early ? early_words(n) * sizeof(uint64_t) : 0);
-    const frugal_parcel p = {home_at(f->dealing, k), tag_of(h->d, early ? MESSAGE_EARLY : MESSAGE_ROWS), head,
-                             rows + came * bytes, head_bytes, (n - came) * bytes};
-    begin_receive(m, v->request + (early ? VISIT_EARLY : VISIT_ROWS) + t % 2, early ? FRUGAL_WIRE_EARLY : FRUGAL_WIRE_ROWS,
-                  &p);
+    const frugal_parcel p = {home_at(f->dealing, k),
+                             tag_of(h->d, early ? MESSAGE_EARLY : MESSAGE_ROWS),
+                             head,
+                             rows + came * bytes,
+                             head_bytes,
+                             (n - came) * bytes};
+    begin_receive(m, v->request + (early ? VISIT_EARLY : VISIT_ROWS) + t % 2,
+                  early ? FRUGAL_WIRE_EARLY : FRUGAL_WIRE_ROWS, &p);
 }
 
 /* Early rows of the step are here: notes which they are, and asks for the others. */
@@ -240,7 +249,8 @@ static int take_early(machines *m, visitor *h, uint32_t k, uint32_t n) {
     uint64_t t = v->came, words = early_words(n), set = 0;
     uint32_t request = v->request + VISIT_EARLY + t % 2;
     const parcel_head *head =
-        (const parcel_head *)(const void *)(v->early_heads + t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
+        (const parcel_head *)(const void *)(v->early_heads +
+                                            t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
     if (!is_done(m, request)) return 0;
     uint64_t *early = guests_early(f, h->d, t, k);
     memcpy(early, head + 1, words * sizeof *early);
@@ -318,9 +328,9 @@ static int send_records(machines *m, visitor *h) {
         parcel_head *head = &v->records_heads[t % f->desc.staging];
         *head = (parcel_head){.step = t, .n = n, .lr = settings->lr, .scale = settings->scale};
         if (settings->fixed) head->flags = HEAD_BRINGS;
-        const frugal_parcel p = {home_at(g, k), tag_of(h->d, MESSAGE_RECORDS), head,
-                                 block_at(f, h->d, t) + (uint64_t)first[k] * f->record_stride, sizeof *head,
-                                 (uint64_t)n * f->record_stride * sizeof(float)};
+        const frugal_parcel p = {home_at(g, k), tag_of(h->d, MESSAGE_RECORDS),
+                                 head,          block_at(f, h->d, t) + (uint64_t)first[k] * f->record_stride,
+                                 sizeof *head,  (uint64_t)n * f->record_stride * sizeof(float)};
         begin_send(m, records_request(f, v, t), FRUGAL_WIRE_RECORDS, &p);
     }
     h->records_sent++;
@@ -366,8 +376,9 @@ FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, 
     else {
         uint32_t k = 1;
         while (k + 1 < g->machines && frugal_load_relaxed(&h->visits[k].here) > step) k++;
-        snprintf(text, size, "machine %u has not sent rows of step %llu to device %u: its gate is closed, or the "
-                             "message is lost",
+        snprintf(text, size,
+                 "machine %u has not sent rows of step %llu to device %u: its gate is closed, or the "
+                 "message is lost",
                  home_at(g, k), t, d);
     }
 }
@@ -398,10 +409,11 @@ static int check_meeting(machines *m, uint32_t i) {
     const parcel_head *head = &m->meet_heads[2 * i + 1];
     size_t bytes = m->sizes[m->meet_request + 2 * i + 1] - sizeof *head;
     if (head->step == now->number && head->call == (uint32_t)now->call && bytes == now->in[i]) return 1;
-    snprintf(now->wrong, sizeof now->wrong,
-             "machine %u calls %s with %zu bytes where this one calls %s and wants %zu: all machines make the same calls "
-             "in the same order",
-             i, call_name(head->call), bytes, call_name((uint32_t)now->call), now->in[i]);
+    snprintf(
+        now->wrong, sizeof now->wrong,
+        "machine %u calls %s with %zu bytes where this one calls %s and wants %zu: all machines make the same calls "
+        "in the same order",
+        i, call_name(head->call), bytes, call_name((uint32_t)now->call), now->in[i]);
     return 0;
 }
 
@@ -644,17 +656,22 @@ static frugal_status allocate_machines(frugal *f) {
 static const machine_ops talking = {
     .serve = serve_away, .explain = explain_guests, .gather = gather_updates, .drained = meet_drained};
 
-/* The last part of frugal_open: the instance can be called, by this thread. */
+/* Before workers may serve. */
 FRUGAL_INTERNAL frugal_status open_machines(frugal *f) {
     frugal_status status = FRUGAL_OK;
     if (!f->dealing) return FRUGAL_OK;
     for (uint32_t i = 0; i < f->dealing->here && status == FRUGAL_OK; i++)
         status = open_guests(f, f->dealing->me * f->dealing->here + i);
     if (status == FRUGAL_OK) status = allocate_machines(f);
-    if (status == FRUGAL_OK) status = attach_away(f);
-    if (status != FRUGAL_OK) return status;
+    if (status == FRUGAL_OK) f->talks = &talking;
+    return status;
+}
+
+/* The last part of frugal_open: the instance can be called, by this thread. */
+FRUGAL_INTERNAL frugal_status meet_machines(frugal *f) {
     machines *m = f->machines;
-    f->talks = &talking;
+    frugal_status status = m ? attach_away(f) : FRUGAL_OK;
+    if (status != FRUGAL_OK || !m) return status;
     int error = start_quiet_thread(&m->thread, talk_main, m);
     if (error) return frugal_fail(FRUGAL_ERR_WORKER, "machines: a thread cannot be started: %s", strerror(error));
     m->begun = 1;

@@ -95,8 +95,7 @@ FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step) {
     if (!guests) return 1;
     uint64_t depth = f->desc.staging;
     return frugal_load_acquire(&guests->arrived) > step && /* [F69] pairs with [F70], all */
-           frugal_load_acquire(&guests->keys_gone) > step &&
-           frugal_load_acquire(&guests->records_gone) + depth > step;
+           frugal_load_acquire(&guests->keys_gone) > step && frugal_load_acquire(&guests->records_gone) + depth > step;
 }
 
 static uint64_t early_bytes(const frugal *f) {
@@ -122,8 +121,7 @@ FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d) {
     frugal_store_relaxed(&guests->records_gone, f->desc.first_step);
     guests->rows = frugal_allocate(f, whole_pages(2 * keys * frugal_row_bytes(&f->store)), page_unit());
     guests->ids = frugal_allocate(f, ring * keys * sizeof *guests->ids, CACHE_LINE);
-    guests->first =
-        frugal_allocate(f, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first, CACHE_LINE);
+    guests->first = frugal_allocate(f, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first, CACHE_LINE);
     guests->settings = frugal_allocate(f, f->desc.staging * sizeof *guests->settings, CACHE_LINE);
     guests->at = frugal_allocate(f, keys * sizeof *guests->at, CACHE_LINE);
     guests->early = frugal_allocate(f, early_bytes(f), CACHE_LINE);
