@@ -103,14 +103,14 @@ typedef struct dealing {
     frugal_wire wire;
     uint32_t me, machines, here; /* this machine; how many; devices on each */
     frugal_deal deal;
-    uint64_t ids, block;   /* of all tables on all machines; BLOCKS: ids of a machine */
-    uint32_t homes_sum;    /* LISTED: CRC-32C of the homes */
-    uint64_t *first_id;    /* [n_tables + 1]: of each table */
-    uint32_t *dealt, *ids_of; /* LISTED: [ids] the dealt number of an id; the id of a dealt number */
+    uint64_t ids, block;                     /* of all tables on all machines; BLOCKS: ids of a machine */
+    uint32_t homes_sum;                      /* LISTED: CRC-32C of the homes */
+    uint64_t *first_id;                      /* [n_tables + 1]: of each table */
+    uint32_t *dealt, *ids_of;                /* LISTED: [ids] the dealt number of an id; the id of a dealt number */
     uint64_t start[FRUGAL_MAX_MACHINES + 1]; /* the first dealt number of machine (me + k) % machines */
-    int early;             /* 1: rows are sent before the gate opens if they can be */
-    int in_place;          /* 1: devices that are away update in place */
-    host_event event;      /* what the communication thread sleeps on */
+    int early;                               /* 1: rows are sent before the gate opens if they can be */
+    int in_place;                            /* 1: devices that are away update in place */
+    host_event event;                        /* what the communication thread sleeps on */
 } dealing;
 
 typedef struct host_batch { /* an announced batch: handed in by the loader, sorted by any thread, read by the trainer */
@@ -250,9 +250,9 @@ typedef struct host_device {
     mailbox *mail;         /* `box`, of a device of another process or of one that has joined; else NULL */
     unsigned char *inbox;  /* posted_batch[L + 1], by step; NULL where `mail` is */
     struct remote *remote; /* it is a device of another process (remote.c); else NULL */
-    struct device_guests *guests; /* it may read rows of other machines (guests.c); NULL: there are none */
-    uint32_t process;      /* that other process; 0: this one */
-    atomic_word *gates;    /* what frugal.gates is in that other process; written here and there */
+    struct device_guests *guests;   /* it may read rows of other machines (guests.c); NULL: there are none */
+    uint32_t process;               /* that other process; 0: this one */
+    atomic_word *gates;             /* what frugal.gates is in that other process; written here and there */
     FRUGAL_ATOMIC(uint32_t) linked; /* 1: it is one; or, where it is: it may be called from there (join.c) */
     uint8_t pad[64];
 } host_device;

@@ -111,8 +111,7 @@ static frugal_status read_keys_here(frugal *f, const frugal_keys *keys, float *w
         for (uint32_t i = 0; i < n; i++) {
             uint64_t at = from + i;
             if ((status = flush_row(f, rows[i])) != FRUGAL_OK) return status;
-            if (weights)
-                frugal_convert(weights + at * s->dim, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
+            if (weights) frugal_convert(weights + at * s->dim, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
             if (state && s->state)
                 memcpy(state + at * s->state_floats, state_of(f, rows[i]), s->state_floats * sizeof(float));
         }

@@ -278,7 +278,8 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     frugal_status status = check_owner(f, "cancel");
     if (status != FRUGAL_OK) return status;
     if (f->talks)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cancel: not where a table is dealt over machines: train what is announced");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cancel: not where a table is dealt over machines: train what is announced");
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);

@@ -232,7 +232,8 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     view.bags = to->bags;
     view.stride = stride_of(f, stride), view.as = to->as;
     /* where batches are posted, the batch is not known before; nor, before it is here, where a guest is */
-    if ((!f->ops->owns || device->guests) && !view.repeated && device->ops.announced) device->ops.announced(device->state, &view);
+    if ((!f->ops->owns || device->guests) && !view.repeated && device->ops.announced)
+        device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
     status = device->ops.lookup(device->state, &view, to->rows);
@@ -398,7 +399,7 @@ FRUGAL_INTERNAL void commit_here(frugal *f, uint32_t d, uint64_t step, const fru
     }
     frugal_status status = commit_device(f, d, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
-    if (device->guests) wake_machines(f); /* records can leave */
+    if (device->guests) wake_machines(f);                       /* records can leave */
     if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 

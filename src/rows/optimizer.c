@@ -188,7 +188,8 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
                   1.0f - optimizer->beta1,
                   1.0f - optimizer->beta2,
                   0};
-    if (p->store->rows_as != FRUGAL_FP32) o.noise = frugal_row_noise(update->hyper->noise, frugal_id_of(p->store, update->row));
+    if (p->store->rows_as != FRUGAL_FP32)
+        o.noise = frugal_row_noise(update->hyper->noise, frugal_id_of(p->store, update->row));
     if (optimizer->clip_norm > 0)
         o.scale = frugal_clip(sum_of_squares(p, update, 0, 1.0f), o.scale, optimizer->clip_norm);
     if (kind == FRUGAL_ROWWISE_ADAGRAD)

@@ -33,12 +33,12 @@ FRUGAL_INTERNAL void list_batch(frugal *f, uint32_t d, host_batch *b, const uint
 
 /* Of a device of this machine, if the table is dealt over several. */
 typedef struct device_guests {
-    uint64_t *ids;       /* ring [L + 1][max_keys]: of a batch's guests */
-    uint32_t *first;     /* ring [L + S + 1][machines + 1]: read until its records have left */
+    uint64_t *ids;           /* ring [L + 1][max_keys]: of a batch's guests */
+    uint32_t *first;         /* ring [L + S + 1][machines + 1]: read until its records have left */
     step_settings *settings; /* ring [S], by step: of its records; `fixed`: there are any */
-    unsigned char *rows; /* ring [2][max_keys] of rows, by step: where they arrive */
-    uint32_t *at;        /* [max_keys]: where each guest of the step that is looked up lies in `rows` */
-    uint64_t *early;     /* ring [2][machines][early_words], by step */
+    unsigned char *rows;     /* ring [2][max_keys] of rows, by step: where they arrive */
+    uint32_t *at;            /* [max_keys]: where each guest of the step that is looked up lies in `rows` */
+    uint64_t *early;         /* ring [2][machines][early_words], by step */
     /* Steps, in order: whose rows are all here; whose ids have left; whose records have left. */
     atomic_word arrived, keys_gone, records_gone;
 } device_guests;
