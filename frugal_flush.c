@@ -49,6 +49,7 @@
  *   table.c         where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c         what a copy of each row is worth, counted as batches are announced
  *   saved.c         what a save says of itself
+ *   manifest.c      the manifest of a save of several machines
  *   restore.c       the rows of saves are read into the table
  *   causes.c        what keeps a gate closed, in words
  *   trace.c         what threads did, and when: rings of events, and their file
@@ -97,6 +98,7 @@
  *   counts.c        the counts of touches: read, set, aged and ranked by callers
  *   secondaries.c   a device's list of rows of which its copies may be stale
  *   save.c          tables are written to a file: all rows, or those that changed
+ *   shares.c        frugal_save; several machines save: shares, and a manifest
  *   seeing/         a room: counters, as a struct and as text; the version
  *   stats.c         counters, in a struct
  *   metrics.c       counters as OpenMetrics text
@@ -237,6 +239,7 @@
 #include "src/table/worth.c"
 #ifndef FRUGAL_NO_SAVES
 #include "src/table/saved.c"
+#include "src/table/manifest.c"
 #include "src/table/restore.c"
 #endif
 #include "src/table/causes.c"
@@ -293,6 +296,7 @@
 #endif
 #ifndef FRUGAL_NO_SAVES
 #include "src/access/save.c"
+#include "src/access/shares.c"
 #endif
 
 #include "src/seeing/stats.c"

@@ -81,9 +81,10 @@ typedef struct frugal_saved { /* what a save contains */
     frugal_type rows_as;
     frugal_rounding rounding; /* of weights of 16 bits; else 0 */
     uint64_t seed;            /* of stochastic rounding; else 0 */
+    uint32_t machines;        /* that saved it: `path` is their manifest, and `rows` are those of all. 0: one alone */
 } frugal_saved;
 /* Says what the save `path` contains; `part` is the number of the instance. Head and end of the file are checked, but
- * not its rows: frugal_open and `frugal_file check` check them. Any thread. Errors: ARGUMENT, FILE, MEMORY. */
+ * not its rows: frugal_open and `frugal_file check` check them; of a manifest all, but not the shares. Any thread. Errors: ARGUMENT, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *out);
 
 #ifdef __cplusplus

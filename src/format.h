@@ -20,11 +20,14 @@
  * COUNTS are what rows have counted (worth.c); a reader without counts skips them. Those of the last file of a
  * chain are all that there are; rows without one have counted nothing.
  *
+ * Several machines save a *share* each, which is a save of the rows whose home it is, and a manifest, which says which
+ * shares there are and whose rows they have; see >>manifest. Tables of a share may have no rows.
+ *
  * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.
  *
  * Private. It needs only standard C, and a little-endian machine.
  *
- * Contents: >>save >>table
+ * Contents: >>save >>manifest >>table
  */
 #ifndef FRUGAL_FORMAT_H
 #define FRUGAL_FORMAT_H
@@ -151,6 +154,62 @@ static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
 }
 _Static_assert(SAVED_MOST_COUNTS <= SAVED_BLOCK_BYTES / 2,
                "the largest block of ROWS has more bytes of rows than this, so COUNTS fit into its buffer");
+
+/* >>manifest - what several machines have saved. It is written when all shares are on the disk:
+ *
+ *     header | manifest_share[machines] | manifest_part and its tables, of each instance | homes of each LISTED instance
+ *
+ * Share m lies beside the manifest, as STEM.m-of-M-TAG; STEM is the name that the manifest had when it was saved, TAG 16
+ * hexadecimal digits, drawn for each, so that no share takes the place of another one's. The chain of shares m of a base
+ * and its increments is that of their manifests, with ids that follow from theirs: share_id.
+ *
+ * The homes of an instance are a byte a row, filled up with zeros to a multiple of 8. Those of an increment are its
+ * base's: it has their checksum, and not them. */
+
+#define MANIFEST_MAGIC         UINT32_C(0x4d475246) /* "FRGM": where a save has SAVED_BLOCK_MAGIC */
+#define MANIFEST_VERSION       1u
+#define MANIFEST_MOST_MACHINES 254u
+#define MANIFEST_STEM          200u
+
+enum { MANIFEST_CYCLIC = 0, MANIFEST_BLOCKS = 1, MANIFEST_LISTED = 2 }; /* frugal_deal */
+
+typedef struct manifest_header {
+    uint8_t magic[SAVED_MAGIC_BYTES]; /* SAVED_MAGIC */
+    uint32_t block, version;          /* MANIFEST_MAGIC, MANIFEST_VERSION */
+    uint32_t checksum;                /* crc32c of the header, this field zero */
+    uint32_t list_checksum;           /* ... of shares and instances */
+    uint32_t homes_checksum;          /* ... of all homes; of an increment: of its base's. 0: no instance is LISTED */
+    uint32_t machines;                /* 1 to MANIFEST_MOST_MACHINES */
+    saved_file head;                  /* as of a save */
+    uint64_t tag;                     /* of the shares' names */
+    uint64_t list_bytes, bytes;       /* of shares and instances; of this file */
+    uint8_t stem[MANIFEST_STEM];      /* with zeros behind, at least one */
+} manifest_header;
+
+typedef struct manifest_share {
+    uint64_t bytes;      /* of the file */
+    uint32_t sums, zero; /* saved_end.sums of its end */
+} manifest_share;
+
+typedef struct manifest_part { /* an instance; behind it saved_table[part.n_tables] */
+    uint32_t deal, zero;       /* MANIFEST_CYCLIC, ... */
+    saved_part part;           /* as in a save of one machine, with the rows of all machines */
+} manifest_part;
+
+_Static_assert(sizeof(manifest_header) == 304 && offsetof(manifest_header, head) == 32 &&
+                   offsetof(manifest_header, stem) == 104 && sizeof(manifest_share) == 16 &&
+                   sizeof(manifest_part) == 64,
+               "no padding");
+
+/* The id of a machine's share of the save with this id (0: 0): all bits of the three count (splitmix64). */
+static inline uint64_t share_id(uint64_t id, uint32_t machine, uint32_t machines) {
+    uint64_t x = id + (uint64_t)(machines << 8 | machine) * UINT64_C(0x9e3779b97f4a7c15);
+    if (id == 0) return 0;
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    x ^= x >> 31;
+    return x ? x : 1;
+}
 
 /* >>table - a mapped table (frugal_desc.file): a page with the header; the list of tables, in whole pages; then, to the
  * end of the file, the weights and their state as they lie in memory, in whole pages. Where this file has its version,

@@ -1,12 +1,14 @@
-/* frugal_file - shows and checks saves of frugal_save, merges a base with its increments, and converts saves from and
- * to other files. `frugal_file --help` says how it is called.
+/* frugal_file - shows and checks saves of frugal_save, merges a base with its increments and the shares of several
+ * machines, splits a save into such shares, and converts saves from and to other files. `frugal_file --help` says how it is called.
  *
  * It is one source, of parts that lie in file/; each calls only what stands above it here:
  *   file.h    the library, compiled into this program; the options; where rows come from
  *   tell.c    failures, and how far a command has come
  *   image.c   what a base says of itself; writing one
- *   chain.c   the rows of a base and its increments; merge
+ *   chain.c   the rows of a base and its increments
+ *   woven.c   the rows of saves of several machines; merge
  *   arrays.c  to-npy, from-npy, convert
+ *   split.c   split
  *   show.c    show, check
  * and here the command line.
  */
@@ -18,11 +20,15 @@
 
 #include "file/chain.c"
 
+#include "file/woven.c"
+
 #include "file/arrays.c"
+
+#include "file/split.c"
 
 #include "file/show.c"
 
-enum { OPTIMIZER = 1, STEP = 2, DIM = 4, ROWS = 8, REPLACE = 16 };
+enum { OPTIMIZER = 1, STEP = 2, DIM = 4, ROWS = 8, REPLACE = 16, MACHINES = 32, BLOCKS = 64, HOMES = 128 };
 
 static const struct command {
     const char *name, *names, *help;
@@ -30,16 +36,22 @@ static const struct command {
     unsigned options;
 } commands[] = {
     {"show", "SAVE|TABLE...",
-     "Prints what saves and mapped tables are of; who uses a table, or whether it is torn. Of a damaged file it "
-     "prints\n"
+     "Prints what saves, manifests and mapped tables are of; who uses a table, or whether it is torn. Of a damaged "
+     "file "
+     "it prints\n"
      "what stands before the damage, and fails.\n",
      1, 0, 0},
     {"check", "SAVE...",
-     "Reads every byte; tells rows with NaN. Several must be a base and its increments, in order.\n", 1, 0, 0},
+     "Reads every byte, of a manifest also its shares'; tells rows with NaN. Several must be a base and its "
+     "increments, in order.\n",
+     1, 0, 0},
     {"merge", "OUT BASE [INCREMENT...]",
      "Writes one base with the rows of all of them, which later increments continue. Saves of several instances are\n"
-     "merged as a whole.\n",
+     "merged as a whole. Of manifests of several machines it weaves the shares: the rows lie as on one machine.\n",
      2, 0, REPLACE},
+    {"split", "OUT BASE [INCREMENT...]",
+     "Writes a share for each of several machines, and the manifest OUT, with the rows of all of them.\n", 2, 0,
+     MACHINES | BLOCKS | HOMES | REPLACE},
     {"to-npy", "FOLDER BASE [INCREMENT...]",
      "Writes weights-P-T.npy and state-P-T.npy for each table T of each instance P: float32 [rows][floats].\n"
      "Weights of 16 bits are widened, which is exact.\n",
@@ -60,6 +72,9 @@ static const struct option {
                    {"--step", "N", "(0) the next to train", STEP},
                    {"--dim", "N", "floats a row of the table has", DIM},
                    {"--rows", "N[,N...]", "rows of each table", ROWS},
+                   {"--machines", "N", "over how many rows are dealt, row r to machine r mod N", MACHINES},
+                   {"--blocks", "", "rows are dealt in blocks", BLOCKS},
+                   {"--homes", "FILE.npy", "uint8, the machine of each row of all tables; once an instance", HOMES},
                    {"--replace", "", "a file of that kind that is there is replaced", REPLACE}};
 enum { OPTIONS = sizeof all_options / sizeof *all_options };
 
@@ -104,6 +119,16 @@ static int read_option(const char *name, const char *value) {
     size_t length = strlen(value);
     uint64_t number;
     if (!strcmp(name, "--rows")) return read_row_list(value);
+    if (!strcmp(name, "--homes")) {
+        if (options.n_homes == SAVED_MOST_PARTS) return -1;
+        options.homes[options.n_homes++] = value;
+        return 0;
+    }
+    if (!strcmp(name, "--machines")) {
+        if (read_number(value, MANIFEST_MOST_MACHINES, &number, &end) || *end || number == 0) return -1;
+        options.machines = (uint32_t)number;
+        return 0;
+    }
     if (!strcmp(name, "--step")) return read_number(value, FRUGAL_MAX_FIRST_STEP, &options.step, &end) || *end ? -1 : 0;
     if (!strcmp(name, "--dim")) {
         if (read_number(value, 65536, &number, &end) || *end || number == 0) return -1;
@@ -139,15 +164,15 @@ static int read_options(call *c, int argc) {
         const struct option *o = find_option(name);
         if (!strcmp(name, "--help"))
             c->help = 1;
-        else if (o && o->bit == REPLACE)
-            options.replace = 1;
+        else if (o && !*o->value)
+            *(o->bit == REPLACE ? &options.replace : &options.blocks) = 1;
         else if (o) {
             const char *value = c->names[i + 1], **before = &c->values[o - all_options];
             if (i + 1 == argc) return fail_usage("%s needs a value", name);
             char both[160]; /* of rows the values add up */
             snprintf(both, sizeof both, "%s is given twice, as '%.50s' and as '%.50s'", name, *before ? *before : "",
                      value);
-            if (*before && o->bit != ROWS) return fail_usage("%s; give it once", both);
+            if (*before && !(o->bit & (ROWS | HOMES))) return fail_usage("%s; give it once", both);
             *before = value;
             if (read_option(name, c->names[++i])) return fail_usage("%s has another value than it may", name);
         } else if (name[0] == '-' && name[1] == '-')
@@ -181,8 +206,10 @@ static int run_command(const struct command *command, int n, char **names) {
     case 2:
         return merge_files(names[0], n - 1, names + 1);
     case 3:
-        return make_arrays(names[0], n - 1, names + 1);
+        return split_files(names[0], n - 1, names + 1);
     case 4:
+        return make_arrays(names[0], n - 1, names + 1);
+    case 5:
         return from_arrays(names[0], (uint32_t)n - 1, names + 1);
     default:
         return convert_table(names[0], names[1]);

@@ -1,4 +1,4 @@
-/* save.c - frugal_save writes the tables of one or several drained instances to a file: all rows, or those that have
+/* save.c - the tables of one or several drained instances are written to a file: all rows, or those that have
  * changed.
  *
  * First it plans which rows each block has, and so where each block lies in the file. Then several threads pack,
@@ -9,30 +9,10 @@
  */
 #include "access.h"
 
-typedef struct planned_block { /* of rows */
+struct planned_block { /* of rows */
     uint64_t at, first, span;
     uint32_t n, part, form;
-} planned_block;
-
-typedef struct save_job {
-    frugal *const *instances;
-    saved_file head;
-    const frugal_desc *memory; /* whose allocator is used */
-    new_file file;
-    planned_block *blocks;  /* [n_blocks] */
-    uint64_t n_blocks, at;  /* while it is planned: blocks so far, and where the next one lies */
-    uint64_t n_counts;      /* blocks of counts */
-    uint32_t *sums;         /* [1 + parts + n_blocks + n_counts]: of all blocks before the end */
-    unsigned char *buffers; /* [bytes]: one per thread, for rows; the first one also for small blocks */
-    size_t buffer_bytes, buffer_count, bytes;
-    pthread_mutex_t lock;               /* of the fields below */
-    uint64_t next;                      /* the first block that no thread has taken */
-    uint32_t begun;                     /* threads that have begun */
-    int error;                          /* of the first write that failed */
-    found_rows found[SAVED_MOST_PARTS]; /* rows that are not finite, by instance */
-    uint64_t file_bytes;                /* of the whole file, once all is written */
-    uint64_t error_bytes;
-} save_job;
+};
 
 /* >>checks */
 
@@ -63,7 +43,7 @@ static frugal_status check_increment(frugal *const *instances, uint32_t n) {
     return FRUGAL_OK;
 }
 
-static frugal_status check_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
+FRUGAL_INTERNAL frugal_status check_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
     if (!desc || !desc->path) return frugal_fail(FRUGAL_ERR_ARGUMENT, "save: `desc` or its `path` is NULL");
     if (!instances || n == 0 || n > SAVED_MOST_PARTS)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "save: %u instances; there may be 1 to %u", n, SAVED_MOST_PARTS);
@@ -92,36 +72,56 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     return desc->increment ? check_increment(instances, n) : FRUGAL_OK;
 }
 
-/* Only a save or an empty file is replaced, and no save that the increment builds upon. */
-static frugal_status check_replaced(const file_name *name, const frugal_save_desc *desc, const frugal *first) {
-    unsigned char begins[SAVED_MAGIC_BYTES + 4];
-    const uint32_t block = SAVED_BLOCK_MAGIC;
+/* The head of a save, or what a manifest has of it. */
+static frugal_status read_head(const char *path, int is_manifest, const frugal *f, saved_file *head) {
+    if (is_manifest) {
+        manifest m;
+        frugal_status status = open_manifest(&m, path, &f->desc);
+        *head = m.head.head;
+        close_manifest(&m);
+        return status;
+    }
     saved_reader r;
+    frugal_status status = open_saved(&r, path, 0, &f->desc, NULL, NULL);
+    *head = r.head;
+    close_saved(&r);
+    return status;
+}
+
+/* Only a save, a manifest or an empty file is replaced, and no save that the increment builds upon. *is_manifest is
+ * set. */
+FRUGAL_INTERNAL frugal_status check_replaced(const file_name *name, const frugal_save_desc *desc, const frugal *first,
+                                             int *is_manifest) {
+    unsigned char begins[SAVED_MAGIC_BYTES + 4] = {0};
+    uint32_t block;
+    saved_file head;
     int whole;
+    *is_manifest = 0;
     if (!name->there) return FRUGAL_OK;
     if (!desc->replace) return fail_system("save to this file", EEXIST, desc->path);
     if (name->status.st_size == 0) return FRUGAL_OK;
     frugal_status status = read_beginning(name, desc->path, begins, sizeof begins, &whole);
     if (status != FRUGAL_OK) return status;
+    memcpy(&block, begins + SAVED_MAGIC_BYTES, sizeof block);
     if (!whole || memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 ||
-        memcmp(begins + SAVED_MAGIC_BYTES, &block, sizeof block) != 0)
+        (block != SAVED_BLOCK_MAGIC && block != MANIFEST_MAGIC))
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file to be replaced is not a save; choose another name, or remove it: %s", desc->path);
+    *is_manifest = block == MANIFEST_MAGIC;
     if (!desc->increment) return FRUGAL_OK;
-    status = open_saved(&r, desc->path, 0, &first->desc, NULL, NULL);
-    close_saved(&r);
+    status = read_head(desc->path, *is_manifest, first, &head);
     if (status != FRUGAL_OK)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the increment would replace a save that cannot be read, and that it may need; choose "
                            "another name: %s",
                            desc->path);
-    if (r.head.base != first->saving.chain.base || r.head.sequence > first->saving.chain.sequence) return FRUGAL_OK;
+    if (head.base != first->saving.chain.base || head.sequence > first->saving.chain.sequence) return FRUGAL_OK;
     /* It has the number of the save that this increment continues, but another id: it failed, or was given up. */
-    if (r.head.sequence == first->saving.chain.sequence && r.head.id != first->saving.chain.id) return FRUGAL_OK;
+    if (head.sequence == first->saving.chain.sequence && head.id != first->saving.chain.id) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "
                        "%s",
-                       (unsigned long long)r.head.sequence, desc->path);
+                       (unsigned long long)head.sequence, desc->path);
 }
 
 /* >>planning */
@@ -302,21 +302,25 @@ static void *save_blocks(void *argument) {
     return NULL;
 }
 
+FRUGAL_INTERNAL saved_part describe_part(const frugal *f) {
+    int is_random = f->store.rows_as != FRUGAL_FP32 && f->store.rounding == FRUGAL_STOCHASTIC;
+    return (saved_part){.rows = f->store.rows,
+                        .step = frugal_p2f_closed(f->p2f),
+                        .dim = f->store.dim,
+                        .n_tables = f->desc.n_tables,
+                        .optimizer = (uint32_t)f->store.kind,
+                        .state_floats = f->store.state_floats,
+                        .reduce = (uint32_t)f->desc.reduce,
+                        .devices = f->desc.devices,
+                        .rows_as = (uint32_t)f->store.rows_as,
+                        .rounding = (uint32_t)f->store.rounding,
+                        .seed = is_random ? f->desc.seed : 0};
+}
+
 /* Writes the instance and its tables to `to`, as a PART of src/format.h. */
 static void pack_part(const save_job *job, const frugal *f, unsigned char *to) {
     size_t head = (size_t)saved_part_bytes(job->head.version);
-    int is_random = f->store.rows_as != FRUGAL_FP32 && f->store.rounding == FRUGAL_STOCHASTIC;
-    saved_part part = {.rows = f->store.rows,
-                       .step = frugal_p2f_closed(f->p2f),
-                       .dim = f->store.dim,
-                       .n_tables = f->desc.n_tables,
-                       .optimizer = (uint32_t)f->store.kind,
-                       .state_floats = f->store.state_floats,
-                       .reduce = (uint32_t)f->desc.reduce,
-                       .devices = f->desc.devices,
-                       .rows_as = (uint32_t)f->store.rows_as,
-                       .rounding = (uint32_t)f->store.rounding,
-                       .seed = is_random ? f->desc.seed : 0};
+    saved_part part = describe_part(f);
     memcpy(to, &part, head);
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
         saved_table table = describe_table(f, t);
@@ -373,26 +377,41 @@ static int write_blocks(save_job *job) {
     saved_end end = {.blocks = blocks + 1, .bytes = at + sizeof(saved_header) + sizeof end};
     end.sums = crc32c(0, job->sums, (size_t)blocks * sizeof *job->sums);
     memcpy(payload, &end, sizeof end);
-    job->file_bytes = end.bytes;
+    job->file_bytes = end.bytes, job->end_sums = end.sums;
     return write_small(job, SAVED_END, blocks, sizeof end, &at);
 }
 
 /* >>saving */
 
-static frugal_status write_save(save_job *job, const file_name *name, const frugal_save_desc *desc) {
+/* Writes all of the file, under a temporary name. Whatever this returns, call drop_new. */
+FRUGAL_INTERNAL frugal_status write_save(save_job *job, const file_name *name) {
     frugal_status status = allocate_job(job);
     if (status == FRUGAL_OK) {
-        file_name now; /* writing takes time: another file may have the name by now */
         status = begin_file(&job->file, name);
         int error = status == FRUGAL_OK ? write_blocks(job) : 0;
-        if (error) status = fail_write(job->error_bytes, error, desc->path);
-        if (status == FRUGAL_OK) status = find_file(name->path, &now);
-        if (status == FRUGAL_OK) status = check_replaced(&now, desc, job->instances[0]);
-        if (status == FRUGAL_OK) status = publish_new(&job->file, desc->replace && now.there);
-        drop_new(&job->file);
+        if (error) status = fail_write(job->error_bytes, error, name->path);
     }
     release_job(job);
     return status;
+}
+
+static frugal_status publish_save(save_job *job, const file_name *name, const frugal_save_desc *desc) {
+    file_name now; /* writing takes time: another file may have the name by now */
+    int had_shares;
+    frugal_status status = find_file(name->path, &now);
+    if (status == FRUGAL_OK) status = check_replaced(&now, desc, job->instances[0], &had_shares);
+    if (status == FRUGAL_OK) status = publish_new(&job->file, desc->replace && now.there);
+    if (status == FRUGAL_OK && had_shares) remove_shares_of(now.path);
+    return status;
+}
+
+/* Saves instances that were checked, as `head` says. */
+FRUGAL_INTERNAL void begin_job(save_job *job, frugal *const *instances, const saved_file *head) {
+    *job = (save_job){.instances = instances, .head = *head, .memory = &instances[0]->desc};
+    job->file.file = job->file.folder = -1;
+    for (uint32_t i = 0; i < head->parts; i++) keep_counts(instances[i]);
+    pthread_mutex_init(&job->lock, NULL);
+    job->began = clock_now();
 }
 
 /* After a save that succeeded: the next increment continues it, and no row counts as changed. */
@@ -402,32 +421,39 @@ static void continue_chain(frugal *f, const saved_file *head, uint32_t part) {
         frugal_store_relaxed(&f->saving.changed[i], 0); /* relaxed: no other call is under way */
 }
 
-/* Saves instances that were checked, as the file that `head` describes. */
-static frugal_status save_as(frugal *const *instances, const saved_file *head, const frugal_save_desc *desc) {
-    file_name name;
-    frugal_status status = find_file(desc->path, &name);
-    if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0]);
-    if (status != FRUGAL_OK) return status;
-    save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
-    for (uint32_t i = 0; i < head->parts; i++) keep_counts(instances[i]);
-    pthread_mutex_init(&job.lock, NULL);
-    double began = clock_now();
-    status = write_save(&job, &name, desc);
-    pthread_mutex_destroy(&job.lock);
-    for (uint32_t i = 0; i < head->parts; i++) give_back_counts(instances[i], 0);
+/* The job has ended with `status`; `named`: what it made may have replaced a file. `set`: the head that the next
+ * increment continues. */
+FRUGAL_INTERNAL void end_job(save_job *job, frugal_status status, int named, const saved_file *set) {
+    uint32_t n = job->head.parts;
+    drop_new(&job->file);
+    pthread_mutex_destroy(&job->lock);
+    for (uint32_t i = 0; i < n; i++) give_back_counts(job->instances[i], 0);
     /* A base that failed may or may not have replaced the save that an increment would continue; only another base is
      * safe. An increment replaces nothing that its instances need; the next one continues the same save. */
-    for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
-        instances[i]->saving.chain = (saved_chain){.id = 0};
-    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
-    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) trace_saved(instances[i], began, job.file_bytes);
-    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) tell_found(instances[i], "save", &job.found[i]);
+    for (uint32_t i = 0; status != FRUGAL_OK && named && set->kind == SAVED_BASE && i < n; i++)
+        job->instances[i]->saving.chain = (saved_chain){.id = 0};
+    for (uint32_t i = 0; status == FRUGAL_OK && i < n; i++) continue_chain(job->instances[i], set, i);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < n; i++) trace_saved(job->instances[i], job->began, job->file_bytes);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < n; i++) tell_found(job->instances[i], "save", &job->found[i]);
+}
+
+/* Saves to one file. */
+FRUGAL_INTERNAL frugal_status save_as(frugal *const *instances, const saved_file *head, const frugal_save_desc *desc) {
+    file_name name;
+    save_job job;
+    int had_shares;
+    frugal_status status = find_file(desc->path, &name);
+    if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0], &had_shares);
+    if (status != FRUGAL_OK) return status;
+    begin_job(&job, instances, head);
+    status = write_save(&job, &name);
+    if (status == FRUGAL_OK) status = publish_save(&job, &name, desc);
+    end_job(&job, status, job.file.named, head);
     return status;
 }
 
-frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
-    frugal_status status = check_save(instances, n, desc);
-    if (status != FRUGAL_OK) return status;
+/* What the next save of these instances is. */
+FRUGAL_INTERNAL saved_file head_of_save(frugal *const *instances, uint32_t n, int increment) {
     const saved_chain *chain = &instances[0]->saving.chain;
     saved_file head = {.version = SAVED_OF_FLOATS, .kind = SAVED_BASE, .parts = n};
     for (uint32_t i = 0; i < n; i++)
@@ -436,8 +462,8 @@ frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_sav
         head.id = draw_number();
     } while (head.id == 0);
     head.base = head.id;
-    if (desc->increment)
+    if (increment)
         head.kind = SAVED_INCREMENT, head.parent = chain->id, head.base = chain->base,
         head.sequence = chain->sequence + 1;
-    return save_as(instances, &head, desc);
+    return head;
 }

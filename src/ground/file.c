@@ -271,20 +271,33 @@ static int is_left(int folder, const char *entry, int file) {
            begins_with(file, TRACE_BEGIN, sizeof TRACE_BEGIN - 1);
 }
 
-/* Removes temporary files of this name that processes have left in the folder. Failures are ignored. */
-static void remove_left(const new_file *n, const char *folder) {
-    char prefix[LONGEST_ENTRY + 1];
-    size_t length = (size_t)name_prefix(n, prefix);
+/* The length of NAME in ".NAME.frugal-1a2b3c"; 0: it is not the name of a temporary file. */
+FRUGAL_INTERNAL size_t temporary_of(const char *entry) {
+    const size_t ends = sizeof ".frugal-" - 1 + RANDOM_LETTERS;
+    size_t n = strlen(entry);
+    if (entry[0] != '.' || n < ends + 2 || !is_random(entry + n - RANDOM_LETTERS)) return 0;
+    return strncmp(entry + n - ends, ".frugal-", sizeof ".frugal-" - 1) ? 0 : n - ends - 1;
+}
+
+/* Removes the files of a folder that `wanted` names, and that their processes have left. Failures are ignored. */
+FRUGAL_INTERNAL void remove_left(const char *folder, int (*wanted)(const void *of, const char *entry), const void *of) {
     DIR *entries = opendir(folder);
     if (!entries) return;
     for (struct dirent *e; (e = readdir(entries));) {
-        if (strncmp(e->d_name, prefix, length) != 0 || !is_random(e->d_name + length)) continue;
-        int file = openat(n->folder, e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+        if (!wanted(of, e->d_name)) continue;
+        int file = openat(dirfd(entries), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
         if (file < 0) continue;
-        if (is_left(n->folder, e->d_name, file)) unlinkat(n->folder, e->d_name, 0);
+        if (is_left(dirfd(entries), e->d_name, file)) unlinkat(dirfd(entries), e->d_name, 0);
         close(file);
     }
     closedir(entries);
+}
+
+/* Is the entry a temporary file of this name? */
+static int is_temporary(const void *of, const char *entry) {
+    char prefix[LONGEST_ENTRY + 1];
+    size_t length = (size_t)name_prefix(of, prefix);
+    return !strncmp(entry, prefix, length) && is_random(entry + length);
 }
 
 /* Locks a file that has just been made. Returns an errno; EEXIST: another process removes it, as a file that was left
@@ -298,11 +311,16 @@ static int keep_new(int file) {
     return error || opened.st_nlink > 0 ? error : EEXIST;
 }
 
+/* The path of the folder that a file is in. */
+FRUGAL_INTERNAL void folder_of(const file_name *name, char folder[LONGEST_PATH]) {
+    size_t length = (size_t)(strrchr(name->path, '/') - name->path);
+    memcpy(folder, name->path, length + 1);
+    folder[length ? length : 1] = 0;
+}
+
 /* Opens the folder of the file, and writes its path to `folder`. */
 static frugal_status open_folder(new_file *n, char folder[LONGEST_PATH]) {
-    size_t length = (size_t)(strrchr(n->name->path, '/') - n->name->path);
-    memcpy(folder, n->name->path, length + 1);
-    folder[length ? length : 1] = 0;
+    folder_of(n->name, folder);
     n->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return n->folder < 0 ? fail_system("open the folder", errno, folder) : FRUGAL_OK;
 }
@@ -314,7 +332,7 @@ FRUGAL_INTERNAL frugal_status begin_file(new_file *n, const file_name *name) {
     *n = (new_file){.file = -1, .folder = -1, .name = name};
     frugal_status status = open_folder(n, folder);
     if (status != FRUGAL_OK) return status;
-    remove_left(n, folder);
+    remove_left(folder, is_temporary, n);
     int error = EEXIST;
     for (int tries = 0; tries < 100 && error == EEXIST; tries++) {
         if (n->file >= 0) close(n->file);

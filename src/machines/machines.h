@@ -58,7 +58,7 @@ typedef struct visitor { /* a device of this machine */
     visit *visits;                    /* [machines]; of machine (me + k) % machines, k > 0 */
 } visitor;
 
-typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEET_CALLS } meet_call;
+typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEET_SAVE, MEET_CALLS } meet_call;
 
 /* A collective call under way. Its memory is the instance's, because a call that is given up leaves the wire at it. */
 typedef struct meeting {
@@ -137,7 +137,6 @@ FRUGAL_INTERNAL frugal_status read_dealt(frugal *f, const row_reader *reader);
 
 FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, char *text, size_t size);
 FRUGAL_INTERNAL frugal_status open_machines(frugal *f);
-FRUGAL_INTERNAL frugal_status meet_machines(frugal *f);
 FRUGAL_INTERNAL void leave_machines(frugal *f);
 FRUGAL_INTERNAL void close_machines(frugal *f);
 

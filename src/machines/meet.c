@@ -8,7 +8,7 @@
 /* >>meet */
 
 FRUGAL_INTERNAL const char *call_name(uint32_t call) {
-    static const char *const names[MEET_CALLS] = {"open", "drain", "cancel", "read_rows", "exchange"};
+    static const char *const names[MEET_CALLS] = {"open", "drain", "cancel", "read_rows", "exchange", "save"};
     return call < MEET_CALLS ? names[call] : "an unknown call";
 }
 

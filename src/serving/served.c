@@ -96,6 +96,12 @@ static frugal_status look_at_saved(const frugal_served *from, frugal_desc *desc,
         desc->tables = *tables = allocate_memory(&(frugal_desc){0}, list_bytes, CACHE_LINE);
         if (!*tables) status = fail_memory("table settings", list_bytes);
         for (uint32_t t = 0; *tables && t < part->n_tables; t++) (*tables)[t] = (frugal_table){.rows = list[t].rows};
+        for (uint32_t t = 0; status == FRUGAL_OK && t < part->n_tables; t++)
+            if (list[t].rows == 0)
+                status = frugal_fail(FRUGAL_ERR_FILE,
+                                     "a whole save is wanted, and this is a machine's share, which has no row of table "
+                                     "%u; make one save of all shares by `frugal_file merge`: %s",
+                                     t, from->saved[0]);
     }
     release_memory(&(frugal_desc){0}, part, bytes);
     return status;

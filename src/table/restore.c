@@ -5,7 +5,7 @@
  * are used. If rows exist that would be overwritten, in the caller's matrix or in a file, a pass that only checks comes
  * first. So a damaged save is refused before anything has changed.
  *
- * Contents: >>rows >>opening
+ * Contents: >>rows >>opening >>shares
  */
 #include "table.h"
 
@@ -351,12 +351,79 @@ static frugal_status check_chain(const saved_reader *before, const saved_reader 
     return FRUGAL_OK;
 }
 
+/* >>shares - one of several machines reads its share of each save */
+
+/* Is each row's home what it is here? The list is the base's. */
+static frugal_status check_homes_here(const frugal *f, const manifest *m) {
+    uint8_t homes[HOMES_PIECE];
+    for (uint64_t first = 0, n; first < f->dealing->ids; first += n) {
+        n = LEAST(f->dealing->ids - first, sizeof homes);
+        frugal_status status = read_homes(m, f->desc.saved_part, first, n, homes);
+        for (uint64_t i = 0; i < n && status == FRUGAL_OK; i++)
+            if (homes[i] != home_of_id(f->dealing, first + i))
+                status = frugal_fail(FRUGAL_ERR_FILE,
+                                     "the home of row %llu, counted through all tables, is machine %u, and in the save "
+                                     "%u; give the same homes, or deal the save anew by `frugal_file split`: %s",
+                                     (unsigned long long)(first + i), home_of_id(f->dealing, first + i), homes[i],
+                                     m->name.path);
+        if (status != FRUGAL_OK) return status;
+    }
+    return FRUGAL_OK;
+}
+
+/* Are rows dealt as they are here? `before`: the save that this one continues; NULL: it is the first. */
+static frugal_status check_dealing(const frugal *f, const manifest *m, const saved_reader *before) {
+    const dealing *g = f->dealing;
+    uint32_t p = f->desc.saved_part;
+    if (p >= m->head.head.parts)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "instance %u of a save that has %u, from 0: %s", p, m->head.head.parts,
+                           m->name.path);
+    const manifest_part *part = m->parts[p];
+    if (m->head.machines != g->machines || part->deal != (uint32_t)g->deal)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "rows are dealt over %u machines, %s, and in the save over %u, %s; deal it anew by "
+                           "`frugal_file split`: %s",
+                           g->machines, deal_word((uint32_t)g->deal), m->head.machines, deal_word(part->deal),
+                           m->name.path);
+    const saved_table *tables = (const saved_table *)(part + 1);
+    for (uint32_t t = 0; t < part->part.n_tables && t < f->desc.n_tables; t++)
+        if (tables[t].rows != keys_of(f, t))
+            return frugal_fail(FRUGAL_ERR_FILE, "table %u has %llu rows, and %llu in the save: %s", t,
+                               (unsigned long long)keys_of(f, t), (unsigned long long)tables[t].rows, m->name.path);
+    if (part->part.n_tables != f->desc.n_tables || g->deal != FRUGAL_DEAL_LISTED) return FRUGAL_OK;
+    if (m->head.head.kind == SAVED_BASE) return check_homes_here(f, m);
+    if (!before || m->head.homes_checksum == before->homes_checksum) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE, "the increment has other homes than its base: %s", m->name.path);
+}
+
+static frugal_status open_share(frugal *f, const frugal_desc *desc, uint32_t i, saved_part **tables, size_t *bytes) {
+    saved_reader *r = &f->saving.reader[i];
+    manifest m;
+    char name[LONGEST_PATH], *path = NULL;
+    frugal_status status = open_manifest(&m, desc->saved[i], desc);
+    if (status == FRUGAL_OK) status = check_dealing(f, &m, i ? r - 1 : NULL);
+    int error = status == FRUGAL_OK ? name_share(&m, f->dealing->me, name) : 0;
+    if (error) status = fail_system("name a share", error, desc->saved[i]);
+    if (status == FRUGAL_OK && !(path = frugal_allocate(f, strlen(name) + 1, CACHE_LINE)))
+        status = fail_memory("the name of a share", strlen(name) + 1);
+    if (status == FRUGAL_OK) {
+        memcpy(path, name, strlen(name) + 1);
+        status = open_saved(r, path, desc->saved_part, desc, tables, bytes);
+        r->path = path, r->set = m.head.head, r->homes_checksum = m.head.homes_checksum;
+    }
+    if (status == FRUGAL_OK) status = check_share(&m, f->dealing->me, r);
+    close_manifest(&m);
+    return status;
+}
+
 static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t i) {
     saved_reader *r = &f->saving.reader[i];
     saved_part *tables = NULL;
     size_t bytes = 0;
-    frugal_status status = open_saved(r, desc->saved[i], desc->saved_part, desc, &tables, &bytes);
+    frugal_status status = f->dealing ? open_share(f, desc, i, &tables, &bytes)
+                                      : open_saved(r, desc->saved[i], desc->saved_part, desc, &tables, &bytes);
     const saved_table *table = (const saved_table *)(tables ? tables + 1 : NULL);
+    if (!f->dealing) r->set = r->head;
     if (status == FRUGAL_OK) status = check_chain(i ? r - 1 : NULL, r);
     if (status == FRUGAL_OK) status = check_saved_layout(f, r, table);
     if (status == FRUGAL_OK && i + 1 == desc->n_saved) status = check_saved_settings(f, r, table);
@@ -365,7 +432,11 @@ static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t
 }
 
 FRUGAL_INTERNAL void close_all_saved(frugal *f) {
-    for (uint32_t i = 0; f->saving.reader && i < f->desc.n_saved; i++) close_saved(&f->saving.reader[i]);
+    for (uint32_t i = 0; f->saving.reader && i < f->desc.n_saved; i++) {
+        saved_reader *r = &f->saving.reader[i];
+        close_saved(r);
+        if (r->path) frugal_free(f, r->path, strlen(r->path) + 1);
+    }
     frugal_free(f, f->saving.reader, f->desc.n_saved * sizeof *f->saving.reader);
     f->saving.reader = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
 }
@@ -400,8 +471,8 @@ FRUGAL_INTERNAL frugal_status restore_table(frugal *f) {
     frugal_status status = read_chain(f, 1);
     const saved_reader *last = &f->saving.reader[f->desc.n_saved - 1];
     if (status == FRUGAL_OK)
-        f->saving.chain = (saved_chain){last->head.id,      last->head.base,  last->head.sequence,
-                                        f->desc.saved_part, last->head.parts, (frugal_type)last->part.rows_as};
+        f->saving.chain = (saved_chain){last->set.id,       last->set.base,  last->set.sequence,
+                                        f->desc.saved_part, last->set.parts, (frugal_type)last->part.rows_as};
     close_all_saved(f);
     return status;
 }

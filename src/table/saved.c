@@ -83,6 +83,17 @@ static frugal_status read_block(saved_reader *r, uint32_t type, void *payload, u
 
 /* >>heads */
 
+/* It is a manifest, where a save of one machine is wanted. */
+static frugal_status fail_dealt(const saved_reader *r) {
+    manifest_header h = {.machines = 0};
+    frugal_status status = read_saved(r, &h, (size_t)LEAST(sizeof h, r->bytes), 0);
+    if (status != FRUGAL_OK) return status;
+    return frugal_fail(FRUGAL_ERR_FILE,
+                       "a save of one machine is wanted, and this is the manifest of %u machines; make one save of "
+                       "their shares by `frugal_file merge`: %s",
+                       h.machines, r->name);
+}
+
 static frugal_status read_magic(saved_reader *r) {
     unsigned char magic[SAVED_MAGIC_BYTES + 4];
     uint32_t block;
@@ -90,10 +101,17 @@ static frugal_status read_magic(saved_reader *r) {
     frugal_status status = read_saved(r, magic, sizeof magic, 0);
     if (status != FRUGAL_OK) return status;
     memcpy(&block, magic + SAVED_MAGIC_BYTES, sizeof block);
+    if (memcmp(magic, SAVED_MAGIC, SAVED_MAGIC_BYTES) == 0 && block == MANIFEST_MAGIC) return fail_dealt(r);
     if (memcmp(magic, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 || block != SAVED_BLOCK_MAGIC)
         return frugal_fail(FRUGAL_ERR_FILE, "a save is wanted, and this file does not begin as one: %s", r->name);
     r->at = SAVED_MAGIC_BYTES;
     return FRUGAL_OK;
+}
+
+FRUGAL_INTERNAL int is_head_sound(const saved_file *h) {
+    int is_base = h->kind == SAVED_BASE && h->parent == 0 && (h->sequence > 0 || h->base == h->id);
+    int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
+    return h->id != 0 && h->base != 0 && (is_base || is_increment) && h->parts > 0 && h->parts <= SAVED_MOST_PARTS;
 }
 
 static frugal_status check_head(const saved_reader *r) {
@@ -101,9 +119,7 @@ static frugal_status check_head(const saved_reader *r) {
     if (h->version != SAVED_VERSION && h->version != SAVED_OF_FLOATS)
         return frugal_fail(FRUGAL_ERR_FILE, "the save has format %u, and this version of Frugal reads 1 to %u: %s",
                            h->version, SAVED_VERSION, r->name);
-    int is_base = h->kind == SAVED_BASE && h->parent == 0 && (h->sequence > 0 || h->base == h->id);
-    int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
-    if (h->base == 0 || (!is_base && !is_increment) || h->id == 0 || h->parts == 0 || h->parts > SAVED_MOST_PARTS)
+    if (!is_head_sound(h))
         return fail_saved(r, SAVED_MAGIC_BYTES, "kind, id, parent, base, sequence or parts are wrong");
     return FRUGAL_OK;
 }
@@ -121,7 +137,8 @@ static frugal_status check_part_block(const saved_reader *r, const saved_header 
                        (unsigned long long)at, (unsigned long long)tables, SAVED_MOST_TABLES, r->name);
 }
 
-/* Do an instance and its tables agree with each other? `bytes`: of both, in memory. */
+/* Do an instance and its tables agree with each other? `bytes`: of both, in memory. A table of a share may have no
+ * rows. */
 FRUGAL_INTERNAL int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes) {
     uint64_t rows = 0;
     if (part->n_tables == 0 || bytes != sizeof *part + (uint64_t)part->n_tables * sizeof *tables) return 0;
@@ -132,10 +149,10 @@ FRUGAL_INTERNAL int is_part_sound(const saved_part *part, const saved_table *tab
     if ((part->rows_as == FRUGAL_FP32 && part->rounding != 0) || (!is_random && part->seed != 0)) return 0;
     if (part->state_floats != frugal_state_floats((frugal_optimizer_kind)part->optimizer, part->dim)) return 0;
     for (uint32_t t = 0; t < part->n_tables; t++) {
-        if (tables[t].rows == 0 || tables[t].rows > FRUGAL_MAX_ROWS - rows) return 0;
+        if (tables[t].rows > FRUGAL_MAX_ROWS - rows) return 0;
         rows += tables[t].rows;
     }
-    return rows == part->rows && part->step <= FRUGAL_MAX_FIRST_STEP;
+    return rows > 0 && rows == part->rows && part->step <= FRUGAL_MAX_FIRST_STEP;
 }
 
 /* Reads the PART of each instance. With `tables`, those of the wanted instance are left there; the caller releases
@@ -177,7 +194,7 @@ FRUGAL_INTERNAL frugal_status check_end(const saved_reader *r, const saved_end *
 }
 
 /* Checks that the end is there, so that a truncated file is refused at once. */
-static frugal_status look_at_end(const saved_reader *r) {
+static frugal_status look_at_end(saved_reader *r) {
     struct {
         saved_header header;
         saved_end end;
@@ -189,6 +206,7 @@ static frugal_status look_at_end(const saved_reader *r) {
     if (last.header.magic != SAVED_BLOCK_MAGIC || last.header.type != SAVED_END || last.header.zero != 0 ||
         last.header.bytes != sizeof last.end || !is_sum_right(last.header, &last.end))
         return fail_saved(r, r->bytes, "it is truncated, or its end is damaged");
+    r->end_sums = last.end.sums;
     return check_end(r, &last.end, 0, at);
 }
 
@@ -218,30 +236,4 @@ FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint
 FRUGAL_INTERNAL void close_saved(saved_reader *r) {
     if (r->file >= 0) close(r->file);
     r->file = -1;
-}
-
-frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *out) {
-    saved_reader r;
-    if (!path || !out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "read_saved: `path` or `out` is NULL");
-    frugal_status status = open_saved(&r, path, part, &(frugal_desc){0}, NULL, NULL);
-    close_saved(&r);
-    if (status != FRUGAL_OK) return status;
-    *out = (frugal_saved){.increment = r.head.kind == SAVED_INCREMENT,
-                          .id = r.head.id,
-                          .parent = r.head.parent,
-                          .base = r.head.base,
-                          .sequence = r.head.sequence,
-                          .bytes = r.bytes,
-                          .parts = r.head.parts,
-                          .n_tables = r.part.n_tables,
-                          .rows = r.part.rows,
-                          .step = r.part.step,
-                          .dim = r.part.dim,
-                          .devices = r.part.devices,
-                          .optimizer = (frugal_optimizer_kind)r.part.optimizer,
-                          .reduce = (frugal_reduce)r.part.reduce,
-                          .rows_as = (frugal_type)r.part.rows_as,
-                          .rounding = (frugal_rounding)r.part.rounding,
-                          .seed = r.part.seed};
-    return FRUGAL_OK;
 }

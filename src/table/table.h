@@ -96,13 +96,17 @@ FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);
 typedef struct saved_reader { /* a save that is being read */
     int file;
     const char *name;
+    char *path; /* of a share: what `name` points to, which the reader's owner frees; else NULL */
     uint64_t bytes;
     saved_file head;
-    saved_part part; /* of the wanted instance */
+    saved_file set;          /* of a share: its manifest's; else `head` */
+    uint32_t homes_checksum; /* of a share: its manifest's */
+    saved_part part;         /* of the wanted instance */
     uint64_t part_rows[SAVED_MOST_PARTS];
     /* A walk goes over the headers in order; several threads may read the blocks. This is where the walk is. */
     uint64_t at, number, next_row;
     uint32_t sums, at_part;
+    uint32_t end_sums; /* as the end has them; checked when the walk comes there */
     int ended;
     struct {
         uint64_t at, number;
@@ -116,11 +120,44 @@ FRUGAL_INTERNAL int is_sum_right(saved_header h, const void *payload);
 FRUGAL_INTERNAL frugal_status check_skipped(const saved_reader *r, saved_header h, uint64_t at, void *buffer,
                                             size_t most);
 FRUGAL_INTERNAL frugal_status next_block_or(saved_reader *r, saved_header *h, uint32_t also);
+FRUGAL_INTERNAL int is_head_sound(const saved_file *head);
 FRUGAL_INTERNAL int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes);
 FRUGAL_INTERNAL frugal_status check_end(const saved_reader *r, const saved_end *end, uint64_t blocks, uint64_t at);
 FRUGAL_INTERNAL frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
                                          saved_part **tables, size_t *tables_bytes);
 FRUGAL_INTERNAL void close_saved(saved_reader *r);
+
+/* manifest.c */
+
+enum { HOMES_PIECE = 1 << 14 }; /* bytes that are read or written at a time */
+
+typedef struct manifest {      /* one that is read, or made */
+    const frugal_desc *memory; /* whose allocator has the list */
+    file_name name;
+    int file; /* -1: it is not open */
+    manifest_header head;
+    unsigned char *list;                    /* [head.list_bytes] */
+    manifest_share *shares;                 /* [head.machines], in the list */
+    manifest_part *parts[SAVED_MOST_PARTS]; /* instances, in the list */
+    uint64_t homes_at[SAVED_MOST_PARTS];    /* in the file, of those that are LISTED in a base */
+    uint64_t homes_bytes;                   /* written so far */
+} manifest;
+
+FRUGAL_INTERNAL int name_share(const manifest *m, uint32_t machine, char path[LONGEST_PATH]);
+FRUGAL_INTERNAL frugal_status begin_names(manifest *m, const char *name, uint32_t machines, uint64_t tag);
+FRUGAL_INTERNAL void remove_old_shares(const manifest *m);
+FRUGAL_INTERNAL void remove_shares_of(const char *path);
+FRUGAL_INTERNAL int is_manifest(const char *path);
+FRUGAL_INTERNAL const char *deal_word(uint32_t deal);
+FRUGAL_INTERNAL frugal_status read_homes(const manifest *m, uint32_t p, uint64_t first, uint64_t n, uint8_t *homes);
+FRUGAL_INTERNAL int begins_as_manifest(int file);
+FRUGAL_INTERNAL frugal_status open_manifest(manifest *m, const char *path, const frugal_desc *memory);
+FRUGAL_INTERNAL void close_manifest(manifest *m);
+FRUGAL_INTERNAL saved_file head_of_share(saved_file head, uint32_t machine, uint32_t machines);
+FRUGAL_INTERNAL frugal_status check_share(const manifest *m, uint32_t machine, const saved_reader *r);
+FRUGAL_INTERNAL frugal_status lay_manifest(manifest *m, const frugal_desc *memory, const uint32_t *n_tables);
+FRUGAL_INTERNAL int write_homes(manifest *m, int file, const uint8_t *homes, uint64_t n);
+FRUGAL_INTERNAL int write_manifest(manifest *m, int file);
 
 /* restore.c */
 

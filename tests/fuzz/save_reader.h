@@ -125,10 +125,10 @@ static inline int reader_is_part(reader_part *p, const reader_block *b, uint32_t
     if (p->reduce > 1 || p->state != state[p->optimizer] || p->step > FRUGAL_MAX_FIRST_STEP) return 0;
     for (uint32_t t = 0; t < p->tables; t++) {
         uint64_t n = reader_64(p->table + UINT64_C(40) * t);
-        if (n == 0 || n > most) return 0;
+        if (n > most) return 0;
         rows += n;
     }
-    return rows == p->rows && rows <= most;
+    return rows == p->rows && rows > 0 && rows <= most;
 }
 
 /* The last 56 bytes are the end of this file. */

@@ -200,16 +200,16 @@ static frugal_status write_part(table_arrays *a, const row_source *from, uint32_
 
 static int make_arrays(const char *folder, int n, char **paths) {
     static table_arrays a;
-    save_chain c;
-    row_source rows = {fetch_chain, &c, &c.image};
-    frugal_status status = open_chain(&c, n, paths);
-    if (status == FRUGAL_OK) a.course = begin_course("writing the arrays", bytes_of_rows(&c.image));
-    for (uint32_t p = 0; p < c.image.head.parts && status == FRUGAL_OK; p++) status = write_part(&a, &rows, p, folder);
-    if (status == FRUGAL_OK) status = finish_chain(&c);
+    static saves s;
+    frugal_status status = open_saves(&s, n, paths);
+    const save_image *image = s.rows.image;
+    if (status == FRUGAL_OK) a.course = begin_course("writing the arrays", bytes_of_rows(image));
+    for (uint32_t p = 0; status == FRUGAL_OK && p < image->head.parts; p++) status = write_part(&a, &s.rows, p, folder);
+    if (status == FRUGAL_OK) status = s.finish(s.rows.source);
     if (status == FRUGAL_OK) status = publish_arrays(&a);
     end_arrays(&a, status);
     end_course(&a.course);
-    close_chain(&c);
+    close_saves(&s);
     return status == FRUGAL_OK ? 0 : fail_message();
 }
 
@@ -244,18 +244,25 @@ static frugal_status read_input(int file, void *to, uint64_t bytes, uint64_t at,
     return error ? fail_system("read the file", error, path) : FRUGAL_OK;
 }
 
-/* What an open .npy file of `bytes` says of itself. */
-static frugal_status read_array_head(int file, uint64_t bytes, const char *path, array_source *a, uint32_t i) {
+/* The text of an open .npy file of `bytes`, to text[512]; *header: how many bytes come before its numbers. */
+static frugal_status read_array_text(int file, uint64_t bytes, const char *path, char *text, uint64_t *header) {
     unsigned char begins[10] = {0};
-    char text[512] = {0};
-    unsigned long long n = 0, width = 0;
+    memset(text, 0, 512);
     frugal_status status = read_input(file, begins, LEAST(bytes, sizeof begins), 0, path);
-    uint32_t header = 10 + begins[8] + 256u * begins[9];
+    *header = 10 + begins[8] + 256u * begins[9];
     if (status != FRUGAL_OK) return status;
-    if (bytes < header || memcmp(begins, "\x93NUMPY\1", 7) != 0 || header - 10 >= sizeof text)
+    if (bytes < *header || memcmp(begins, "\x93NUMPY\1", 7) != 0 || *header - 10 >= 512)
         return frugal_fail(FRUGAL_ERR_FILE, "a .npy file of version 1 is wanted, and this is none: %s", path);
-    if ((status = read_input(file, text, header - 10, 10, path)) != FRUGAL_OK) return status;
+    return read_input(file, text, *header - 10, 10, path);
+}
+
+static frugal_status read_array_head(int file, uint64_t bytes, const char *path, array_source *a, uint32_t i) {
+    char text[512];
+    unsigned long long n = 0, width = 0;
+    uint64_t header;
+    frugal_status status = read_array_text(file, bytes, path, text, &header);
     const char *shape = strstr(text, "'shape': (");
+    if (status != FRUGAL_OK) return status;
     if (!strstr(text, "'descr': '<f4'") || !strstr(text, "'fortran_order': False") || !shape ||
         sscanf(shape, "'shape': (%llu, %llu)", &n, &width) != 2 || n == 0 || width == 0 || width > 65536 ||
         n > FRUGAL_MAX_ROWS)
@@ -265,7 +272,7 @@ static frugal_status read_array_head(int file, uint64_t bytes, const char *path,
     if (i > 0 && width != a->dim)
         return frugal_fail(FRUGAL_ERR_FILE, "the rows are not as wide as those before, %llu floats and %u: %s", width,
                            a->dim, path);
-    a->rows[i] = n, a->headers[i] = header, a->dim = (uint32_t)width;
+    a->rows[i] = n, a->headers[i] = (uint32_t)header, a->dim = (uint32_t)width;
     return FRUGAL_OK;
 }
 

@@ -95,8 +95,8 @@ static frugal_status next_rows(const save_chain *c, chain_file *file) {
 
 /* Copies the wanted rows of the current block, and passes those before them. Are more rows wanted, from the next block?
  */
-static int take_rows(chain_file *file, const saved_rows *wanted, const saved_part *part, unsigned char *weights,
-                     unsigned char *state) {
+static int copy_wanted(chain_file *file, const saved_rows *wanted, const saved_part *part, unsigned char *weights,
+                       unsigned char *state) {
     const saved_rows *rows = &file->block->rows;
     const unsigned char *index = file->block->payload;
     const unsigned char *from = index + saved_index_bytes(rows->form, rows->span, rows->n);
@@ -123,8 +123,8 @@ static frugal_status fetch_chain(void *source, uint32_t part, uint64_t first, ui
         chain_file *file = &c->files[i];
         for (int more = 1; more && !file->r.ended && status == FRUGAL_OK;) {
             if (!file->at_hand) status = next_rows(c, file);
-            more =
-                status == FRUGAL_OK && file->at_hand && take_rows(file, &wanted, c->image.parts[part], weights, state);
+            more = status == FRUGAL_OK && file->at_hand &&
+                   copy_wanted(file, &wanted, c->image.parts[part], weights, state);
         }
     }
     return status;
@@ -137,18 +137,4 @@ static frugal_status finish_chain(void *source) {
     for (uint32_t i = 0; i < c->n && status == FRUGAL_OK; i++)
         if (!c->files[i].r.ended) status = next_rows(c, &c->files[i]);
     return status;
-}
-
-/* >>merge */
-
-static int merge_files(const char *out, int n, char **paths) {
-    file_name name;
-    save_chain c;
-    frugal_status status = check_out(out, &name, n, paths);
-    if (status != FRUGAL_OK) return fail_message();
-    row_source rows = {fetch_chain, &c, &c.image};
-    status = open_chain(&c, n, paths);
-    if (status == FRUGAL_OK) status = write_base(&name, &rows, finish_chain);
-    close_chain(&c);
-    return status == FRUGAL_OK ? 0 : fail_message();
 }

@@ -21,8 +21,9 @@ enum { MOST_TABLES = 4096 };
 static struct {
     frugal_optimizer_kind optimizer;
     uint64_t step, rows[MOST_TABLES];
-    uint32_t dim, n_rows;
-    int replace;
+    uint32_t dim, n_rows, machines, n_homes;
+    int replace, blocks;
+    const char *homes[SAVED_MOST_PARTS]; /* files, one an instance */
 } options;
 
 static const frugal_desc own_memory; /* the system's */

@@ -30,7 +30,9 @@ static frugal_status make_image(save_image *image, const uint64_t *rows, uint32_
         image->head.id = draw_number();
     } while (image->head.id == 0);
     image->head.base = image->head.id;
-    if (is_part_sound(part, tables, bytes)) return FRUGAL_OK;
+    int is_empty = 0;
+    for (uint32_t t = 0; t < n; t++) is_empty |= rows[t] == 0;
+    if (!is_empty && is_part_sound(part, tables, bytes)) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_ARGUMENT, "tables have 1 row or more, of 1 to 65536 floats, and %llu rows together",
                        (unsigned long long)FRUGAL_MAX_ROWS);
 }
@@ -121,7 +123,8 @@ static frugal_status check_out(const char *out, file_name *name, int n, char **i
                                  "the file to be written is one of those that are read; choose another name: %s", out);
     }
     frugal_save_desc desc = {.path = out, .replace = options.replace};
-    return status == FRUGAL_OK ? check_replaced(name, &desc, NULL) : status;
+    int is_manifest;
+    return status == FRUGAL_OK ? check_replaced(name, &desc, NULL, &is_manifest) : status;
 }
 
 /* Writes a base to the file that check_out accepted, under a temporary name until all of it is on the disk. Prints what
@@ -139,8 +142,10 @@ static frugal_status write_base(const file_name *name, const row_source *from, f
     file_name now; /* writing takes long, so another file may have the name by now */
     frugal_save_desc desc = {.path = name->path, .replace = options.replace};
     if (status == FRUGAL_OK) status = find_file(name->path, &now);
-    if (status == FRUGAL_OK) status = check_replaced(&now, &desc, NULL);
+    int had_shares = 0;
+    if (status == FRUGAL_OK) status = check_replaced(&now, &desc, NULL, &had_shares);
     if (status == FRUGAL_OK) status = publish_new(&b.file, options.replace && now.there);
+    if (status == FRUGAL_OK && had_shares) remove_shares_of(now.path);
     drop_new(&b.file);
     end_course(&c);
     release_memory(&own_memory, b.buffer, b.buffer_bytes);

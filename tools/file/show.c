@@ -14,15 +14,13 @@ static void show_table(uint32_t t, const saved_table *table, uint32_t optimizer)
     printf("%s\n", table->frozen ? ", frozen" : "");
 }
 
-static void show_head(const saved_reader *r) {
-    const saved_file *h = &r->head;
+static void show_head(const char *name, const saved_file *h, uint64_t bytes) {
     if (h->kind == SAVED_BASE)
-        printf("%s: base %016llx%s", r->name, (unsigned long long)h->id, h->sequence ? ", merged" : "");
+        printf("%s: base %016llx%s", name, (unsigned long long)h->id, h->sequence ? ", merged" : "");
     else
-        printf("%s: increment %llu of base %016llx, %016llx, continues %016llx", r->name,
-               (unsigned long long)h->sequence, (unsigned long long)h->base, (unsigned long long)h->id,
-               (unsigned long long)h->parent);
-    printf(", %llu bytes\n", (unsigned long long)r->bytes);
+        printf("%s: increment %llu of base %016llx, %016llx, continues %016llx", name, (unsigned long long)h->sequence,
+               (unsigned long long)h->base, (unsigned long long)h->id, (unsigned long long)h->parent);
+    printf(", %llu bytes\n", (unsigned long long)bytes);
 }
 
 /* What the weights of a row are. */
@@ -52,13 +50,31 @@ static int show_save(const char *path) {
         size_t bytes = 0;
         frugal_status status = open_saved(&r, path, p, &own_memory, &part, &bytes);
         int has_parts = r.first_rows.at > 0;
-        if (p == 0 && r.number > 1) show_head(&r); /* a later block was looked for, so the head is sound */
+        if (p == 0 && r.number > 1)
+            show_head(r.name, &r.head, r.bytes); /* a later block was looked for, so the head is sound */
         if (has_parts) parts = r.head.parts, show_part(p, parts, part);
         close_saved(&r);
         release_memory(&own_memory, part, bytes);
         if (status != FRUGAL_OK && (!has_parts || p + 1 == parts)) return fail_message();
     }
     return 0;
+}
+
+/* What a manifest says; of a damaged one nothing, because one checksum covers most of it. Shares are not read. */
+static int show_manifest(const char *path) {
+    manifest m;
+    char share[LONGEST_PATH];
+    frugal_status status = open_manifest(&m, path, &own_memory);
+    if (status == FRUGAL_OK) show_head(path, &m.head.head, m.head.bytes);
+    for (uint32_t p = 0; status == FRUGAL_OK && p < m.head.head.parts; p++) {
+        printf("  dealt over %u machines, %s\n", m.head.machines, deal_word(m.parts[p]->deal));
+        show_part(p, m.head.head.parts, &m.parts[p]->part);
+    }
+    for (uint32_t i = 0; status == FRUGAL_OK && i < m.head.machines; i++)
+        if (name_share(&m, i, share) == 0)
+            printf("  share of machine %u: %s, %llu bytes\n", i, share, (unsigned long long)m.shares[i].bytes);
+    close_manifest(&m);
+    return status == FRUGAL_OK ? 0 : fail_message();
 }
 
 static int fail_page(const char *path, const char *how) {
@@ -121,7 +137,7 @@ static int show_mapped(const char *path, int file, uint64_t bytes) {
     return show_list(path, file, &h);
 }
 
-/* A save, or a mapped table. */
+/* A save, a manifest, or a mapped table. */
 static int show_file(const char *path) {
     file_name name;
     unsigned char begin[SAVED_MAGIC_BYTES + 4];
@@ -134,7 +150,9 @@ static int show_file(const char *path) {
     }
     memcpy(&block, begin + SAVED_MAGIC_BYTES, sizeof block);
     int mapped = !memcmp(begin, SAVED_MAGIC, SAVED_MAGIC_BYTES) && block != SAVED_BLOCK_MAGIC;
-    int failed = mapped ? show_mapped(path, file, (uint64_t)name.status.st_size) : show_save(path);
+    int failed = begins_as_manifest(file) ? show_manifest(path)
+                 : mapped                 ? show_mapped(path, file, (uint64_t)name.status.st_size)
+                                          : show_save(path);
     close(file);
     return failed;
 }
@@ -182,7 +200,51 @@ static frugal_status check_save_file(save_chain *c, uint32_t i, const char *path
     return status;
 }
 
+static void tell_nonfinite(const char *path, const found_rows *found) {
+    if (found->n > 0)
+        printf("%s: %llu rows have NaN or infinity; the first is row %llu, counted through all tables\n", path,
+               (unsigned long long)found->n, (unsigned long long)found->first);
+}
+
+/* Every byte of a manifest and its shares. `before`: what it must continue, or NULL. */
+static frugal_status check_manifest(manifest *m, const manifest *before, char *path) {
+    static woven w;
+    char share[LONGEST_PATH];
+    frugal_status status = open_manifest(m, path, &own_memory);
+    if (status == FRUGAL_OK && before) status = check_next_manifest(before, m);
+    if (status == FRUGAL_OK && m->head.head.kind == SAVED_BASE) { /* has each share the rows of its machine? */
+        memset(&w, 0, sizeof w);
+        status = open_woven(&w, 1, &path);
+        close_woven(&w);
+    }
+    for (uint32_t i = 0; status == FRUGAL_OK && i < m->head.machines; i++) {
+        chain_file file = {.r = {.file = -1}};
+        save_chain c = {.files = &file, .n = 1};
+        found_rows found = {0};
+        int error = name_share(m, i, share);
+        status = error ? fail_system("name a share", error, path) : check_save_file(&c, 0, share, &found);
+        if (status == FRUGAL_OK) status = check_share(m, i, &file.r);
+        if (status == FRUGAL_OK) tell_nonfinite(share, &found);
+        free_image(&c.image);
+    }
+    if (status == FRUGAL_OK) printf("%s: whole, and so are %u shares\n", path, m->head.machines);
+    return status;
+}
+
+static int check_manifests(int n, char **paths) {
+    manifest *files = calloc((size_t)n, sizeof *files);
+    frugal_status status = files ? FRUGAL_OK : fail_memory("manifests", (size_t)n * sizeof *files);
+    int opened = 0;
+    for (; opened < n && status == FRUGAL_OK; opened++)
+        status = check_manifest(&files[opened], opened ? &files[opened - 1] : NULL, paths[opened]);
+    if (status == FRUGAL_OK && n > 1) printf("they are a base and its increments, in order\n");
+    while (opened > 0) close_manifest(&files[--opened]);
+    free(files);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}
+
 static int check_files(int n, char **paths) {
+    if (is_manifest(paths[0])) return check_manifests(n, paths);
     save_chain c = {.files = calloc((size_t)n, sizeof *c.files)};
     frugal_status status = c.files ? FRUGAL_OK : fail_memory("the saves' heads", (size_t)n * sizeof *c.files);
     for (; c.n < (uint32_t)n && status == FRUGAL_OK; c.n++) {
@@ -190,9 +252,7 @@ static int check_files(int n, char **paths) {
         found_rows found = {0};
         status = check_save_file(&c, c.n, paths[c.n], &found);
         if (status == FRUGAL_OK) printf("%s: whole\n", paths[c.n]);
-        if (status == FRUGAL_OK && found.n > 0)
-            printf("%s: %llu rows have NaN or infinity; the first is row %llu, counted through all tables\n",
-                   paths[c.n], (unsigned long long)found.n, (unsigned long long)found.first);
+        if (status == FRUGAL_OK) tell_nonfinite(paths[c.n], &found);
     }
     if (status == FRUGAL_OK && n > 1) printf("they are a base and its increments, in order\n");
     close_chain(&c);
