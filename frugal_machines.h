@@ -30,12 +30,13 @@
  *      step before one step early, and the others when the gate opens; and receives the sum of each row's gradients
  *      where updates are staged. So two messages per step are waited for: rows, and records.
  *
- *      Collective: all machines call open, drain, cancel, read_rows, save and the calls below, in the same order, each
- *      between its steps. frugal_view, frugal_write_rows, frugal_preload, counts and statistics are of the rows whose
- *      home the machine is. A device's cache holds rows of its own machine; guests are never cached. Not together with
- *      `machines`: secondaries, `name`, FRUGAL_ALONE_KEPT of devices that are away (their home updates in place what
- *      they alone touch, if `alone` says PLACE or KEPT; by default it stages that, so that a machine that is lost
- *      leaves no row in the middle of a step).
+ *      Collective: all machines call open, drain, read_rows, save and the calls below, in the same order, each between
+ *      its steps. frugal_view, write_rows, preload, verify, counts and statistics are of the rows whose home the machine
+ *      is; frugal_settings has the tables as they are there. A device's cache holds rows of its own machine; guests are
+ *      never cached. Devices that are away stage their updates, so that a machine that is lost leaves no row in the
+ *      middle of a step; if `alone` says PLACE or KEPT, the home updates in place what they alone touch. With KEPT no
+ *      rows come early. Not together with `machines`: secondaries, `name`, frugal_cancel (announce no step that is not
+ *      trained).
  *
  * 3. THE WIRE
  *      Six functions. All are called by one thread of the instance, the *communication thread*, begin first and end

@@ -17,9 +17,9 @@ uint64_t sim_message_bytes(sim_sent kind, uint64_t guests, uint64_t late, uint32
     case SIM_SENT_KEYS:
         return SIM_HEAD_BYTES + guests * sizeof(uint64_t);
     case SIM_SENT_EARLY:
-        return SIM_HEAD_BYTES + (guests - late) * row + (guests + 7) / 8;
+        return guests ? SIM_HEAD_BYTES + (guests - late) * row + (guests + 63) / 64 * sizeof(uint64_t) : 0;
     case SIM_SENT_LATE:
-        return SIM_HEAD_BYTES + late * row;
+        return guests ? SIM_HEAD_BYTES + late * row : 0;
     default:
         return SIM_HEAD_BYTES + guests * stride_of(dim) * sizeof(float);
     }

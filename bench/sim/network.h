@@ -3,12 +3,13 @@
  * A row that a batch reads, and whose home is another machine, is a *guest* there. For the u unique guests of a device
  * from a home, in a step, four messages are sent, each with a head of HEAD bytes:
  *     keys     device to home     8 u                    up to L steps ahead
- *     early    home to device     w (u - late) + u bits  when the gate of the step before has opened
+ *     early    home to device     w (u - late) + u bits  when the gate of the step before has opened; whole words of 64
  *     late     home to device     w late                 when the gate of the step has opened: waited for
  *     records  device to home     4 stride u             when the device has updated: waited for
  * w is the bytes of a row's weights, stride the floats of a record: the dimension, rounded up to 16, and below 16 to a
  * power of two. A guest is late if any device of any machine reads it in the step before, too; the others have then
- * been changed earlier, and this takes them to be flushed when that gate opens.
+ * been changed earlier, and this takes them to be flushed when that gate opens. Where there is no guest, no rows are
+ * sent, not even a head. tests/machines/test_counted.c compares this with what the library sends.
  */
 #ifndef FRUGAL_BENCH_SIM_NETWORK_H
 #define FRUGAL_BENCH_SIM_NETWORK_H

@@ -446,23 +446,38 @@ static void begin_leaving(machines *m) {
     }
 }
 
+/* Steps that all devices of this machine have updated: what the others may still be receiving. */
+static uint64_t steps_updated(const frugal *f) {
+    const dealing *g = f->dealing;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t d = g->me * g->here; d < (g->me + 1) * g->here; d++) {
+        uint64_t updated = frugal_load_relaxed(&f->devices[d].updated); /* relaxed, both: no call is under way */
+        if (!has_finished(f, d, updated)) least = LEAST(least, updated);
+    }
+    return least;
+}
+
 static void send_leaving(machines *m) {
     const dealing *g = m->f->dealing;
     for (uint32_t k = 1; k < g->machines; k++) {
         uint32_t i = home_at(g, k);
-        m->leave_heads[2 * i] = (parcel_head){.step = frugal_p2f_closed(m->f->p2f)};
+        m->leave_heads[2 * i] = (parcel_head){.step = steps_updated(m->f), .n = (uint32_t)m->meeting.number};
         const frugal_parcel out = {i, TAG_LEAVE, &m->leave_heads[2 * i], NULL, sizeof(parcel_head), 0};
         begin_send(m, m->leave_request + 2 * i, FRUGAL_WIRE_CALLS, &out);
     }
 }
 
-/* Is anything wanted of the others: a step that is announced here, or a call? */
-static int wants_others(machines *m) {
+/* Is something wanted of a machine that has closed its instance, other than what may be on its way: a call that it has
+ * not made, or a step in which it has no more part? Relaxed, all: what is not seen now is in the next round. */
+static int wants(machines *m, const parcel_head *left) {
     frugal *f = m->f;
     uint64_t closed = frugal_p2f_closed(f->p2f);
-    if (frugal_load_relaxed(&m->meeting.posted)) return 1; /* relaxed, all: a hint, and asked again */
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (!has_finished(f, d, closed) && frugal_load_relaxed(&f->devices[d].handed) > closed) return 1;
+    if (frugal_load_relaxed(&m->meeting.posted) && (uint32_t)m->meeting.number >= left->n) return 1;
+    for (uint32_t d = f->dealing->me * f->dealing->here; d < (f->dealing->me + 1) * f->dealing->here; d++) {
+        uint64_t handed = frugal_load_relaxed(&f->devices[d].handed);
+        if (handed <= closed || has_finished(f, d, closed)) continue;
+        if (left->step < handed || frugal_load_relaxed(&f->devices[d].updated) < handed) return 1;
+    }
     return 0;
 }
 
@@ -475,10 +490,9 @@ static void look_for_losses(machines *m) {
     uint32_t lost = g->wire.lost(g->wire.self, text, sizeof text);
     if (lost) lose_machine(f, lost - 1, text);
     for (uint32_t i = 0; i < g->machines && !lost; i++) {
-        if (i == g->me || !is_done(m, m->leave_request + 2 * i + 1) || !wants_others(m)) continue;
-        snprintf(text, sizeof text, "it has closed its instance at step %llu",
-                 (unsigned long long)m->leave_heads[2 * i + 1].step);
-        lose_machine(f, i, text);
+        const parcel_head *left = &m->leave_heads[2 * i + 1];
+        if (i == g->me || !is_done(m, m->leave_request + 2 * i + 1) || !wants(m, left)) continue;
+        lose_machine(f, i, "it has closed its instance");
         return;
     }
 }
@@ -642,17 +656,22 @@ static frugal_status allocate_machines(frugal *f) {
 static const machine_ops talking = {
     .serve = serve_away, .explain = explain_guests, .gather = gather_updates, .drained = meet_drained};
 
-/* The last part of frugal_open: the instance can be called, by this thread. */
+/* Before workers may serve. */
 FRUGAL_INTERNAL frugal_status open_machines(frugal *f) {
     frugal_status status = FRUGAL_OK;
     if (!f->dealing) return FRUGAL_OK;
     for (uint32_t i = 0; i < f->dealing->here && status == FRUGAL_OK; i++)
         status = open_guests(f, f->dealing->me * f->dealing->here + i);
     if (status == FRUGAL_OK) status = allocate_machines(f);
-    if (status == FRUGAL_OK) status = attach_away(f);
-    if (status != FRUGAL_OK) return status;
+    if (status == FRUGAL_OK) f->talks = &talking;
+    return status;
+}
+
+/* The last part of frugal_open: the instance can be called, by this thread. */
+FRUGAL_INTERNAL frugal_status meet_machines(frugal *f) {
     machines *m = f->machines;
-    f->talks = &talking;
+    frugal_status status = m ? attach_away(f) : FRUGAL_OK;
+    if (status != FRUGAL_OK || !m) return status;
     int error = start_quiet_thread(&m->thread, talk_main, m);
     if (error) return frugal_fail(FRUGAL_ERR_WORKER, "machines: a thread cannot be started: %s", strerror(error));
     m->begun = 1;

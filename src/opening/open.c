@@ -383,6 +383,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     tell_nodes(f);
     open_read_ahead(f);
     if ((status = open_door(f)) != FRUGAL_OK) return status;
+    if ((status = open_machines(f)) != FRUGAL_OK) return status;
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = open_name(f)) != FRUGAL_OK) return status;
     /* All else is there. Only now rows may change that existed before: those of a file, and those of the caller. */
@@ -390,7 +391,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1;
-    if ((status = open_machines(f)) != FRUGAL_OK) {
+    if ((status = meet_machines(f)) != FRUGAL_OK) {
         f->opened = 0;
         return status;
     }

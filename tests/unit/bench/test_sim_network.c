@@ -89,7 +89,10 @@ static void keys_at_home_are_all_keys(void **state) {
 static void messages_have_the_bytes_of_the_formula(void **state) {
     (void)state;
     assert_int_equal(sim_message_bytes(SIM_SENT_KEYS, 17, 5, 20), 64 + 17 * 8);
-    assert_int_equal(sim_message_bytes(SIM_SENT_EARLY, 17, 5, 20), 64 + 12 * 80 + 3); /* 17 bits */
+    assert_int_equal(sim_message_bytes(SIM_SENT_EARLY, 17, 5, 20), 64 + 12 * 80 + 8);
+    assert_int_equal(sim_message_bytes(SIM_SENT_EARLY, 65, 65, 20), 64 + 16);
+    assert_int_equal(sim_message_bytes(SIM_SENT_EARLY, 0, 0, 20) + sim_message_bytes(SIM_SENT_LATE, 0, 0, 20), 0);
+    assert_int_equal(sim_message_bytes(SIM_SENT_KEYS, 0, 0, 20) + sim_message_bytes(SIM_SENT_RECORDS, 0, 0, 20), 128);
     assert_int_equal(sim_message_bytes(SIM_SENT_LATE, 17, 5, 20), 64 + 5 * 80);
     assert_int_equal(sim_message_bytes(SIM_SENT_RECORDS, 17, 5, 20), 64 + 17 * 4 * 32);
     static const uint32_t dims[] = {1, 2, 3, 8, 9, 15, 16, 17, 32}, strides[] = {1, 2, 4, 8, 16, 16, 16, 32, 32};
@@ -104,7 +107,7 @@ static void what_is_sent_is_received(void **state) {
     sim_network net = {0};
     sim_network_count(&net, &keys, &w);
     for (uint64_t s = 0; s < STEPS; s++) {
-        uint64_t sent[SIM_SENT_KINDS] = {0}, received[SIM_SENT_KINDS] = {0}, late = 0, most = 0;
+        uint64_t sent[SIM_SENT_KINDS] = {0}, received[SIM_SENT_KINDS] = {0}, late = 0, most = 0, pairs = 0;
         for (uint32_t m = 0; m < MACHINES; m++) {
             sim_crossing c = sim_crossing_of(&net, s, m);
             uint64_t out = c.sent[SIM_SENT_KEYS] + c.sent[SIM_SENT_LATE];
@@ -114,7 +117,8 @@ static void what_is_sent_is_received(void **state) {
             most = out > most ? out : most, most = in > most ? in : most;
         }
         assert_memory_equal(sent, received, sizeof sent);
-        assert_int_equal(sent[SIM_SENT_LATE], DEVICES * (MACHINES - 1) * 64 + late * 80);
+        for (uint64_t i = s * DEVICES * MACHINES; i < (s + 1) * DEVICES * MACHINES; i++) pairs += net.guests[i] > 0;
+        assert_int_equal(sent[SIM_SENT_LATE], pairs * 64 + late * 80);
         double seconds = sim_network_seconds(&net, s, 1u << SIM_SENT_KEYS | 1u << SIM_SENT_LATE, 1e6);
         assert_true(seconds == (double)most / 1e6);
     }
