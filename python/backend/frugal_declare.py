@@ -16,7 +16,7 @@ import re
 import sys
 
 HEADERS = ("frugal_pq.h", "frugal_p2f.h", "frugal.h", "frugal_bindings.h", "frugal_counts.h", "frugal_secondaries.h",
-           "frugal_seeing.h", "frugal_save.h", "frugal_cuda.h")
+           "frugal_machines.h", "frugal_seeing.h", "frugal_save.h", "frugal_cuda.h")
 STRUCTS_OF = HEADERS[2:]  # those of the first two are for trainers that have a store of their own
 
 SCALARS = {

@@ -17,6 +17,8 @@ Several processes: one opens with name="run 7", and the others join it:
     with frugal.join("run 7") as f:
         f.attach_cpu(1)
 
+Several machines: machines=frugal.Machines(...), over whose memories the tables are dealt.
+
 Modules for PyTorch are in frugal.torch, which this package does not import. README.md of the folder `python` has more.
 """
 from ._library import has_cuda
@@ -24,7 +26,8 @@ from ._library import version as __version__
 from .errors import *  # noqa: F401,F403
 from .errors import FrugalError
 from .instance import Frugal, join, metrics, read_saved, save
+from .machines import Machines
 from .settings import Normal, Optimizer, Table, Uniform, Workers, Zero
 
-__all__ = ["Frugal", "FrugalError", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero", "has_cuda", "join",
-           "metrics", "read_saved", "save", "__version__"]
+__all__ = ["Frugal", "FrugalError", "Machines", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero",
+           "has_cuda", "join", "metrics", "read_saved", "save", "__version__"]

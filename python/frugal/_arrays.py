@@ -294,9 +294,19 @@ def memory_at(address: int, shape: tuple, stride: int, number: int, owner: Any) 
     alive; a weak reference to it tells when the last view of it is gone."""
     rows, dim = shape
     kind = ctypes.c_uint16 if number else ctypes.c_float
-    memory = (kind * ((rows - 1) * stride + dim)).from_address(address)
-    memory.owner = owner  # type: ignore[attr-defined]
+    elements = (rows - 1) * stride + dim if rows else 0
+    memory: Any = (kind * elements).from_address(address)
+    memory.owner = owner
     return memory
+
+
+def parts_as(like: Any, data: bytes, n: int) -> Any:
+    """`n` arrays of the type and shape of `like`, which is a NumPy array, one behind the other; of another object a
+    list of bytes."""
+    if numpy is not None and isinstance(like, numpy.ndarray):
+        return numpy.frombuffer(data, dtype=like.dtype).reshape((n, *like.shape))
+    size = len(data) // n
+    return [data[at * size:(at + 1) * size] for at in range(n)]
 
 
 def matrix_in(memory: Any, shape: tuple, stride: int, number: int) -> Any:

@@ -15,6 +15,10 @@ says what has been done, if that is not known.
 Processes: one opens an instance with `name`; others `join` it, attach devices that no process has, and train them
 (docs/processes.md). An announcement that waits for a device of another process waits in Python, too. A lookup waits in
 the library: there the end of the other process ends the wait, with LostError, and Ctrl-C does not.
+
+Machines: each opens an instance with `machines`, whose memory has the rows that are dealt to it, and trains its
+`own_devices`; devices are numbered through all machines (frugal_machines.h, docs/machines.md). All machines make the
+calls that say "Collective", in the same order. Waits are as with several processes.
 """
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, mat
 from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, has_cuda, lib
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
+from .machines import Machines, Wire
+from .machines import forget as forget_wires
 from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, ROUNDING, TYPES, Optimizer, Table, Workers,
                        _open_workers, as_optimizer, flag, in_range, named, path_of, struct_of, word_of)
 
@@ -48,7 +54,7 @@ class _Owner:
 
     def __init__(self, handle: int, kept: list):
         self.handle: Optional[int] = handle
-        self.kept = kept  # the caller's matrices, and shared workers: they must outlive the instance
+        self.kept = kept  # the caller's matrices, shared workers, and a wire: they must outlive the instance
         self.process = os.getpid()
         _owners.add(self)
 
@@ -57,6 +63,9 @@ class _Owner:
         if handle is None or os.getpid() != self.process:  # in a forked child the instance is the parent's
             return 0
         status = lib.frugal_close(handle)
+        for one in self.kept:
+            if isinstance(one, Wire):
+                one.close()
         self.kept.clear()
         return status
 
@@ -116,6 +125,7 @@ def _forget() -> None:
         owner.handle = None
     for workers in list(_open_workers):
         workers._handle = None
+    forget_wires()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -139,11 +149,14 @@ class Frugal:
     all tables, dim] of the caller, of the type `rows_as`, which then is the table; `state`: the same, float32, for
     optimizer states. `file`: the table is a file that is mapped into memory. `saved`: files that the rows are restored
     from, a base and its increments. `name`: other processes may `join` the instance by it, 1 to 64 bytes; needs
-    `workers`, and no `weights`. ProcessError, if another instance has the name.
+    `workers`, and no `weights`. ProcessError, if another instance has the name. `machines`: tables are dealt over
+    the memories of several machines; `devices` are then those of all of them. Collective. SettingsError, if they open
+    with other settings.
 
-    Attributes: `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`, `first_step`, `rows_as`, `rounding`,
-    `state_floats` (of the optimizer, per row), `name` (None: no other process may join), `joined` (another process has
-    opened it).
+    Attributes: `machine`, `machines` (the number of this one, and how many; 0 and 1 if there is one), `own_devices`
+    (the numbers of those that this machine has), `dim`, `devices`, `rows` (of each table), `lookahead`, `max_keys`,
+    `first_step`, `rows_as`, `rounding`, `state_floats` (of the optimizer, per row), `name` (None: no other process may
+    join), `joined` (another process has opened it).
     """
 
     def __init__(self, tables: Sequence[Union[Table, int]], dim: int, *, max_keys: int, devices: int = 1,
@@ -153,7 +166,7 @@ class Frugal:
                  stuck_seconds: float = 0.0, weights: Any = None, state: Any = None, file: Optional[str] = None,
                  sparse: bool = False, take_torn: bool = False, saved: Sequence[str] = (), saved_part: int = 0,
                  saved_settings_may_differ: bool = False, increments: bool = False, name: Optional[str] = None,
-                 rows_as: str = "fp32", rounding: str = "stochastic"):
+                 rows_as: str = "fp32", rounding: str = "stochastic", machines: Optional[Machines] = None):
         self._handle: Optional[int] = None
         self._owner: Optional[_Owner] = None
         kept: list = [weights, state]
@@ -191,6 +204,11 @@ class Frugal:
         desc.notice = NOTICE
         names = [path_of(path, "saved") for path in saved]
         desc.saved = (ctypes.c_char_p * len(names))(*names) if names else None
+        dealt = machines if machines is not None and machines.machines > 1 else None
+        wire = None if dealt is None else dealt.connect()  # behind what may be refused here
+        if wire is not None:
+            desc.machines = ctypes.addressof(wire.struct)
+            kept.append(wire)
         handle = ctypes.c_void_p()
         status = lib.frugal_open(ctypes.byref(desc), ctypes.byref(handle))
         if status:
@@ -198,9 +216,12 @@ class Frugal:
                 fail(status, [table.name for table in made])
             finally:
                 lib.frugal_close(handle.value)
+                if wire is not None:
+                    wire.close()
         self.tables = tuple(made)
         self.optimizer = default
-        self._take(handle.value or 0, kept, name, False)
+        self._take(handle.value or 0, kept, name, False, dealt)
+        self.rows = tuple(table.rows for table in made)  # the library says those that this machine has
 
     @classmethod
     def join(cls, name: str, seconds: float = 60.0) -> "Frugal":
@@ -248,17 +269,22 @@ class Frugal:
         made.tables = tuple(Table(rows) for rows in made.rows)
         return made
 
-    def _take(self, handle: int, kept: list, name: Optional[str], joined: bool) -> None:
+    def _take(self, handle: int, kept: list, name: Optional[str], joined: bool,
+              dealt: Optional[Machines] = None) -> None:
         """Makes this the object of an open instance. All that it knows comes from the library, so that every way to
         open one can end here."""
         self._owner = _Owner(handle, kept)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle))
         rows = (c.frugal_table * settings.n_tables).from_address(settings.tables)
         self._handle = handle
-        self.name, self.joined = name, joined
+        self.name, self.joined, self._dealt = name, joined, dealt
+        self.machine, self.machines = (0, 1) if dealt is None else (dealt.machine, dealt.machines)
+        self._shared = name is not None or dealt is not None  # others train, too, of which the library alone knows
         _instances.add(self)
         self.rows = tuple(table.rows for table in rows)
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
+        n = self.devices // self.machines
+        self.own_devices = range(self.machine * n, self.machine * n + n)
         self.lookahead, self.first_step = settings.lookahead, settings.first_step
         self.rows_as, self.rounding = word_of(settings.rows_as, TYPES), word_of(settings.rounding, ROUNDING)
         self.state_floats = lib.frugal_state_floats(settings.optimizer.kind, settings.dim)
@@ -396,7 +422,7 @@ class Frugal:
         may be an error of lookup. `stream`: the handle of the CUDA stream that has written them; 0: the default stream.
         """
         given = list(by_table(keys))
-        ordinal = self._device(device, step).ordinal if self.name is None else None
+        ordinal = None if self._shared else self._device(device, step).ordinal
         there = ordinal is not None and any(_arrays.is_on_gpu(part) for _, part in given)
         segments = []
         for table, part in given:
@@ -409,7 +435,7 @@ class Frugal:
         """As announce, for callers that have addresses already: segments of (table, address, n, kind, owner), `kind`
         one of int64, uint64 and int32. No array is checked. `given_up`: when it is set, a wait for another process ends
         with Stopped; nothing has changed then. `stream`: that of keys in the GPU's memory, which an instance that
-        several processes train does not take; None: they lie in the host's."""
+        several processes or machines train does not take; None: they lie in the host's."""
         d = self._device(device, step)
         self._settle(d.loader)
         n = len(segments)
@@ -427,7 +453,7 @@ class Frugal:
         d.batch.n_segments, d.batch.read_only = n, flag(read_only, "read_only")
         if step == d.announced:  # any other step is refused at once
             self.await_announce(step)
-        call = lib.frugal_announce if self.name is None else lib.frugal_try_announce
+        call = lib.frugal_try_announce if self._shared else lib.frugal_announce
         of_stream: tuple = ()
         if stream is not None:
             call, of_stream = lib.frugal_cuda_announce, ((stream or None,),)
@@ -447,7 +473,7 @@ class Frugal:
 
     def _local(self) -> list:
         """The devices whose calls are made in this process. The library knows the others, and waits for them."""
-        return self._devices if self.name is None else [d for d in self._devices if d.attached]
+        return [d for d in self._devices if d.attached] if self._shared else self._devices
 
     def may_announce(self, step: int) -> bool:
         """Can `step` be announced without waiting for another call, of this thread or of another one? Other processes
@@ -646,7 +672,7 @@ class Frugal:
             self._check(self._logged(self._log, (FINISHED, d, 0, None), lib.frugal_finish, (device,)))
 
     def cancel(self, step: int) -> None:
-        """Takes back all announced steps from `step` on, on all devices."""
+        """Takes back all announced steps from `step` on, on all devices. ArgumentError with several machines."""
         self._device(0, step)
         with self._announcing:
             self._settle(self._log)
@@ -656,7 +682,7 @@ class Frugal:
 
     def drain(self) -> None:
         """Closes and flushes all committed steps: the table is whole then. With several processes: only in the one that
-        opened, when the others have made their last updates; in others it raises ProcessError."""
+        opened, when the others have made their last updates; in others it raises ProcessError. Collective."""
         with self._announcing:
             status = self._call(lib.frugal_drain)
         if status:
@@ -737,15 +763,15 @@ class Frugal:
             self._waiters -= 1
 
     def _late(self, call: str, step: int) -> str:
-        local = [(number, d) for number, d in enumerate(self._devices) if self.name is None or d.attached]
+        local = [(number, d) for number, d in enumerate(self._devices) if d.attached or not self._shared]
         ended = "if its data has ended, finish({}) says so"
         for number, d in local:
             if d.announced < step + (call == "lookup") and not d.finished:
                 return (f"{call} of step {step}: device {number} has announced its steps below {d.announced} only. All "
                         f"devices announce a step before one looks it up; {ended.format(number)}")
         if len(local) < self.devices:
-            return (f"{call} of step {step}: a device of another process is behind; lookahead is {self.lookahead}. "
-                    "If the data of a device has ended, it calls finish")
+            return (f"{call} of step {step}: a device of another {'process' if self.machines == 1 else 'machine'} is "
+                    f"behind; lookahead is {self.lookahead}. If the data of a device has ended, it calls finish")
         least = min(range(self.devices), key=lambda number: self._devices[number].updated)
         return (f"{call} of step {step}: device {least} has updated its steps below {self._devices[least].updated} "
                 f"only; lookahead is {self.lookahead}. Update these steps first, or announce in another thread; "
@@ -756,7 +782,7 @@ class Frugal:
     def read_rows(self, keys: Any, table: int = 0, state: bool = False, out: Any = None) -> Any:
         """Rows as of the last committed step: float32 [n, dim] for `keys` [n], which has every weight of 16 bits
         exactly; with `state` a pair of them and of the optimizer state, float32 [n, state_floats]. Only between
-        steps."""
+        steps. Collective: each machine reads what it likes."""
         array = keys_of(keys, "read_rows: keys")
         n = array.shape[0]
         weights = _arrays.new_array((n, self.dim)) if out is None else out
@@ -771,7 +797,8 @@ class Frugal:
 
     def write_rows(self, keys: Any, weights: Any = None, table: int = 0, state: Any = None) -> None:
         """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Weights of 16
-        bits are the nearest ones. Only while drained, nothing announced."""
+        bits are the nearest ones. Only while drained, nothing announced. Of several machines each writes rows of its
+        `own_keys`."""
         array = keys_of(keys, "write_rows: keys")
         n = array.shape[0]
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
@@ -794,9 +821,12 @@ class Frugal:
         ml_dtypes.bfloat16, or uint16 with the same bits where ml_dtypes is not installed; of fp16 float16. (Without
         NumPy both are uint16.) Exact while the instance is drained (BusyError unless it is). The memory lives as long
         as the view: `close` refuses while it is in use, and the end of a `with` leaves it to the last view to free the
-        memory."""
+        memory. Of several machines each has a view of its `own_keys`, [how many, dim] in their order."""
         memory, stride = self.view_memory(table)
-        return _arrays.matrix_in(memory, (self.rows[table], self.dim), stride, TYPES[self.rows_as])
+        shape = (len(self.own_keys(table)), self.dim)
+        if not shape[0]:
+            return _arrays.new_array(shape, TYPES[self.rows_as])
+        return _arrays.matrix_in(memory, shape, stride, TYPES[self.rows_as])
 
     def view_memory(self, table: int = 0) -> tuple:
         """As view, for other libraries: an object with the buffer protocol over the rows' elements, those of 16 bits as
@@ -807,10 +837,47 @@ class Frugal:
     def _view(self, handle: int, table: int) -> tuple:
         address, stride = ctypes.c_void_p(), ctypes.c_uint64()
         self._check(lib.frugal_view(handle, table, ctypes.byref(address), ctypes.byref(stride)))
-        made = _arrays.memory_at(address.value or 0, (self.rows[table], self.dim), stride.value, TYPES[self.rows_as],
-                                 self._owner)
+        made = _arrays.memory_at(address.value or 0, (len(self.own_keys(table)), self.dim), stride.value,
+                                 TYPES[self.rows_as], self._owner)
         self._views = [view for view in self._views if view() is not None] + [weakref.ref(made)]
         return made, stride.value
+
+    def own_keys(self, table: int = 0) -> Any:
+        """The keys of `table` whose rows are in the memory of this machine, in rising order: a range, or an array of
+        the standard library. One machine has all."""
+        self._table(table)
+        if self._dealt is None:
+            return range(self.rows[table])
+        return self._dealt.keys_of(sum(self.rows[:table]), self.rows[table], sum(self.rows))
+
+    def home(self, key: int, table: int = 0) -> int:
+        """The number of the machine that has the row."""
+        machine = ctypes.c_uint32()
+        self._check(self._call(lib.frugal_home, self._table(table), in_range(key, 64, "home: key"),
+                               ctypes.byref(machine)))
+        return machine.value
+
+    def exchange(self, mine: Any) -> Any:
+        """Collective: what each machine has given, in turn, for sums that have the same bits everywhere. `mine`: an
+        array of NumPy, as large on all machines; returns an array [machines, ...]. Of another object with the buffer
+        protocol it returns a list of bytes. (Modules of frugal.torch take a tensor.)"""
+        given = mine.tobytes() if hasattr(mine, "tobytes") else bytes(mine)
+        n = len(given)
+        out = ctypes.create_string_buffer(n * self.machines)
+        address = ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p).value
+        self.exchange_addresses(address, n, ctypes.addressof(out))
+        return _arrays.parts_as(mine, out.raw, self.machines)
+
+    def exchange_addresses(self, mine: Optional[int], n: int, out: int) -> None:
+        """As exchange, of `n` bytes at the address `mine`, to n * machines bytes at `out`."""
+        self._check(self._call(lib.frugal_exchange, mine, n, out))
+
+    def wire_counts(self) -> dict[str, Any]:
+        """What has gone over the wire since the instance was opened: the fields of frugal_wire_counts in
+        frugal_machines.h; lists are by frugal_wire_kind: keys, early rows, rows, records, calls."""
+        made = c.frugal_wire_counts()
+        self._check(self._call(lib.frugal_get_wire_counts, ctypes.byref(made)))
+        return as_dict(made)
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
         """Puts the rows of `keys` [n] into the device's cache. Only while drained, nothing announced."""

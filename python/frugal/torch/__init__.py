@@ -22,9 +22,10 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
 from .compiled import build  # noqa: E402
 from .inputs import Jagged, KeyedTensor  # noqa: E402
 from .loader import Loader  # noqa: E402
+from .machines import Machines  # noqa: E402
 from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
 from .processes import Processes  # noqa: E402
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Jagged", "KeyedTensor", "Loader", "Optimizer",
-           "Processes", "build"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Jagged", "KeyedTensor", "Loader", "Machines",
+           "Optimizer", "Processes", "build"]

@@ -18,6 +18,7 @@ from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import TYPES, Normal, Optimizer as Settings, Table, Workers, in_range
 from . import advice, inputs, operators
+from .machines import Machines
 from .micro_batches import MicroBatches, single_bounds
 from .processes import Processes
 from .session import FLOAT_TYPES, POOLING, Session
@@ -33,10 +34,11 @@ class _Store:
 
     def __init__(self, tables: Sequence[Table], of_features: Sequence[int], dim: int, places: Sequence[torch.device],
                  cache_rows: int, policy: str, gate_on_stream: bool, processes: Optional[Processes],
-                 options: Dict[str, Any]):
+                 machines: Optional[Machines], options: Dict[str, Any]):
         self.tables, self.of_features, self.dim, self.places = list(tables), list(of_features), dim, places
         self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
         self.processes = processes if processes is not None and processes.world_size > 1 else None
+        self.machines = machines if machines is not None and machines.machines > 1 else None
         self.options = dict(options, devices=len(places))
         if self.options["lookahead"] is None:
             self.options["lookahead"] = 1 if self.announces_in_vain else 10
@@ -46,6 +48,12 @@ class _Store:
             if len(places) != 1:
                 raise ValueError(f"device: with `processes` each process has one; {len(places)} were given")
             self.numbers = range(self.processes.rank, self.processes.rank + 1)
+        if self.machines is not None:
+            if self.processes is not None:
+                raise ValueError("machines: either `machines` or `processes` is wanted; both were given. With "
+                                 "`machines` each process has a part of the tables, on one host, too")
+            self.options.update(devices=len(places) * self.machines.machines, machines=self.machines)
+            self.numbers = range(self.machines.machine * len(places), (self.machines.machine + 1) * len(places))
         self.sessions: List[Session] = []
         self.groups: List[dict] = [{"lr": 0.0} for _ in places]
         self.open()
@@ -78,7 +86,8 @@ class _Store:
     def announces_in_vain(self) -> bool:
         """Does an announcement before the forward save nothing? A device on host cores that alone updates rows in place
         flushes nothing, and has nothing to copy; of a table in a file it asks for pages ahead."""
-        return (len(self.places) == 1 and self.processes is None and self.places[0].type == "cpu" and
+        return (len(self.places) == 1 and self.processes is None and self.machines is None and
+                self.places[0].type == "cpu" and
                 not self.cache_rows and self.options.get("file") is None and
                 self.options.get("alone", "default") in ("default", "place"))
 
@@ -100,8 +109,15 @@ class _Store:
         self.open()
 
     def move(self, write: bool, table: int, weight: Tensor, state: Tensor) -> None:
-        """Reads or writes all rows of `table`: weight [rows, dim], state [rows, state_floats], in host memory."""
+        """Reads or writes all rows of `table`: weight [rows, dim], state [rows, state_floats], in host memory. Of
+        several machines each writes its own."""
         rows = self.tables[table].rows
+        if write and self.machines is not None:
+            for keys in torch.tensor(self.instance.own_keys(table), dtype=torch.int64, device="cpu").split(CHUNK):
+                rows_of, state_of = weight[keys], state[keys]
+                self.instance.rows_at(True, table, keys.data_ptr(), keys.numel(), rows_of.data_ptr(),
+                                      state_of.data_ptr() if state_of.numel() else None)
+            return
         for first in range(0, rows, CHUNK):
             keys = torch.arange(first, min(first + CHUNK, rows), dtype=torch.int64, device="cpu")
             at_state = state[first].data_ptr() if state.numel() else None
@@ -174,7 +190,8 @@ class _Module(nn.Module):
 
     @property
     def is_saver(self) -> bool:
-        """May this process drain, save, view and make a state_dict? Of several processes rank 0 alone may."""
+        """May this process drain, save, view and make a state_dict? Of several `processes` rank 0 alone may; of several
+        machines all do it together."""
         return not self._parts[0][0].instance.joined
 
     def on(self, device: int) -> "_Module":
@@ -274,9 +291,20 @@ class _Module(nn.Module):
         self.drain()
         save_instances(self.instances, path, increment, replace)
 
+    def exchange(self, given: Tensor) -> Tensor:
+        """What each machine gives, in turn: [machines, ...], of the type and place of `given`, which is as large on
+        all. All machines call it. For dense gradients that are added in one order, so that sums have the same bits
+        on all; without `machines` a copy."""
+        mine = given.detach().cpu().contiguous()
+        instance = self._parts[0][0].instance
+        made = torch.empty((instance.machines, *given.shape), dtype=given.dtype, device="cpu")
+        instance.exchange_addresses(mine.data_ptr(), mine.numel() * mine.element_size(), made.data_ptr())
+        return made.to(given.device)
+
     def close(self) -> None:
         """Frees the tables. The module cannot be used afterwards. With several processes rank 0 must wait until the
-        others have made their last backward, because their calls raise LostError afterwards."""
+        others have made their last backward, because their calls raise LostError afterwards. All of several machines
+        close at the same point."""
         for store, _, _ in self._parts:
             store.instance.close()
         if self._own_workers is not None:
@@ -301,7 +329,7 @@ class _Module(nn.Module):
         memory, stride = store.instance.view_memory(table)
         dtype = next(dtype for dtype, number in FLOAT_TYPES.items() if number == TYPES[store.instance.rows_as])
         flat = torch.frombuffer(memory, dtype=dtype)
-        return flat.as_strided((store.tables[table].rows, store.dim), (stride, 1))
+        return flat.as_strided((len(store.instance.own_keys(table)), store.dim), (stride, 1))
 
     # state_dict
 
@@ -422,7 +450,7 @@ class _OneTable(_Module):
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
                  lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
                  gate_on_stream: bool = False, processes: Optional[Processes] = None,
-                 output_dtype: Optional[torch.dtype] = None, **options: Any):
+                 machines: Optional[Machines] = None, output_dtype: Optional[torch.dtype] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         self.output_dtype = _output_type(output_dtype)
@@ -430,7 +458,8 @@ class _OneTable(_Module):
         self._default = "" if optimizer is not None else DEFAULT
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         store = _Store([Table(num_embeddings, init)], [0], embedding_dim, places, cache_rows, policy, gate_on_stream,
-                       processes, dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT))
+                       processes, machines, dict(options, max_keys=max_keys, lookahead=lookahead,
+                                                 optimizer=optimizer or DEFAULT))
         self._start([store], [("",)], 0, lr)
 
     @property
@@ -468,7 +497,8 @@ class Embedding(_OneTable):
     `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
     device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
     GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
-    that train the table, and has one device. `output_dtype`: what forward returns, and of what type its gradients are:
+    that train the table, and has one device. `machines`: it is one of several that have a part of the table each; the
+    devices in `device` are its own. `output_dtype`: what forward returns, and of what type its gradients are:
     torch.float32, the default, torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever
     torch.autocast asks for. `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file,
     saved, increments; of several processes those of rank 0 count.
@@ -613,7 +643,8 @@ class EmbeddingBagCollection(_Module):
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
                  lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
                  gate_on_stream: bool = False, workers: Union[int, Workers] = 0, saved: Sequence[str] = (),
-                 processes: Optional[Processes] = None, output_dtype: Optional[torch.dtype] = None, **options: Any):
+                 processes: Optional[Processes] = None, machines: Optional[Machines] = None,
+                 output_dtype: Optional[torch.dtype] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         advice.check_mode(mode)
@@ -646,7 +677,7 @@ class EmbeddingBagCollection(_Module):
         tables_of = [[list(of).index(table) for table in self.features.values() if table in of]
                      for of in by_dim.values()]
         stores = [_Store(list(of.values()), tables_of[part], width, places,
-                         cache_rows, policy, gate_on_stream, processes,
+                         cache_rows, policy, gate_on_stream, processes, machines,
                          dict(arguments, saved=saved, saved_part=part if saved else 0))
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)

@@ -121,7 +121,7 @@ class Session:
         self.by_bag, self.scale = False, 1.0
         self.kept: Any = None  # what the table reads then: offsets, weights, and the version of the weights
         self.micro: Optional[MicroBatches] = None  # of the step under way
-        self.direct = instance.name is None  # may compiled.cc take steps?
+        self.direct = not instance._shared  # may compiled.cc take steps?
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
         with _lock:
@@ -135,8 +135,8 @@ class Session:
 
     def own_keys(self, keys: Sequence[torch.Tensor], what: Sequence[str]) -> list:
         """The keys of each table as the library reads them: where they are, if all are on the GPU of this device; else
-        in host memory. Several processes share keys there."""
-        there = self.instance.name is None and all(
+        in host memory. Several processes and machines share keys there."""
+        there = not self.instance._shared and all(
             isinstance(part, torch.Tensor) and part.is_cuda and part.device == self.place for part in keys)
         return [(whole_keys if there else host_keys)(part, name) for part, name in zip(keys, what)]
 
@@ -500,7 +500,7 @@ class Session:
 
     def cancel(self) -> None:
         """Takes back all announced steps that no device has looked up, on all devices of the instance. ProcessError in
-        a process that has joined, if anything is announced."""
+        a process that has joined, and ArgumentError with several machines, if anything is announced."""
         all_of = [session for session in (ref() for ref in self.siblings) if session is not None]
         if any(session.ahead for session in all_of):
             raise RuntimeError("cancel: a loader announces in a thread; close it first")

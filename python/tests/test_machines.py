@@ -1,0 +1,207 @@
+"""Instances whose tables are dealt over several machines, each of which is a process here: the bits of one machine with
+as many devices, what each machine has, and what the others hear of one that is killed or differs."""
+import os
+import random
+import signal
+import tempfile
+import time
+import unittest
+
+try:
+    import numpy as np
+except ImportError as error:
+    raise unittest.SkipTest("NumPy is not installed") from error
+
+import frugal
+from frugal.errors import LostError, SettingsError
+from reference import Reference
+from test_processes import DIM, KEYS, LIMIT, all_rows, batch, rate, spawn, tables
+
+STEPS, ROWS = 24, 60
+HOMES = np.array(random.Random(5).choices([0, 0, 1], k=ROWS), np.uint8)
+# Machines, devices of each, how rows are dealt, and settings of the instance.
+WAYS = [(2, 1, "cyclic", dict(optimizer="adagrad", lookahead=3, workers=1, seed=1)),
+        (2, 2, "blocks", dict(optimizer="adam", lookahead=0, workers=1, alone="staged", seed=2)),
+        (2, 1, HOMES, dict(optimizer="rowwise_adagrad", lookahead=9, workers=2, reduce="mean", seed=3, rows_as="bf16")),
+        (3, 1, "cyclic", dict(optimizer="sgd", lookahead=2, workers=0, seed=4, rows_as="fp16", rounding="nearest"))]
+
+
+def steps_of(device):
+    return STEPS - 5 * (device % 2)  # data of odd devices ends before the others'
+
+
+def judge(devices, way):
+    """The rows by the sequential reference."""
+    with frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=devices, **way) as f:
+        reference = Reference(all_rows(f)[0], way["optimizer"], devices, way.get("reduce") == "mean", 0, f.rows_as,
+                              f.rounding, way["seed"])
+    for step in range(STEPS):
+        brought = []
+        for device in range(devices):
+            keys, grads = batch(device, step)
+            rows = np.concatenate([keys[0], keys[1] + 40])
+            brought.append(None if grads is None or step >= steps_of(device) else (rows, grads))
+        reference.train(brought, rate(step))
+    return reference.weights, reference.state
+
+
+class Trainer:
+    """The devices of one machine, in one thread."""
+
+    def __init__(self, f):
+        self.f, self.ahead = f, {device: 0 for device in f.own_devices}
+        for device in f.own_devices:
+            f.attach_cpu(device, cache_rows=16)
+
+    def announce(self, until):
+        """All devices, step by step."""
+        for step in range(min(self.ahead.values()), until + 1):
+            for device in self.f.own_devices:
+                if self.ahead[device] == step < steps_of(device):
+                    self.f.announce(device, step, list(enumerate(batch(device, step)[0])))
+                    self.ahead[device] += 1
+                    if self.ahead[device] == steps_of(device):
+                        self.f.finish(device)
+
+    def train(self, first, last):
+        for step in range(first, last):
+            self.announce(step + self.f.lookahead)
+            for device in self.f.own_devices:
+                if step < steps_of(device):
+                    self.f.lookup(device, step)
+                    self.f.update(device, step, batch(device, step)[1], rate(step))
+
+
+# What a machine does, in one of these; `gather` leads to the others.
+
+def opened(machine, machines, gather, devices=1, deal="cyclic", **way):
+    dealt = frugal.Machines(machine, machines, gather, deal=deal, address="127.0.0.1")
+    return frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=machines * devices, machines=dealt, **way)
+
+
+def trains(machine, machines, gather, devices, deal, way):
+    with opened(machine, machines, gather, devices, deal, **way) as f:
+        assert (f.machine, f.machines) == (machine, machines)
+        assert f.own_devices == range(machine * devices, machine * devices + devices)
+        assert gather(f.home(7)) == [f.home(7)] * machines
+        Trainer(f).train(0, STEPS)
+        f.drain()
+        f.verify()
+        rows = all_rows(f)
+        for table in range(2):
+            own = np.array(f.own_keys(table), np.int64)
+            assert all(f.home(int(key), table) == machine for key in own)
+            first = table * 40
+            assert np.array_equal(np.asarray(f.view(table), np.float32) if way.get("rows_as") != "bf16" else
+                                  f.read_rows(own, table), rows[0][first + own])
+        counts = f.wire_counts()
+        assert counts["sent"][0] and counts["received_bytes"][3] and counts["guests"], counts
+        whole = f.exchange(np.full((2, 3), machine, np.float32))
+        assert whole.shape == (machines, 2, 3) and all((part == at).all() for at, part in enumerate(whole)), whole
+        assert f.exchange(bytes([65 + machine])) == [bytes([65 + at]) for at in range(machines)]
+        return rows
+
+
+def goes_on(machine, machines, gather, before):
+    """Trains a part, and is killed, if it is machine 1; the others go on."""
+    with opened(machine, machines, gather, optimizer="adagrad", lookahead=2, workers=1) as f:
+        trainer = Trainer(f)
+        trainer.train(0, before)
+        gather(None)
+        if machine == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        since = time.monotonic()
+        try:
+            trainer.train(before, STEPS)
+        except LostError as error:
+            return str(error), time.monotonic() - since
+
+
+def differs(machine, machines, gather, what, values):
+    try:
+        opened(machine, machines, gather, **{what: values[machine]})
+    except SettingsError as error:
+        return str(error)
+
+
+class Several:
+    """Processes, and the hub of what they gather. `run` returns what each returns, None for one that was killed."""
+
+    def __init__(self, n, target, *arguments):
+        self.pipes, self.processes = [], []
+        for machine in range(n):
+            here, there = spawn.Pipe()
+            self.pipes.append(here)
+            self.processes.append(spawn.Process(target=self.of_one, args=(there, target, machine, n, arguments)))
+            self.processes[-1].start()
+            there.close()
+
+    @staticmethod
+    def of_one(pipe, target, machine, n, arguments):
+        def gather(given):
+            pipe.send((True, given))
+            return pipe.recv()
+        pipe.send((False, target(machine, n, gather, *arguments)))
+
+    def run(self):
+        made, going = [None] * len(self.pipes), set(range(len(self.pipes)))
+        try:
+            while going:
+                given = {}
+                for machine in sorted(going):
+                    if not self.pipes[machine].poll(LIMIT):
+                        raise AssertionError(f"machine {machine} has said nothing for {LIMIT} s")
+                    try:
+                        gathers, what = self.pipes[machine].recv()
+                    except EOFError:
+                        going.remove(machine)
+                        continue
+                    if gathers:
+                        given[machine] = what
+                    else:
+                        made[machine] = what
+                        going.remove(machine)
+                for machine in given:
+                    self.pipes[machine].send(list(given.values()))
+            return made
+        finally:
+            for process in self.processes:
+                process.join(10 if not going else 0)
+                process.kill()
+                process.join()
+
+
+class Bits(unittest.TestCase):
+    def test_the_bits_of_one_machine_with_as_many_devices(self):
+        for machines, devices, deal, way in WAYS:
+            wanted = judge(machines * devices, way)
+            for machine, rows in enumerate(Several(machines, trains, devices, deal, way).run()):
+                self.assertIsNotNone(rows, f"machine {machine}: {way}")
+                for found, reference in zip(rows, wanted):
+                    self.assertTrue(found.tobytes() == reference.tobytes(), f"machine {machine}: {way}")
+
+    def test_one_machine_is_as_none(self):
+        with opened(0, 1, list, 2) as f:
+            self.assertEqual((f.machines, f.own_devices, f.own_keys(1)), (1, range(2), range(20)))
+            self.assertEqual(f.wire_counts()["sent"], [0] * 5)
+            self.assertTrue((f.exchange(np.arange(3)) == [[0, 1, 2]]).all())
+
+
+class Failures(unittest.TestCase):
+    def test_a_machine_that_is_killed(self):
+        made = Several(3, goes_on, 6).run()
+        self.assertIsNone(made[1])
+        for machine in (0, 2):
+            self.assertIsNotNone(made[machine], machine)
+            text, seconds = made[machine]
+            self.assertRegex(text, r"machine 1, at step \d+: its (process has ended|connection ended)")
+            self.assertLess(seconds, LIMIT / 2)
+
+    def test_settings_that_differ(self):
+        for what, values in (("seed", (7, 8)), ("lookahead", (2, 3)), ("deal", ("cyclic", "blocks"))):
+            for machine, text in enumerate(Several(2, differs, what, values).run()):
+                self.assertRegex(text or "", rf"{what}.* is .* on machine {1 - machine}, and .* on this one, {machine}")
+
+
+if __name__ == "__main__":
+    unittest.main()
