@@ -93,7 +93,7 @@ static int place_read_replicas(void *to, const char *name, const char *text, pro
 
 static const options_entry place_entries[] = {
     {"devices", OPTIONS_WHOLE32, &given.desc.devices, 1, FRUGAL_PLACE_MAX_PARTS, .help = "parts"},
-    {"machines", OPTIONS_WHOLE32, &given.desc.machines, 1, HOMES_MOST_MACHINES,
+    {"machines", OPTIONS_WHOLE32, &given.desc.machines, 1, FRUGAL_MAX_MACHINES,
      .help = "that have the devices, as many each, and the rows: few shall cross the network"},
     {"method", OPTIONS_CHOICE, &given.desc.method, .choices = partition_methods, .given = &given.method_given,
      .help =

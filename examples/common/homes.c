@@ -12,7 +12,7 @@ typedef struct homes_work {
     homes *out;
     uint64_t most;                       /* rows of a machine */
     uint64_t steps;                      /* of an epoch, in which all parts end together */
-    uint64_t reads[HOMES_MOST_MACHINES]; /* of the row at hand, by machine */
+    uint64_t reads[FRUGAL_MAX_MACHINES]; /* of the row at hand, by machine */
 } homes_work;
 
 /* Fills reads[machines] and returns their sum: a device reads a row as often as its samples touch it, but at most once

@@ -19,24 +19,24 @@
 #define HOMES_H
 
 #include "examples/common/program.h"
+#include "frugal_machines.h"
 #include "frugal_place.h"
 
-enum { HOMES_MOST_MACHINES = 254 }; /* as many as an instance may be dealt over */
-#define HOMES_MOST 1.1              /* rows of a machine, of the mean, rounded up */
+#define HOMES_MOST 1.1 /* rows of a machine, of the mean, rounded up */
 
 typedef struct homes_desc {
     const frugal_place *place; /* packed or loaded */
     uint64_t rows;             /* of `place` */
     uint64_t batch;            /* samples of a device in a step, at least 1 */
     uint32_t devices;          /* the parts of `place` */
-    uint32_t machines; /* 1 to HOMES_MOST_MACHINES; divides the devices, of which they have as many each, in turn */
+    uint32_t machines; /* 1 to FRUGAL_MAX_MACHINES; divides the devices, of which they have as many each, in turn */
 } homes_desc;
 
 typedef struct homes {
     uint8_t *of;                        /* of[rows] */
-    uint64_t rows[HOMES_MOST_MACHINES]; /* by machine */
+    uint64_t rows[FRUGAL_MAX_MACHINES]; /* by machine */
     uint64_t link
-        [HOMES_MOST_MACHINES]; /* by machine: rows that cross its link in an epoch: it sends its own, and gets others */
+        [FRUGAL_MAX_MACHINES]; /* by machine: rows that cross its link in an epoch: it sends its own, and gets others */
 } homes;
 
 /* 0, or -1 with *error filled: no memory. */

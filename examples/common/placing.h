@@ -1,9 +1,11 @@
 /* What both trainers do with --place: a partition of the training samples, made at the start or read from a file; the
- * rows that it puts into the devices' caches beforehand; and what is said of it.
+ * rows that it puts into the devices' caches beforehand, and on several machines into their memories; and what is said
+ * of it.
  *
  *     placing_desc desc = {.settings = &settings, .threads = 2, .rows = rows};
  *     placing_make(&placing, &desc, &source, &error)     does nothing without --place
  *     placing.partition.parts                            parts[samples], for the trainer; NULL: at random
+ *     placing.homes.of                                   homes[rows] of several machines (frugal_machines); else NULL
  *     placing_describe(&placing, lines)                  for identity.h: the bits depend on the parts
  *     placing_preload(&placing, frugal, device, ...)     when all devices are attached, before the first announcement
  *     placing_forget(&placing)                           the counts, when all is preloaded
@@ -11,10 +13,15 @@
  *     placing_close(&placing)
  *
  * Rows are numbered as Frugal does: those of one table after those of the table before it.
+ *
+ * Each machine makes the parts itself, from all samples, and all have the same, because they follow from whole numbers.
+ * They do not depend on the machines that there are: `auto` deals as for one, `auto:N` as for N, whose devices follow
+ * each other. So a training has the same bits on any number of machines. Homes do depend on them, and change no bits.
  */
 #ifndef PLACING_H
 #define PLACING_H
 
+#include "examples/common/homes.h"
 #include "examples/common/partition.h"
 #include "examples/common/settings.h"
 
@@ -23,15 +30,21 @@ typedef struct placing {
     partition partition;
     frugal_place_report report;
     uint32_t checksum; /* of the parts */
+    uint32_t machines;
+    homes homes; /* of[rows + twins], of several machines; a twin is where its row is */
 } placing;
 
 typedef struct placing_desc {
     const training_settings *settings; /* place, devices; they must stay */
     uint32_t threads;                  /* that refine; the parts do not depend on their number */
-    uint64_t rows;                     /* of all tables */
+    uint64_t rows;                     /* of all tables, that samples touch */
+    uint32_t machines;                 /* that train; 0: 1 */
+    /* As secondaries_desc has them: each row from `twins_from` on has a twin, `twins` rows behind it, that no sample
+     * touches. 0: none has. */
+    uint64_t twins_from, twins;
 } placing_desc;
 
-/* The file that --place names; NULL: none, or `auto`. */
+/* The file that --place names; NULL: none, or `auto`, or `auto:N`. */
 const char *placing_file(const char *place);
 /* Reads the source once for a file of parts, six times otherwise; stderr says how far it is. On failure it can be
  * closed. */
@@ -39,8 +52,8 @@ int placing_make(placing *p, const placing_desc *desc, const partition_source *s
 /* The line of the settings that bits depend on; none without --place. */
 void placing_describe(const placing *p, FILE *lines);
 
-/* Puts the rows that are worth most to the device (frugal_place.h, section 4) into its cache of `cache_rows`. Copies do
- * not change bits. Does nothing without --place, without a cache, or when the counts are forgotten. */
+/* Puts the rows that are worth most to the device (frugal_place.h, section 4) into its cache of `cache_rows`; of several
+ * machines only rows of its own. Copies do not change bits. Does nothing without --place, without a cache, or when the counts are forgotten. */
 int placing_preload(const placing *p, frugal *f, uint32_t device, uint64_t cache_rows, program_error *error);
 /* Frees the counts, which are the larger part of the memory. */
 void placing_forget(placing *p);

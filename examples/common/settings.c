@@ -1,5 +1,6 @@
 /* The options of all programs that train, and lists of places. */
 #include "examples/common/settings.h"
+#include "frugal_machines.h"
 #include "src/arithmetic.h"
 
 #include <inttypes.h>
@@ -120,16 +121,38 @@ static int training_check_devices(const training_options *options, program_error
     return 0;
 }
 
+static const char training_auto[] = "auto:";
+
+uint32_t training_dealt_for(const char *place) {
+    size_t n = sizeof training_auto - 1;
+    if (!place || strncmp(place, training_auto, n - 1) != 0) return 0;
+    return place[n - 1] == 0 ? 1 : place[n - 1] == ':' ? (uint32_t)strtoul(place + n, NULL, 10) : 0;
+}
+
+static int training_check_place(const training_settings *settings, program_error *error) {
+    uint64_t machines;
+    if (!settings->place) return 0;
+    if (!*settings->place)
+        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
+    if (strncmp(settings->place, training_auto, sizeof training_auto - 1) != 0) return 0;
+    if (options_whole("place auto:N", settings->place + sizeof training_auto - 1, 1, FRUGAL_MAX_MACHINES, &machines,
+                      error))
+        return -1;
+    if (settings->devices % machines == 0) return 0;
+    return program_fail(error,
+                        "--place %s deals for machines with as many devices each, and there are %u; give a "
+                        "multiple, or --place auto",
+                        settings->place, settings->devices);
+}
+
 int training_options_check(const training_options *options, program_error *error) {
     const training_settings *settings = options->places.settings;
     if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
-    if (settings->place && !*settings->place)
-        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
     if (settings->trace && !*settings->trace)
         return program_fail(error, "--trace is empty; give a file, or leave it out");
     if (options->rounding_given && settings->rows_as == FRUGAL_FP32)
         return program_fail(error, "--rounding is of weights of 16 bits; give --rows-as bf16 or fp16, or leave it out");
-    if (training_check_devices(options, error)) return -1;
+    if (training_check_devices(options, error) || training_check_place(settings, error)) return -1;
     return training_check_processes(settings, error);
 }
 
@@ -198,9 +221,10 @@ void training_options_of(training_options *options, training_settings *settings,
                          "lost"},
                 {"init", OPTIONS_FLOAT, &settings->init, 0, 1000, .help = "rows start uniform in [-X, X); 0: zeros"},
                 {"seed", OPTIONS_WHOLE64, &settings->seed, 0, 0x1p64, .help = "of everything random"},
-                {"place", OPTIONS_TEXT, &settings->place, .value = "FILE|auto", .standard = "none",
+                {"place", OPTIONS_TEXT, &settings->place, .value = "FILE|auto|auto:N", .standard = "none",
                  .help = "deal samples to devices by locality, so that a row is mostly touched by one of them: auto "
-                         "finds the parts at the start, FILE has a byte a sample, its part, as build/place writes it. "
+                         "finds the parts at the start, auto:N those for devices on N machines, FILE has a byte a "
+                         "sample, its part, as build/place writes it. "
                          "With --cache, the rows worth most to a device are in its cache at once. Other bits than "
                          "without"},
                 {0},

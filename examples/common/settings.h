@@ -32,11 +32,14 @@ typedef struct training_settings {
     uint64_t steps;               /* the last step at the latest; 0: no limit */
     double seconds;               /* of training, likewise */
     uint64_t seed;
-    const char *place;  /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
+    const char *place;  /* how samples are dealt: "auto", "auto:N", a file (placing.h), NULL: at random, or in turn */
     double secondaries; /* percent of all rows of which each device may read secondaries (secondaries.h); 0: none */
     uint32_t stale;     /* their bound (frugal_secondaries) */
     const char *trace;  /* a file for what threads did (frugal_trace_start); NULL: it is not recorded */
 } training_settings;
+
+/* The machines that `place` deals for: N of "auto:N", 1 of "auto", else 0. */
+uint32_t training_dealt_for(const char *place);
 
 /* How often something is done on the way: every so many steps, or if that is 0, every so many seconds. */
 typedef struct training_interval {

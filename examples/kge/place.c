@@ -38,13 +38,16 @@ int kge_place(const kge_placed *placed, const kge_settings *settings, const kge_
               program_error *error) {
     kge_places places = {.graph = graph};
     partition_source source = {.of = &places, .rewind = kge_rewind_places, .read = kge_read_places};
-    placing_desc desc = {
-        .settings = &settings->common, .threads = threads, .rows = (uint64_t)graph->entities.n + graph->relations.n};
+    placing_desc desc = {.settings = &settings->common,
+                         .threads = threads,
+                         .rows = (uint64_t)graph->entities.n + graph->relations.n,
+                         .twins_from = graph->entities.n,
+                         .twins = settings->model.reciprocal ? graph->relations.n : 0};
     secondaries_desc listed = {.settings = &settings->common,
                                .placing = placed->placing,
                                .rows = desc.rows,
-                               .twins_from = graph->entities.n,
-                               .twins = settings->model.reciprocal ? graph->relations.n : 0};
+                               .twins_from = desc.twins_from,
+                               .twins = desc.twins};
     places.keys = malloc((size_t)PARTITION_BLOCK * KGE_WIDTH * sizeof *places.keys);
     if (!places.keys) return program_fail(error, "out of memory for a block of triples");
     int status = placing_make(placed->placing, &desc, &source, error);

@@ -334,7 +334,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--patience ",
                                            "--trace is empty",
                                            "--columns is of ",
-                                           "--rounding is of "};
+                                           "--rounding is of ",
+                                           "--place auto:"};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -359,6 +360,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 15) assert_true(given(s, "trace") && !*given(s, "trace"));
     if (which == 16) assert_true(given(s, "columns") && s->given[GENERATE]);
     if (which == 17) assert_true(given(s, "rounding") && !holds_halves(s));
+    if (which == 18) assert_true(given(s, "place") && !strncmp(given(s, "place"), "auto:", 5));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);

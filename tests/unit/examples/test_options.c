@@ -338,6 +338,38 @@ static void test_places(void **state) {
     refuse_places("cpu,", NULL, message);
 }
 
+/* --place auto:N is of machines that have as many of the devices each. */
+static void test_dealt_for(void **state) {
+    (void)state;
+    static const struct {
+        const char *place, *message;
+        uint32_t machines;
+    } given[] = {{NULL, NULL, 0},
+                 {"parts.u8", NULL, 0},
+                 {"automatic", NULL, 0},
+                 {"./auto:2", NULL, 0},
+                 {"auto", NULL, 1},
+                 {"auto:1", NULL, 1},
+                 {"auto:3", NULL, 3},
+                 {"auto:4", "--place auto:4 deals for machines with as many devices each, and there are 6", 0},
+                 {"auto:", "--place auto:N is ''", 0},
+                 {"auto:0", "--place auto:N is '0'", 0},
+                 {"auto:2x", "--place auto:N is '2x'", 0},
+                 {"auto:255", "--place auto:N is '255'", 0}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        training_options options;
+        training_settings settings = {.devices = 6, .place = given[i].place};
+        training_outputs outputs = {TRAINING_OUTPUTS};
+        program_error error = {.text = ""};
+        training_options_of(&options, &settings, &outputs, "build/cuda/try");
+        assert_int_equal(training_options_check(&options, &error), given[i].message ? -1 : 0);
+        if (given[i].message)
+            assert_int_equal(strncmp(error.text, given[i].message, strlen(given[i].message)), 0);
+        else
+            assert_int_equal(training_dealt_for(given[i].place), given[i].machines);
+    }
+}
+
 /* --checkpoint-every of a program that trains; `folder` is --checkpoint's, or NULL. */
 static int read_interval(const char *text, const char *folder, training_interval *every, program_error *error) {
     training_options options;
@@ -394,11 +426,11 @@ static void test_gpus(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_specs),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_given_twice),   cmocka_unit_test(test_several_texts), cmocka_unit_test(test_shown_apart),
-        cmocka_unit_test(test_first_pass),    cmocka_unit_test(test_places),        cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),         cmocka_unit_test(test_help),
-        cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_every_kind),  cmocka_unit_test(test_specs),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_given_twice), cmocka_unit_test(test_several_texts), cmocka_unit_test(test_shown_apart),
+        cmocka_unit_test(test_first_pass),  cmocka_unit_test(test_places),        cmocka_unit_test(test_dealt_for),
+        cmocka_unit_test(test_gpus),        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_help),        cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
 }

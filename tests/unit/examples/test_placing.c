@@ -119,6 +119,32 @@ static void test_parts(void **state) {
     placing_close(&one), placing_close(&three);
 }
 
+/* Four devices on two machines. All machines, and any number of threads, deal alike, and what is dealt does not depend on
+ * how many machines there are. */
+static void test_machines(void **state) {
+    (void)state;
+    enum { TWINS = SECOND };
+    training_settings settings = {.devices = 4, .batch = BATCH, .place = "auto:2"};
+    placing one, two;
+    uint64_t at = 0, away = 0, rows[2] = {0};
+    partition_source source = {&at, rewind_keys, read_keys};
+    placing_desc desc = {.settings = &settings, .threads = 1, .rows = ROWS, .twins_from = 2 * FIRST, .twins = TWINS};
+    make_keys();
+    assert_int_equal(placing_make(&one, &desc, &source, &error), 0);
+    desc.machines = 2, desc.threads = 3;
+    assert_int_equal(placing_make(&two, &desc, &source, &error), 0);
+    assert_memory_equal(one.partition.parts, two.partition.parts, SAMPLES);
+    assert_int_equal(one.checksum, two.checksum);
+    assert_null(one.homes.of);
+    for (uint64_t s = 0; s < SAMPLES; s++)
+        for (int i = 0; i < 2; i++) away += two.homes.of[keys[s * WIDTH + i]] != two.partition.parts[s] / 2;
+    assert_true(away < SAMPLES * 6 / 10); /* of 2 SAMPLES; in turn it would be half of these */
+    for (uint64_t x = 0; x < ROWS + TWINS; x++) rows[two.homes.of[x]]++;
+    for (uint64_t x = 2 * FIRST; x < ROWS; x++) assert_int_equal(two.homes.of[x], two.homes.of[x + TWINS]);
+    for (int m = 0; m < 2; m++) assert_int_equal(rows[m], two.homes.rows[m]);
+    placing_close(&one), placing_close(&two);
+}
+
 static frugal *open_tables(uint64_t cache_rows) {
     frugal *f;
     frugal_table tables[2] = {{.rows = 2 * FIRST}, {.rows = SECOND}};
@@ -177,11 +203,38 @@ static void test_preload(void **state) {
     placing_close(&p);
 }
 
+/* Of several machines, only rows of the device's own: here one device each, in one instance that has all rows. */
+static void test_preload_own(void **state) {
+    (void)state;
+    enum { CACHE = 80 };
+    uint64_t at = 0, best[ROWS], own = 0;
+    double values[ROWS];
+    placing p;
+    training_settings settings = {.devices = 2, .batch = BATCH, .place = "auto:2"};
+    partition_source source = {&at, rewind_keys, read_keys};
+    placing_desc desc = {.settings = &settings, .threads = 1, .rows = ROWS, .machines = 2};
+    make_keys();
+    assert_int_equal(placing_make(&p, &desc, &source, &error), 0);
+    for (uint32_t d = 0; d < 2; d++) {
+        frugal *f = open_tables(ROWS);
+        assert_int_equal(placing_preload(&p, f, d, CACHE, &error), 0);
+        assert_int_equal(hits_of(f, d), CACHE);
+        assert_int_equal(frugal_close(f), FRUGAL_OK);
+        f = open_tables(2 * ROWS);
+        assert_int_equal(placing_preload(&p, f, d, ROWS, &error), 0);
+        uint64_t n = frugal_place_rank(p.partition.place, d, FRUGAL_PLACE_BY_GAIN, BATCH, best, values, ROWS);
+        for (uint64_t i = own = 0; i < n; i++) own += p.homes.of[best[i]] == d;
+        assert_int_equal(hits_of(f, d), own);
+        assert_true(own < n);
+        assert_int_equal(frugal_close(f), FRUGAL_OK);
+    }
+    placing_close(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_preload),
+        cmocka_unit_test(test_none),    cmocka_unit_test(test_parts),       cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_preload), cmocka_unit_test(test_preload_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
