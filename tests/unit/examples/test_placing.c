@@ -119,8 +119,8 @@ static void test_parts(void **state) {
     placing_close(&one), placing_close(&three);
 }
 
-/* Four devices on two machines. All machines, and any number of threads, deal alike, and what is dealt does not depend on
- * how many machines there are. */
+/* Four devices on two machines. All machines, and any number of threads, deal alike, and what is dealt does not depend
+ * on how many machines there are. */
 static void test_machines(void **state) {
     (void)state;
     enum { TWINS = SECOND };
