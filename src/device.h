@@ -190,6 +190,10 @@ typedef struct frugal_step { /* a device's announced batch */
     uint32_t n_own;
     const unsigned char *guests;
     const uint32_t *guest_at;
+    /* `squares` only: summed[n_summed], the unique rows whose squares are added, in this order, which is the same
+     * however the table is dealt. NULL: all but those of frozen tables, in theirs. */
+    const uint32_t *summed;
+    uint32_t n_summed;
 } frugal_step;
 
 /* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,

@@ -378,6 +378,7 @@ frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const fru
     frugal_step view = step_view(f, d, step);
     view.brings = 1, view.stride = stride_of(f, gradients->stride), view.as = type_of_grads(gradients);
     if (gradients->by_bag) view.bags = &device->bags;
+    if (device->guests) order_squares(f, d, &view);
     float_mode saved = float_mode_enter();
     status = device->ops.squares(device->state, &view, gradients->grads, squares);
     float_mode_leave(saved);

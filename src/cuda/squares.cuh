@@ -73,7 +73,8 @@ static frugal_status device_squares(void *device, const frugal_step *step, const
     if (error == cudaSuccess) error = cudaStreamSynchronize(c->stream);
     if (error != cudaSuccess) return check_cuda(c, error, "squares of gradients");
     *squares = 0;
-    for (uint32_t u = 0; u < given.n_unique; u++) *squares += (double)c->squares[u];
+    uint32_t n = step->summed ? step->n_summed : given.n_unique;
+    for (uint32_t i = 0; i < n; i++) *squares += (double)c->squares[step->summed ? step->summed[i] : i];
     return FRUGAL_OK;
 }
 

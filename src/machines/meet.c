@@ -190,6 +190,9 @@ FRUGAL_INTERNAL frugal_status compare_settings(frugal *f) {
 
 /* >>calls */
 
+/* Of a device whose data has ended, added to its steps: the others may be in steps in which it has no part. */
+#define HAS_ENDED (UINT64_C(1) << 63)
+
 typedef struct away_condition { /* devices that are away have committed so many steps */
     condition what;             /* first */
     const uint64_t *updated;
@@ -199,7 +202,10 @@ typedef struct away_condition { /* devices that are away have committed so many 
 static uint32_t device_behind(frugal *f, const condition *what) {
     const uint64_t *updated = ((const away_condition *)what)->updated;
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (d / f->dealing->here != f->dealing->me && frugal_p2f_committed(f->p2f, d) < updated[d]) return d;
+        if (d / f->dealing->here != f->dealing->me &&
+            (frugal_p2f_committed(f->p2f, d) < (updated[d] & ~HAS_ENDED) ||
+             (updated[d] & HAS_ENDED && !has_finished(f, d, updated[d] & ~HAS_ENDED))))
+            return d;
     return f->desc.devices;
 }
 
@@ -219,7 +225,10 @@ static void updates_explain(frugal *f, const condition *what, char *text, size_t
 FRUGAL_INTERNAL frugal_status gather_updates(frugal *f) {
     const dealing *g = f->dealing;
     uint64_t mine[FRUGAL_MAX_DEVICES], all[FRUGAL_MAX_DEVICES];
-    for (uint32_t i = 0; i < g->here; i++) mine[i] = updated_itself(&f->devices[g->me * g->here + i]);
+    for (uint32_t i = 0; i < g->here; i++) {
+        mine[i] = updated_itself(&f->devices[g->me * g->here + i]);
+        if (has_finished(f, g->me * g->here + i, mine[i])) mine[i] |= HAS_ENDED;
+    }
     frugal_status status = meet_all(f, MEET_DRAIN, mine, g->here * sizeof *mine, all);
     if (status != FRUGAL_OK) return status;
     away_condition here = {{updates_ready, updates_explain, 0, frugal_p2f_closed(f->p2f), "drain", 1}, all};

@@ -472,7 +472,9 @@ static void send_leaving(machines *m) {
 static int wants(machines *m, const parcel_head *left) {
     frugal *f = m->f;
     uint64_t closed = frugal_p2f_closed(f->p2f);
-    if (frugal_load_relaxed(&m->meeting.posted) && (uint32_t)m->meeting.number >= left->n) return 1;
+    /* Its last call is under way here, because it had to wait for this machine; batches may be announced beyond it. */
+    if ((uint32_t)m->meeting.number < left->n) return 0;
+    if (frugal_load_relaxed(&m->meeting.posted)) return 1;
     for (uint32_t d = f->dealing->me * f->dealing->here; d < (f->dealing->me + 1) * f->dealing->here; d++) {
         uint64_t handed = frugal_load_relaxed(&f->devices[d].handed);
         if (handed <= closed || has_finished(f, d, closed)) continue;

@@ -67,7 +67,7 @@ void frugal_convert(void *to, frugal_type to_as, const void *from, frugal_type f
 double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                               const void *grads) {
     const bag_gradients g = {{grads, step->stride, step->as, NULL}, grads ? step->bags : NULL, bag_of};
-    return rows_here()->squares(store, &step->records, &g);
+    return rows_here()->squares(store, step, &g);
 }
 
 void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const void *grads,

@@ -77,11 +77,11 @@
         own.rows.types = &types_##suffix;                                                                              \
         pool_all(to, &own, bags);                                                                                      \
     }                                                                                                                  \
-    attribute static double squares_##suffix(const frugal_store *store, const frugal_records *r,                       \
+    attribute static double squares_##suffix(const frugal_store *store, const frugal_step *step,                       \
                                              const bag_gradients *g) {                                                 \
         bag_gradients own = *g;                                                                                        \
         own.grads.types = &types_##suffix;                                                                             \
-        return square_records(store, r, &own);                                                                         \
+        return square_records(store, step, &own);                                                                      \
     }                                                                                                                  \
     ROWS_LINKAGE const row_functions frugal_rows_##suffix = {                                                          \
         apply_##suffix, sum_records_##suffix, sum_positions_##suffix, gather_##suffix,  update_##suffix,               \

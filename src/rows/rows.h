@@ -163,7 +163,7 @@ typedef struct row_functions { /* of one instruction set */
                    uint32_t from, uint32_t end);
     void (*pool)(const pooled_rows *to, const pooled_from *from, const frugal_bags *bags);
     sum_bags_function *sum_bags;
-    double (*squares)(const frugal_store *store, const frugal_records *r, const bag_gradients *g);
+    double (*squares)(const frugal_store *store, const frugal_step *step, const bag_gradients *g);
     void (*convert)(void *to, frugal_type to_as, const void *from, frugal_type from_as, uint32_t n);
     const row_conversions *types;
 } row_functions;

@@ -241,14 +241,14 @@ INLINED void sum_bags_range(const frugal_records *r, const bag_gradients *all, u
 
 typedef struct square_batch { /* whose squares are summed */
     const frugal_store *store;
-    const frugal_records *r;
+    const frugal_step *step;
     const bag_gradients *g; /* g->grads.at NULL: the records are written; g->bags NULL: gradients are by position */
 } square_batch;
 
 /* `width` floats of the gradient of record u, from `at` on; in the buffer, unless they are somewhere already. */
 INLINED const float *record_chunk(const square_batch *b, uint32_t u, uint32_t at, uint32_t width,
                                   float *restrict buffer, bag_scaling scaling) {
-    const frugal_records *r = b->r;
+    const frugal_records *r = &b->step->records;
     uint32_t first = r->start[u], n = r->start[u + 1] - first;
     if (!b->g->grads.at) return r->block + u * r->stride + at;
     strided_rows chunk = rows_from(b->g->grads, at);
@@ -263,10 +263,13 @@ INLINED const float *record_chunk(const square_batch *b, uint32_t u, uint32_t at
 
 INLINED void square_each(const square_batch *b, double *sum, bag_scaling scaling) {
     const frugal_store *s = b->store;
+    const frugal_records *r = &b->step->records;
+    const uint32_t *summed = b->step->summed;
     float buffer[CHUNK_FLOATS];
-    for (uint32_t u = 0; u < b->r->n_unique; u++) {
+    for (uint32_t i = 0, n = summed ? b->step->n_summed : r->n_unique; i < n; i++) {
         float lanes[32] = {0};
-        if (s->groups[frugal_group_of(s->groups, s->n_groups, b->r->rows[u])].optimizer.frozen) continue;
+        uint32_t u = summed ? summed[i] : i;
+        if (!summed && s->groups[frugal_group_of(s->groups, s->n_groups, r->rows[u])].optimizer.frozen) continue;
         for (uint32_t at = 0; at < s->dim; at += CHUNK_FLOATS) {
             uint32_t width = LEAST(CHUNK_FLOATS, s->dim - at);
             const float *g = record_chunk(b, u, at, width, buffer, scaling);
@@ -276,8 +279,8 @@ INLINED void square_each(const square_batch *b, double *sum, bag_scaling scaling
     }
 }
 
-INLINED double square_records(const frugal_store *store, const frugal_records *r, const bag_gradients *g) {
-    const square_batch b = {store, r, g};
+INLINED double square_records(const frugal_store *store, const frugal_step *step, const bag_gradients *g) {
+    const square_batch b = {store, step, g};
     double sum = 0;
     if (g->bags)
         WITH_SCALING(g->bags, square_each, &b, &sum)

@@ -89,6 +89,35 @@ FRUGAL_INTERNAL void show_guests(const frugal *f, uint32_t d, frugal_step *view)
     view->guest_at = f->devices[d].guests->at;
 }
 
+/* The id of unique row u, of part k. */
+static uint64_t id_of_unique(const frugal *f, const frugal_step *view, const uint64_t *guests, uint32_t u) {
+    return u < view->n_own ? frugal_id_of(&f->store, view->records.rows[u]) : guests[u - view->n_own];
+}
+
+/* Lists the unique rows by rising id, as on one machine, and leaves out those of frozen tables: each part is in order.
+ */
+FRUGAL_INTERNAL void order_squares(const frugal *f, uint32_t d, frugal_step *view) {
+    const dealing *g = f->dealing;
+    const uint32_t *first = guests_first(f, d, view->step);
+    const uint64_t *guests = guests_ids(f, d, view->step);
+    uint32_t next[FRUGAL_MAX_MACHINES], *summed = f->devices[d].guests->summed, n = 0, t = 0;
+    uint64_t ids[FRUGAL_MAX_MACHINES]; /* of next; UINT64_MAX: the part has ended */
+    for (uint32_t k = 0; k < g->machines; k++) {
+        next[k] = first[k];
+        ids[k] = first[k] < first[k + 1] ? id_of_unique(f, view, guests, first[k]) : UINT64_MAX;
+    }
+    for (;;) {
+        uint32_t k = 0;
+        for (uint32_t i = 1; i < g->machines; i++)
+            if (ids[i] < ids[k]) k = i;
+        if (ids[k] == UINT64_MAX) break;
+        while (ids[k] >= g->first_id[t + 1]) t++;
+        if (!f->tables[t].optimizer->frozen) summed[n++] = next[k];
+        ids[k] = ++next[k] < first[k + 1] ? id_of_unique(f, view, guests, next[k]) : UINT64_MAX;
+    }
+    view->summed = summed, view->n_summed = n;
+}
+
 /* Have the rows of the step arrived; and has left what lies where this step will write? */
 FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step) {
     const device_guests *guests = f->devices[d].guests;
@@ -107,7 +136,7 @@ FRUGAL_INTERNAL uint64_t guests_bytes(const frugal *f) {
     if (!f->dealing) return 0;
     uint64_t keys = f->desc.max_keys, ids = (f->desc.lookahead + 1) * keys * sizeof(uint64_t);
     uint64_t first = first_ring(f) * (f->dealing->machines + 1) * sizeof(uint32_t);
-    return ids + first + keys * sizeof(uint32_t) + early_bytes(f) + f->desc.staging * sizeof(step_settings) +
+    return ids + first + 2 * keys * sizeof(uint32_t) + early_bytes(f) + f->desc.staging * sizeof(step_settings) +
            2 * keys * frugal_row_bytes(&f->store);
 }
 
@@ -124,8 +153,9 @@ FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d) {
     guests->first = frugal_allocate(f, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first, CACHE_LINE);
     guests->settings = frugal_allocate(f, f->desc.staging * sizeof *guests->settings, CACHE_LINE);
     guests->at = frugal_allocate(f, keys * sizeof *guests->at, CACHE_LINE);
+    guests->summed = frugal_allocate(f, keys * sizeof *guests->summed, CACHE_LINE);
     guests->early = frugal_allocate(f, early_bytes(f), CACHE_LINE);
-    int all = guests->rows && guests->ids && guests->first && guests->at && guests->early && guests->settings;
+    int all = guests->rows && guests->ids && guests->first && guests->at && guests->summed && guests->early && guests->settings;
     return all ? FRUGAL_OK : fail_memory("rows of other machines", guests_bytes(f));
 }
 
@@ -138,6 +168,7 @@ FRUGAL_INTERNAL void close_guests(frugal *f, host_device *device) {
     frugal_free(f, guests->first, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first);
     frugal_free(f, guests->settings, f->desc.staging * sizeof *guests->settings);
     frugal_free(f, guests->at, keys * sizeof *guests->at);
+    frugal_free(f, guests->summed, keys * sizeof *guests->summed);
     frugal_free(f, guests->early, early_bytes(f));
     frugal_free(f, guests, sizeof *guests);
 }

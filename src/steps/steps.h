@@ -37,6 +37,7 @@ typedef struct device_guests {
     uint32_t *first;         /* ring [L + S + 1][machines + 1]: read until its records have left */
     step_settings *settings; /* ring [S], by step: of its records; `fixed`: there are any */
     unsigned char *rows;     /* ring [2][max_keys] of rows, by step: where they arrive */
+    uint32_t *summed;        /* [max_keys]: as frugal_step */
     uint32_t *at;            /* [max_keys]: where each guest of the step that is looked up lies in `rows` */
     uint64_t *early;         /* ring [2][machines][early_words], by step */
     /* Steps, in order: whose rows are all here; whose ids have left; whose records have left. */
@@ -54,6 +55,7 @@ FRUGAL_INTERNAL unsigned char *guests_rows(const frugal *f, uint32_t d, uint64_t
 FRUGAL_INTERNAL uint64_t *guests_early(const frugal *f, uint32_t d, uint64_t step, uint32_t k);
 FRUGAL_INTERNAL void list_guests(frugal *f, uint32_t d, host_batch *b);
 FRUGAL_INTERNAL void place_guests(frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL void order_squares(const frugal *f, uint32_t d, frugal_step *view);
 FRUGAL_INTERNAL void show_guests(const frugal *f, uint32_t d, frugal_step *view);
 FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step);
 FRUGAL_INTERNAL uint64_t guests_bytes(const frugal *f);

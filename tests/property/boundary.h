@@ -5,10 +5,35 @@
 
 #include "instance.h"
 
+/* The rows of this machine, by rising key. */
+static inline void check_own(run *r, uint32_t b) {
+    const trial *t = r->t;
+    float floats[TRIAL_DIM];
+    uint32_t me = r->machines->wire->machine;
+    for (uint32_t i = 0; i < t->n_tables; i++) {
+        const void *weights;
+        uint64_t stride, own = 0;
+        if (!run_expect(r, frugal_view(r->f, i, &weights, &stride), FRUGAL_OK, "view", i, b)) return;
+        for (uint64_t row = t->first_row[i]; row < t->first_row[i] + t->table_rows[i]; row++) {
+            if (trial_home(t, row) != me) continue;
+            for (uint32_t j = 0; j < t->dim; j++)
+                floats[j] = reference_load((int)t->rows_as, weights, own * stride + j);
+            own++;
+            if (test_hash(0, floats, t->dim) != r->e->by_row[b * t->rows + row])
+                run_fail(r, "machine %u, boundary %u (before step %u): row %llu differs", me, b, t->boundaries[b].at,
+                         (unsigned long long)row);
+        }
+    }
+}
+
 static inline void check_whole(run *r, uint32_t b) {
     const trial *t = r->t;
     uint64_t hash = 0;
     float floats[TRIAL_DIM];
+    if (r->machines) {
+        check_own(r, b);
+        return;
+    }
     for (uint32_t i = 0; i < t->n_tables; i++) {
         const void *weights;
         uint64_t stride;
@@ -37,12 +62,26 @@ static inline void check_read(run *r, uint32_t b) {
     free(weights), free(state);
 }
 
+/* Leaves the keys that this machine may write. */
+static inline void keep_own(const run *r, frugal_keys *k, uint64_t *keys, float *weights, float *state) {
+    size_t dim = r->e->ref.dim, floats = r->e->ref.state_floats;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->n; i++) {
+        if (!is_own(r, k->table, keys[i])) continue;
+        memmove(weights + n * dim, weights + i * dim, 4 * dim);
+        memmove(state + n * floats, state + i * floats, 4 * floats);
+        keys[n++] = keys[i];
+    }
+    k->n = n;
+}
+
 static inline void write_rows(run *r, uint32_t b, frugal_status wanted) {
     uint64_t keys[BOUNDARY_ROWS];
     const reference *ref = &r->e->ref;
     frugal_keys k = boundary_keys(r->t, b, keys);
     float *weights = malloc(4 * (size_t)k.n * ref->dim), *state = malloc(4 * ((size_t)k.n * ref->state_floats + 1));
     boundary_values(r->t, b, ref, k.n, weights, state);
+    if (r->machines) keep_own(r, &k, keys, weights, state);
     run_expect(r, frugal_write_rows(r->f, &k, weights, ref->state_floats ? state : NULL), wanted, "write_rows", 0, b);
     free(weights), free(state);
 }
@@ -106,8 +145,7 @@ static inline void run_reopen(run *r, uint64_t step) {
     frugal_stats s;
     frugal_get_stats(r->f, &s);
     add_stats(&r->before, &s);
-    frugal_close(r->f);
-    r->f = NULL;
+    frugal_close(run_has(r, NULL));
     open_instance(r, step);
 }
 
@@ -128,7 +166,7 @@ static inline void run_boundary(run *r, uint32_t b) {
     uint64_t s = t->first_step + at->at;
     uint32_t announced = 0;
     for (uint32_t d = 0; d < t->devices; d++) /* a device that has finished announces nothing */
-        if (r->next[d] <= t->ends[d] && r->next[d] > announced) announced = r->next[d];
+        if (r->p->next[d] <= t->ends[d] && r->p->next[d] > announced) announced = r->p->next[d];
     if ((at->actions & TRIAL_MISUSE) && announced > at->at) {
         write_rows(r, b, FRUGAL_ERR_BUSY);
         run_expect(r, frugal_release_holders(r->f), FRUGAL_ERR_BUSY, "release_holders", 0, s);
@@ -138,8 +176,8 @@ static inline void run_boundary(run *r, uint32_t b) {
     if (at->actions & TRIAL_CANCEL && at->cancel_from <= announced) {
         run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0,
                    t->first_step + at->cancel_from);
-        for (uint32_t d = 0; d < t->devices; d++)
-            if (r->next[d] > at->cancel_from) r->next[d] = at->cancel_from;
+        for (uint32_t d = r->first; d < r->end; d++)
+            if (r->p->next[d] > at->cancel_from) r->p->next[d] = at->cancel_from;
     }
     if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
@@ -147,11 +185,11 @@ static inline void run_boundary(run *r, uint32_t b) {
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
     if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
     if (at->actions & TRIAL_REOPEN) run_reopen(r, s);
-    if (!atomic_load(&r->failed) && at->actions & TRIAL_LIST)
+    if (!atomic_load(&r->p->failed) && at->actions & TRIAL_LIST)
         list_rows(r, b), r->listed = b;
-    else if (!atomic_load(&r->failed) && at->actions & TRIAL_REOPEN)
+    else if (!atomic_load(&r->p->failed) && at->actions & TRIAL_REOPEN)
         list_rows(r, r->listed);
-    if (atomic_load(&r->failed)) return;
+    if (atomic_load(&r->p->failed)) return;
     if (at->actions & TRIAL_DRAIN) check_whole(r, b);
     if (at->actions & TRIAL_RELEASE) {
         run_expect(r, frugal_release_holders(r->f), FRUGAL_OK, "release_holders", 0, s);

@@ -12,6 +12,7 @@ typedef struct expectation {
     reference_stale stale;                 /* what devices read; of `ref` */
     uint64_t *lookups;                     /* [steps][devices] hash of the looked-up rows */
     uint64_t whole[TRIAL_BOUNDARIES];      /* hash of all weights at the boundary */
+    uint64_t *by_row;                      /* [boundaries][rows]: of each row, where machines have some of them */
     uint64_t read[TRIAL_BOUNDARIES];       /* hash of the rows read there */
     uint64_t keys, unique_rows, flushed;   /* of one lookup a batch */
     uint64_t alone, shared, alone_brought; /* rows of a step: of one device's batch, of several; with gradients */
@@ -71,6 +72,8 @@ static inline void expect_boundary(const trial *t, uint32_t b, expectation *e) {
     if (actions & TRIAL_LIST) expect_lists(t, b, &e->stale);
     if (actions & (TRIAL_RELEASE | TRIAL_REOPEN)) reference_stale_drop_all(&e->stale);
     e->whole[b] = test_hash(0, ref->weights, ref->rows * ref->dim);
+    for (uint64_t row = 0; t->machines && row < ref->rows; row++)
+        e->by_row[b * ref->rows + row] = test_hash(0, ref->weights + row * ref->dim, ref->dim);
     frugal_keys k = boundary_keys(t, b, keys);
     for (uint32_t i = 0; i < k.n; i++) {
         uint64_t row = t->first_row[k.table] + keys[i];
@@ -164,6 +167,7 @@ static inline void simulate(const trial *t, expectation *e) {
     simulation s = {0};
     size_t floats = (size_t)t->max_keys * t->dim;
     e->lookups = calloc((size_t)t->steps * t->devices, sizeof(uint64_t));
+    e->by_row = calloc(t->machines ? t->n_boundaries * t->rows : 1, sizeof(uint64_t));
     s.rows = malloc(4 * floats), s.pooled = malloc(4 * floats), s.bag_grads = malloc(4 * floats);
     s.unique_stamps = calloc(t->rows, sizeof(uint64_t)), s.flushed_stamps = calloc(t->rows, sizeof(uint64_t));
     s.touched = calloc(t->rows, 1), s.read = calloc(t->rows, sizeof *s.read);

@@ -5,10 +5,19 @@
 #include <unistd.h>
 #include "run.h"
 
+/* May this machine write the row, and keep it in a cache? */
+static inline int is_own(const run *r, uint32_t table, uint64_t key) {
+    return !r->machines || trial_home(r->t, r->t->first_row[table] + key) == r->machines->wire->machine;
+}
+
 static inline void preload(run *r, uint32_t b) {
     uint64_t keys[BOUNDARY_ROWS];
-    for (uint32_t d = 0; d < r->t->devices; d++) {
+    for (uint32_t d = r->first; d < r->end; d++) {
         frugal_keys k = boundary_keys(r->t, b + d, keys);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < k.n; i++)
+            if (is_own(r, k.table, keys[i])) keys[n++] = keys[i];
+        k.n = n;
         if (r->t->caches[d].cache_rows) run_expect(r, frugal_preload(r->f, d, &k), FRUGAL_OK, "preload", d, b);
     }
 }
@@ -17,7 +26,7 @@ static inline void preload(run *r, uint32_t b) {
 static inline void list_rows(run *r, uint32_t b) {
     const trial *t = r->t;
     uint64_t *keys = malloc(8 * t->rows);
-    for (uint32_t d = 0; t->stale && d < t->devices; d++)
+    for (uint32_t d = r->first; t->stale && d < r->end; d++)
         for (uint32_t table = 0; table < t->n_tables; table++) {
             frugal_keys k = {.table = table, .keys = keys};
             int64_t bound = 0;
@@ -73,6 +82,7 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
                         .optimizer = t->optimizer,
                         .first_step = t->first_step,
                         .seed = t->seed,
+                        .machines = r->machines,
                         .init_threads = 1 + (uint32_t)(t->seed / 16 % 3),
                         .stuck_seconds = 60};
     for (uint32_t i = 0; i < t->n_tables; i++) {
@@ -145,9 +155,11 @@ static inline int open_instance(run *r, uint64_t first_step) {
     frugal_table tables[TRIAL_TABLES] = {{0}};
     frugal_desc desc = make_desc(r, tables);
     desc.first_step = first_step;
-    if (!run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open", 0, first_step)) return 0;
+    frugal *f;
+    if (!run_expect(r, frugal_open(&desc, &f), FRUGAL_OK, "open", 0, first_step)) return 0;
+    run_has(r, f);
     memset(tables, 0xff, sizeof(tables)); /* they were copied */
-    for (uint32_t d = 0; d < t->devices; d++) {
+    for (uint32_t d = r->first; d < r->end; d++) {
         int on_gpu = attach_gpu(t, r->f, &r->work[d], d);
         if (on_gpu < 0) run_fail(r, "cuda_attach(device %u): %s", d, frugal_message());
         if (on_gpu < 0) return 0;
@@ -158,14 +170,19 @@ static inline int open_instance(run *r, uint64_t first_step) {
     return 1;
 }
 
-static inline void run_open(run *r) {
+static inline void open_workspaces(run *r) {
     const trial *t = r->t;
-    for (uint32_t d = 0; d < t->devices; d++) {
+    for (uint32_t d = r->first; d < r->end; d++) {
         workspace *w = &r->work[d];
         open_batch(t, &w->trained), open_batch(t, &w->announced);
         w->rows = malloc(4 * (size_t)t->max_keys * t->dim), w->grads = malloc(4 * (size_t)t->max_keys * t->dim);
         w->wide = malloc(wide_bytes(t));
     }
+}
+
+static inline void run_open(run *r) {
+    const trial *t = r->t;
+    open_workspaces(r);
     if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r);
     if (t->storage == TRIAL_FILE) {
         snprintf(r->file, sizeof(r->file), "/tmp/frugal_property_%d_%llx", (int)getpid(), (unsigned long long)t->seed);
@@ -211,14 +228,13 @@ static inline void check_tables(run *r, const char *when) {
 }
 
 static inline void run_close(run *r) {
-    for (uint32_t d = 0; d < r->t->devices; d++) {
+    for (uint32_t d = r->first; d < r->end; d++) {
         workspace *w = &r->work[d];
         close_batch(&w->trained), close_batch(&w->announced);
         free(w->rows), free(w->grads), free(w->wide);
     }
-    frugal_close(r->f);
-    r->f = NULL;
-    for (uint32_t d = 0; d < r->t->devices; d++) close_gpu(&r->work[d]); /* streams outlive the instance */
+    frugal_close(run_has(r, NULL));
+    for (uint32_t d = r->first; d < r->end; d++) close_gpu(&r->work[d]); /* streams outlive the instance */
     if (atomic_load(&r->counter.bytes_out) || atomic_load(&r->counter.blocks_out))
         run_fail(r, "%llu bytes in %llu blocks leaked", (unsigned long long)r->counter.bytes_out,
                  (unsigned long long)r->counter.blocks_out);
@@ -236,10 +252,9 @@ static inline void check_reopened(run *r) {
                         .max_keys = 1,
                         .optimizer = r->t->optimizer,
                         .file = r->file};
-    if (!atomic_load(&r->failed) && run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open again", 0, 0))
+    if (!atomic_load(&r->p->failed) && run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open again", 0, 0))
         check_tables(r, "the file, opened again");
-    frugal_close(r->f);
-    r->f = NULL;
+    frugal_close(run_has(r, NULL));
     unlink(r->file);
 }
 

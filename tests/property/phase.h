@@ -8,7 +8,7 @@
 
 static inline void run_announced(run *r, uint32_t d, uint32_t step) {
     pthread_mutex_lock(&r->announced_lock);
-    r->next[d] = step + 1;
+    r->p->next[d] = step + 1;
     pthread_cond_broadcast(&r->announced);
     pthread_mutex_unlock(&r->announced_lock);
 }
@@ -18,7 +18,7 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     const trial *t = r->t;
     trial_batch *b = &r->work[d].announced;
     uint64_t s = t->first_step + step;
-    if (atomic_load(&r->failed)) return 0;
+    if (atomic_load(&r->p->failed)) return 0;
     if (step >= t->ends[d]) { /* again at each step: it may have been cancelled, and changes nothing otherwise */
         if (!run_expect(r, frugal_finish(r->f, d), FRUGAL_OK, "finish", d, s)) return 0;
         run_announced(r, d, step);
@@ -29,7 +29,7 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     frugal_status status = FRUGAL_AGAIN;
     if (!wait || trial_chance(t, 10, d, step, t->try_first)) {
         while ((status = frugal_try_announce(r->f, d, s, &b->batch)) == FRUGAL_AGAIN && wait &&
-               !atomic_load(&r->failed))
+               !atomic_load(&r->p->failed))
             run_pause(r);
         if (status == FRUGAL_AGAIN) return 0;
     } else {
@@ -44,21 +44,21 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
 /* A trainer whose batches another thread announces may know that it did, or leave the waiting to its lookup. */
 static inline void run_wait_announced(run *r, uint32_t d, uint32_t step) {
     pthread_mutex_lock(&r->announced_lock);
-    while (r->next[d] <= step && !atomic_load(&r->failed)) pthread_cond_wait(&r->announced, &r->announced_lock);
+    while (r->p->next[d] <= step && !atomic_load(&r->p->failed)) pthread_cond_wait(&r->announced, &r->announced_lock);
     pthread_mutex_unlock(&r->announced_lock);
 }
 
 /* Announces for devices first, first + stride, ... all steps below `to`, step by step. */
 static inline void run_announce_to(run *r, uint32_t first, uint32_t stride, uint32_t to) {
     uint32_t step = to, most = 0;
-    for (uint32_t d = first; d < r->t->devices; d += stride) {
-        if (r->next[d] < step) step = r->next[d];
+    for (uint32_t d = first; d < r->end; d += stride) {
+        if (r->p->next[d] < step) step = r->p->next[d];
         if (r->announce_to[d] > most) most = r->announce_to[d];
     }
     if (to > most) to = most;
-    for (; step < to && !atomic_load(&r->failed); step++)
-        for (uint32_t d = first; d < r->t->devices; d += stride)
-            if (r->next[d] == step && step < r->announce_to[d]) run_announce(r, d, step, 1);
+    for (; step < to && !atomic_load(&r->p->failed); step++)
+        for (uint32_t d = first; d < r->end; d += stride)
+            if (r->p->next[d] == step && step < r->announce_to[d]) run_announce(r, d, step, 1);
 }
 
 /* >>lookup and update */
@@ -68,11 +68,12 @@ static inline void check_records(run *r, uint32_t d, uint32_t step, const frugal
     uint64_t s = r->t->first_step + step;
     int good = k->n == b->n && k->n_unique <= k->n && k->start[0] == 0 && k->start[k->n_unique] == k->n;
     for (uint32_t i = 0; good && i < k->n; i++)
-        good = k->record_of[i] < k->n_unique && k->rows[k->record_of[i]] == b->rows[i];
+        good = k->record_of[i] < k->n_unique && (r->machines || k->rows[k->record_of[i]] == b->rows[i]);
     for (uint32_t u = 0; good && u < k->n_unique; u++) {
         good = (u == 0 || k->rows[u - 1] < k->rows[u]) && k->start[u] < k->start[u + 1];
         for (uint32_t i = k->start[u]; good && i < k->start[u + 1]; i++)
-            good = k->record_of[k->order[i]] == u && (i == k->start[u] || k->order[i - 1] < k->order[i]);
+            good = k->record_of[k->order[i]] == u && (i == k->start[u] || k->order[i - 1] < k->order[i]) &&
+                   b->rows[k->order[i]] == b->rows[k->order[k->start[u]]];
     }
     if (!good) run_fail(r, "get_records(device %u, step %llu): inconsistent", d, (unsigned long long)s);
 }
@@ -85,7 +86,7 @@ static inline void write_in_place(run *r, uint32_t d, uint32_t step) {
     if (!run_expect(r, frugal_get_records(r->f, d, s, &k), FRUGAL_OK, "get_records", d, s)) return;
     check_records(r, d, step, &k);
     float *block = malloc(4 * (size_t)dim);
-    for (uint32_t u = 0; u < k.n_unique && !atomic_load(&r->failed); u++) {
+    for (uint32_t u = 0; u < k.n_unique && !atomic_load(&r->p->failed); u++) {
         float *sum = k.block + u * k.stride;
         for (uint32_t i = k.start[u]; i < k.start[u + 1]; i++) {
             uint32_t at = i - k.start[u];
@@ -103,9 +104,9 @@ static inline void read_block(run *r, uint32_t d, uint32_t step) {
     frugal_records k;
     if (!run_expect(r, frugal_get_records(r->f, d, s, &k), FRUGAL_OK, "get_records", d, s)) return;
     check_records(r, d, step, &k);
-    for (uint32_t i = 0; i < k.n && !atomic_load(&r->failed); i++)
+    for (uint32_t i = 0; i < k.n && !atomic_load(&r->p->failed); i++)
         memcpy(r->work[d].rows + i * dim, k.block + k.record_of[i] * k.stride, 4 * dim);
-    if (!atomic_load(&r->failed)) trial_round(r->work[d].trained.as, r->work[d].rows, k.n * dim);
+    if (!atomic_load(&r->p->failed)) trial_round(r->work[d].trained.as, r->work[d].rows, k.n * dim);
 }
 
 /* The trainer's array: at an address that is no multiple of a vector's. */
@@ -149,7 +150,7 @@ static inline frugal_status lookup_by(run *r, uint32_t d, uint32_t step, void *r
     }
     if (!to.no_wait)
         return to.as == FRUGAL_FP32 ? frugal_lookup(r->f, d, s, rows) : frugal_lookup_into(r->f, d, s, &to);
-    while (status == FRUGAL_AGAIN && !atomic_load(&r->failed)) {
+    while (status == FRUGAL_AGAIN && !atomic_load(&r->p->failed)) {
         status = to.as == FRUGAL_FP32 ? frugal_try_lookup(r->f, d, s, rows) : frugal_lookup_into(r->f, d, s, &to);
         if (status == FRUGAL_AGAIN) run_pause(r);
     }
@@ -183,7 +184,7 @@ static inline void run_lookup(run *r, uint32_t d, uint32_t step) {
     if (trial_chance(t, 11, d, step, t->misuse)) misuse_train(r, d, step);
     trial_make_batch(t, d, step, t->n_boundaries, &w->trained);
     uint64_t lookups = 1 + (trial_chance(t, 12, d, step, t->repeat) ? trial_bits(t, 13, d, step) % 3 : 0);
-    for (uint64_t i = 0; i < lookups && !atomic_load(&r->failed); i++) lookup_once(r, d, step, i);
+    for (uint64_t i = 0; i < lookups && !atomic_load(&r->p->failed); i++) lookup_once(r, d, step, i);
     w->repeated_keys += (lookups - 1) * w->trained.n;
 }
 
@@ -237,7 +238,7 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
-    if (atomic_load(&r->failed)) return;
+    if (atomic_load(&r->p->failed)) return;
     trial_gradients(t, d, step, &w->trained, w->rows, w->grads);
     frugal_gradients g = {.lr = trial_lr(t, step), .by_bag = w->trained.pools, .stride = t->row_stride};
     g.scale = trial_scale(t, step);
@@ -259,7 +260,7 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
             reference_store((int)w->trained.grads_as, here, i / t->dim * t->row_stride + i % t->dim, w->grads[i]);
         g.grads = send_grads(w, here, elements * trial_bytes(w->trained.grads_as)), g.as = w->trained.grads_as;
     }
-    if (atomic_load(&r->failed)) return;
+    if (atomic_load(&r->p->failed)) return;
     if (w->trained.brings && trial_chance(t, 68, d, step, 20)) check_squares(r, d, step, &g);
     frugal_gradients none = {.lr = g.lr};
     const frugal_gradients *nothing = trial_bits(t, 15, d, step) % 2 ? NULL : &none;
@@ -281,16 +282,16 @@ typedef struct hand { /* a thread that drives devices first, first + stride, ...
 /* A lookup behind the end of the device's data, before or after its loader has said so. */
 static inline void run_look_beyond(run *r, uint32_t d, uint32_t step) {
     uint64_t s = r->t->first_step + step;
-    if (atomic_load(&r->failed) || !trial_chance(r->t, 62, d, step, 50)) return;
+    if (atomic_load(&r->p->failed) || !trial_chance(r->t, 62, d, step, 50)) return;
     if (step > r->t->ends[d]) run_wait_announced(r, d, step); /* until then the next lookup is an earlier one */
     run_expect(r, frugal_lookup(r->f, d, s, NULL), FRUGAL_FINISHED, "lookup (finished)", d, s);
 }
 
 static inline void hand_train(run *r, const hand *h) {
     const trial *t = r->t;
-    for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
+    for (uint32_t step = r->from; step < r->to && !atomic_load(&r->p->failed); step++) {
         if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
-        for (uint32_t d = h->first; d < t->devices; d += h->stride) {
+        for (uint32_t d = h->first; d < r->end; d += h->stride) {
             if (step >= t->ends[d]) {
                 run_look_beyond(r, d, step);
                 continue;
@@ -299,10 +300,11 @@ static inline void hand_train(run *r, const hand *h) {
             run_lookup(r, d, step);
             if (!t->lookups_first) run_update(r, d, step);
         }
-        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride)
+        for (uint32_t d = h->first; t->lookups_first && d < r->end; d += h->stride)
             if (step < t->ends[d]) run_update(r, d, step);
-        for (uint32_t d = h->first; h->loads && d < t->devices; d += h->stride) /* further ahead, if it may be */
-            if (r->next[d] < r->announce_to[d] && trial_chance(t, 16, d, step, 30)) run_announce(r, d, r->next[d], 0);
+        for (uint32_t d = h->first; h->loads && d < r->end; d += h->stride) /* further ahead, if it may be */
+            if (r->p->next[d] < r->announce_to[d] && trial_chance(t, 16, d, step, 30))
+                run_announce(r, d, r->p->next[d], 0);
     }
 }
 
@@ -331,15 +333,21 @@ static inline void *hand_main(void *argument) {
     return NULL;
 }
 
+/* At most one for each device of the machine. */
+static inline uint32_t hands_of(const run *r, uint32_t wanted) {
+    return wanted < r->end - r->first ? wanted : r->end - r->first;
+}
+
 /* Trains up to the boundary, and announces as far as it says; no call is under way when it returns. */
 static inline void run_phase(run *r) {
     const trial *t = r->t;
     hand hands[2 * TRIAL_DEVICES + TRIAL_HELPERS];
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < t->trainers; i++)
-        hands[n++] = (hand){.r = r, .first = i, .stride = t->trainers, .trains = 1, .loads = t->loaders == 0};
-    for (uint32_t i = 0; i < t->loaders; i++) hands[n++] = (hand){.r = r, .first = i, .stride = t->loaders, .loads = 1};
-    for (uint32_t i = 0; i < t->helpers; i++) hands[n++] = (hand){.r = r, .first = t->devices, .stride = 1, .helps = 1};
+    uint32_t n = 0, trainers = hands_of(r, t->trainers), loaders = hands_of(r, t->loaders);
+    for (uint32_t i = 0; i < trainers; i++)
+        hands[n++] = (hand){.r = r, .first = r->first + i, .stride = trainers, .trains = 1, .loads = loaders == 0};
+    for (uint32_t i = 0; i < loaders; i++)
+        hands[n++] = (hand){.r = r, .first = r->first + i, .stride = loaders, .loads = 1};
+    for (uint32_t i = 0; i < t->helpers; i++) hands[n++] = (hand){.r = r, .first = r->end, .stride = 1, .helps = 1};
     atomic_store(&r->phase_over, 0);
     for (uint32_t i = 1; i < n; i++)
         if (pthread_create(&hands[i].thread, NULL, hand_main, &hands[i])) abort();

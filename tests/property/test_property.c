@@ -45,7 +45,7 @@ static void describe(const trial *t) {
 
 static void run_phases(run *r) {
     const trial *t = r->t;
-    for (r->phase = 0; r->phase < t->n_boundaries && !atomic_load(&r->failed); r->phase++) {
+    for (r->phase = 0; r->phase < t->n_boundaries && !atomic_load(&r->p->failed); r->phase++) {
         const trial_boundary *b = &t->boundaries[r->phase];
         r->to = b->at;
         for (uint32_t d = 0; d < t->devices; d++) {
@@ -53,7 +53,7 @@ static void run_phases(run *r) {
             r->announce_to[d] = b->announce_to - (uint32_t)fewer;
         }
         run_phase(r);
-        if (!atomic_load(&r->failed)) run_boundary(r, r->phase);
+        if (!atomic_load(&r->p->failed)) run_boundary(r, r->phase);
         r->from = r->to;
     }
 }
@@ -61,28 +61,27 @@ static void run_phases(run *r) {
 /* Runs one configuration, on `workers` if they are shared. As run_trial. */
 static int run_beside(const trial *t, frugal_workers *workers, int mutation, char *message) {
     expectation e;
-    run r = {.t = t, .e = &e, .workers = workers, .mutation = mutation, .listed = TRIAL_BOUNDARIES};
-    pthread_mutex_init(&r.announced_lock, NULL);
-    pthread_cond_init(&r.announced, NULL);
+    run r = {.t = t, .e = &e, .workers = workers, .mutation = mutation, .listed = TRIAL_BOUNDARIES, .end = t->devices};
+    progress p;
+    progress_begin(&p, &r, 1);
     memset(&e, 0, sizeof(e));
     if (verbose) describe(t);
     run_open(&r);
-    if (!atomic_load(&r.failed)) simulate(t, &e);
+    if (!atomic_load(&p.failed)) simulate(t, &e);
     int pointless = mutation != NO_MUTATION && !e.brought;
     if (mutation == MUTATE_SEED) pointless = t->rows_as == FRUGAL_FP32 || e.flushed * t->dim < 200; /* may be equal */
-    if (!atomic_load(&r.failed) && !pointless) run_phases(&r);
-    if (!atomic_load(&r.failed) && !pointless) check_tables(&r, "drained"), check_stats(&r);
-    if (!atomic_load(&r.failed) && !pointless) check_matrix(&r, 0), check_matrix(&r, 1);
+    if (!atomic_load(&p.failed) && !pointless) run_phases(&r);
+    if (!atomic_load(&p.failed) && !pointless) check_tables(&r, "drained"), check_stats(&r);
+    if (!atomic_load(&p.failed) && !pointless) check_matrix(&r, 0), check_matrix(&r, 1);
     run_close(&r);
     if (!pointless) check_reopened(&r);
     if (r.file[0]) unlink(r.file);
     reference_stale_close(&e.stale);
     reference_close(&e.ref);
-    free(e.lookups), free(r.matrix), free(r.matrix_state);
-    pthread_cond_destroy(&r.announced);
-    pthread_mutex_destroy(&r.announced_lock);
-    strcpy(message, r.message);
-    return pointless ? 2 : !r.failed;
+    free(e.lookups), free(e.by_row), free(r.matrix), free(r.matrix_state);
+    progress_end(&p);
+    strcpy(message, p.message);
+    return pointless ? 2 : !p.failed;
 }
 
 typedef struct side { /* a trial that shares its workers with another */

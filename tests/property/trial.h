@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include "../../frugal_counts.h"
+#include "../../frugal_machines.h"
 #include "../../frugal_secondaries.h"
 #include "../../frugal_seeing.h"
 #include "../../src/arithmetic.h"
@@ -77,6 +78,8 @@ typedef struct trial {
     unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse, bags; /* percent */
     uint32_t n_boundaries;
     trial_boundary boundaries[TRIAL_BOUNDARIES];
+    uint32_t machines; /* 0: it is not dealt */
+    frugal_deal deal;
 } trial;
 
 typedef struct trial_batch {
@@ -277,18 +280,59 @@ static inline void trial_plan_boundaries(trial *t, test_random *r) {
     }
 }
 
-static inline void trial_make(trial *t, uint64_t seed) {
+/* >>machines */
+
+/* As many devices on each machine, and rows for each. */
+static inline void trial_shape_dealt(trial *t, uint32_t machines) {
+    uint32_t here = t->devices / machines, most = TRIAL_DEVICES / machines;
+    t->machines = machines;
+    t->devices = machines * (here < 1 ? 1 : here > most ? most : here);
+    t->table_rows[0] += machines;
+    t->rows = 0;
+    for (uint32_t i = 0; i < t->n_tables; i++) t->first_row[i] = t->rows, t->rows += t->table_rows[i];
+    uint64_t block = (t->rows + machines - 1) / machines;
+    t->deal = (frugal_deal)(trial_bits(t, 91, 0, 0) % 3);
+    if (t->deal == FRUGAL_DEAL_BLOCKS && (machines - 1) * block >= t->rows) t->deal = FRUGAL_DEAL_CYCLIC;
+}
+/* The home of a row over all tables; of LISTED most rows are at home in one machine, and all machines have some. */
+static inline uint32_t trial_home(const trial *t, uint64_t row) {
+    uint64_t bits = trial_bits(t, 92, 0, row);
+    if (t->deal == FRUGAL_DEAL_CYCLIC) return (uint32_t)(row % t->machines);
+    if (t->deal == FRUGAL_DEAL_BLOCKS) return (uint32_t)(row / ((t->rows + t->machines - 1) / t->machines));
+    return (uint32_t)(row < t->machines ? row
+                      : bits % 2        ? trial_bits(t, 93, 0, 0) % t->machines
+                                        : bits / 2 % t->machines);
+}
+/* What a dealt table has not, or the test does not ask of it. */
+static inline void trial_limit_dealt(trial *t) {
+    t->storage = TRIAL_OWN_MEMORY, t->stale = 0;
+    for (uint32_t i = 0; i < t->n_boundaries; i++) {
+        trial_boundary *b = &t->boundaries[i];
+        b->actions &= ~(TRIAL_CANCEL | TRIAL_REOPEN | TRIAL_LIST | TRIAL_COUNTS | TRIAL_MISUSE);
+        for (uint32_t k = 0; k <= i && b->actions & (TRIAL_WRITE | TRIAL_RELEASE); k++) /* nothing may be announced */
+            if (t->boundaries[k].announce_to > b->at) t->boundaries[k].announce_to = b->at;
+    }
+}
+
+/* On so many machines; 0: not dealt. */
+static inline void trial_make_dealt(trial *t, uint64_t seed, uint32_t machines) {
     test_random r = {.seed = seed};
     int focus = (int)(seed % 16);
     memset(t, 0, sizeof(*t));
     t->seed = seed;
     trial_shape(t, &r, focus);
+    if (machines) trial_shape_dealt(t, machines);
     trial_settings(t, &r, focus);
     trial_habits(t, &r, focus);
     trial_plan_boundaries(t, &r);
     trial_plan_ends(t);
     if (focus == TRIAL_SHARING && t->workers == 0) t->workers = 1 + (uint32_t)(trial_bits(t, 44, 0, 0) % 3);
     t->shares = t->workers > 0 && (focus == TRIAL_SHARING || trial_chance(t, 43, 0, 0, 25));
+    if (machines) trial_limit_dealt(t);
+}
+
+static inline void trial_make(trial *t, uint64_t seed) {
+    trial_make_dealt(t, seed, 0);
 }
 
 /* The one that shares workers with `t`. */
