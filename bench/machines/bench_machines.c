@@ -1,0 +1,252 @@
+/* bench_machines.c - training on several machines beside one process with as many devices: time, messages, bytes.
+ *
+ *     mpirun -n 2 build/mpi/bench_machines                           two ranks, four devices
+ *     mpirun -n 4 build/mpi/bench_machines --devices 4 --lookahead 0
+ *     mpirun -n 2 build/mpi/bench_machines --json >>machines
+ *
+ * All ranks train, then rank 0 alone trains the same keys in one process, in turn. On one host, where ranks share its
+ * processors, the two have the same rows, words and caches of processors to share, so the processor time a key says
+ * what the messages cost. Bytes and messages are counted by the library, and computed here from the keys.
+ */
+#include "bench/keys.h"
+#include "bench/measure.h"
+#include "bench/program.h"
+#include "frugal_mpi.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+static uint64_t rows = 4000000, dim = 32, devices = 4, keys = 26624, lookahead = 10, workers, steps = 40, rounds = 3;
+static double zipf = 0.99;
+static uint32_t optimizer = FRUGAL_ROWWISE_ADAGRAD, alone;
+static int json;
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
+static const char *const alones[] = {"default", "staged", "place", "kept", NULL};
+
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, NULL, "floats a row"},
+    {"devices", OPTIONS_WHOLE64, &devices, 1, 254, NULL, "of all machines, a thread each"},
+    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 26, NULL, "looked up by a device in a step"},
+    {"lookahead", OPTIONS_WHOLE64, &lookahead, 0, 15, NULL, "steps announced ahead"},
+    {"workers", OPTIONS_WHOLE64, &workers, 0, 1024, NULL, "threads of each machine that flush"},
+    {"zipf", OPTIONS_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"optimizer", OPTIONS_CHOICE, &optimizer, 0, 0, optimizers, "of the rows"},
+    {"alone", OPTIONS_CHOICE, &alone, 0, 0, alones, "where rows are updated that one device touches"},
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "of a round"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
+};
+
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+typedef struct trainer { /* a device's thread */
+    frugal *f;
+    uint32_t d;
+    uint64_t first;        /* step */
+    const uint64_t *drawn; /* [steps][keys], the same in each round */
+} trainer;
+
+static void announce(const trainer *t, uint64_t step) {
+    const frugal_keys segment = {.keys = t->drawn + (step - t->first) * keys, .n = (uint32_t)keys};
+    check(frugal_announce(t->f, t->d, step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
+}
+
+/* The gradient is the row itself. */
+static void *train(void *argument) {
+    const trainer *t = argument;
+    float *values = malloc(keys * dim * sizeof *values);
+    if (!values) bench_fail("no memory for a batch of rows");
+    uint64_t ahead = t->first, end = t->first + steps;
+    for (uint64_t step = t->first; step < end; step++) {
+        for (; ahead < end && ahead <= step + lookahead; ahead++) announce(t, ahead);
+        check(frugal_lookup(t->f, t->d, step, values));
+        check(frugal_update(t->f, t->d, step, &(frugal_gradients){.grads = values, .lr = 1e-3f}));
+    }
+    free(values);
+    return NULL;
+}
+
+/* A round of the devices from `from` on. */
+static void run(frugal *f, uint32_t from, uint32_t n, uint64_t first, const uint64_t *drawn) {
+    pthread_t threads[FRUGAL_MAX_DEVICES];
+    trainer trainers[FRUGAL_MAX_DEVICES];
+    for (uint32_t i = 0; i < n; i++) {
+        trainers[i] = (trainer){f, from + i, first, drawn + (uint64_t)(from + i) * steps * keys};
+        if (pthread_create(&threads[i], NULL, train, &trainers[i])) bench_fail("a thread cannot be started");
+    }
+    for (uint32_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    check(frugal_drain(f));
+}
+
+static frugal *open_instance(const frugal_machines *machines, uint32_t from, uint32_t n) {
+    const frugal_table table = {.rows = rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
+    const frugal_desc desc = {.tables = &table,
+                              .n_tables = 1,
+                              .dim = (uint32_t)dim,
+                              .devices = (uint32_t)devices,
+                              .max_keys = (uint32_t)keys,
+                              .lookahead = (uint32_t)lookahead,
+                              .workers = (uint32_t)workers,
+                              .optimizer = {.kind = (frugal_optimizer_kind)optimizer},
+                              .alone = (frugal_alone)alone,
+                              .machines = machines};
+    frugal *f;
+    check(frugal_open(&desc, &f));
+    for (uint32_t d = from; d < from + n; d++) check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.threads = 1}));
+    return f;
+}
+
+static int by_key(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Distinct rows of other machines that the devices of machine m read in a round. */
+static uint64_t count_guests(const uint64_t *drawn, uint32_t m, uint32_t machines) {
+    uint64_t *batch = malloc(keys * sizeof *batch), n = 0, here = devices / machines;
+    if (!batch) bench_fail("no memory for a batch");
+    for (uint64_t at = m * here * steps; at < (m + 1) * here * steps; at++) {
+        memcpy(batch, drawn + at * keys, keys * sizeof *batch);
+        qsort(batch, keys, sizeof *batch, by_key);
+        for (uint64_t i = 0; i < keys; i++) n += (i == 0 || batch[i] != batch[i - 1]) && batch[i] % machines != m;
+    }
+    free(batch);
+    return n;
+}
+
+typedef struct round_result { /* of one machine */
+    double seconds, processor;
+    frugal_wire_counts counts;
+} round_result;
+
+static frugal_wire_counts counts_since(const frugal *f, const frugal_wire_counts *before) {
+    frugal_wire_counts now;
+    check(frugal_get_wire_counts(f, &now));
+    for (int k = 0; k < FRUGAL_WIRE_KINDS; k++) {
+        now.sent[k] -= before->sent[k], now.sent_bytes[k] -= before->sent_bytes[k];
+        now.received[k] -= before->received[k], now.received_bytes[k] -= before->received_bytes[k];
+    }
+    now.guests -= before->guests, now.early -= before->early;
+    return now;
+}
+
+typedef struct totals { /* medians over rounds, and what the last one counted, of all machines */
+    bench_samples step, key, alone_step, alone_key, ratio;
+    double messages, awaited, bytes, early; /* a step; the share of guests that came early */
+    double formula;                         /* bytes a step */
+} totals;
+
+static void add_round(totals *t, const round_result *all, uint32_t machines, uint64_t guests) {
+    double processor = 0, seconds = 0, early = 0, came = 0;
+    uint64_t pairs = devices * (machines - 1) * steps, stride = dim >= 16 ? (dim + 15) / 16 * 16 : 1, words = 0;
+    while (dim < 16 && stride < dim) stride *= 2;
+    t->messages = t->awaited = t->bytes = 0;
+    for (uint32_t i = 0; i < machines; i++) {
+        const frugal_wire_counts *c = &all[i].counts;
+        processor += all[i].processor, seconds = all[i].seconds > seconds ? all[i].seconds : seconds;
+        early += (double)c->early, came += (double)c->guests;
+        for (int k = 0; k < FRUGAL_WIRE_CALLS; k++)
+            t->messages += (double)c->sent[k] / (double)steps, t->bytes += (double)c->sent_bytes[k] / (double)steps;
+        t->awaited += (double)(c->sent[FRUGAL_WIRE_ROWS] + c->sent[FRUGAL_WIRE_RECORDS]) / (double)pairs;
+    }
+    /* Heads of four messages; without lookahead none is early. A bit a row, in whole words: half a word more each. */
+    words = lookahead ? guests / 64 + pairs / 2 : 0;
+    t->formula = ((double)guests * (8 + 4.0 * (double)dim + 4.0 * (double)stride) + 8.0 * (double)words +
+                  64.0 * (lookahead ? 4 : 3) * (double)pairs) /
+                 (double)steps;
+    t->early = came > 0 ? early / came : 0;
+    bench_add(&t->step, seconds / (double)steps);
+    bench_add(&t->key, processor / (double)(steps * devices * keys));
+}
+
+static void print(const totals *t, uint32_t machines) {
+    double ratio = bench_median(&t->ratio);
+    if (json) {
+        printf(
+            "{\"machines\": %u, \"devices\": %llu, \"rows\": %llu, \"dim\": %llu, \"keys\": %llu, \"lookahead\": %llu, "
+            "\"workers\": %llu, \"zipf\": %g, \"optimizer\": \"%s\", \"alone\": \"%s\", ",
+            machines, (unsigned long long)devices, (unsigned long long)rows, (unsigned long long)dim,
+            (unsigned long long)keys, (unsigned long long)lookahead, (unsigned long long)workers, zipf,
+            optimizers[optimizer], alones[alone]);
+        printf("\"step_ms\": %.4f, \"cpu_ns_key\": %.2f, \"one_step_ms\": %.4f, \"one_cpu_ns_key\": %.2f, "
+               "\"cpu_ratio\": %.3f, \"messages_step\": %.1f, \"awaited_pair\": %.3f, \"bytes_step\": %.0f, "
+               "\"formula_bytes_step\": %.0f, \"early\": %.3f}\n",
+               bench_median(&t->step) * 1e3, bench_median(&t->key) * 1e9, bench_median(&t->alone_step) * 1e3,
+               bench_median(&t->alone_key) * 1e9, ratio, t->messages, t->awaited, t->bytes, t->formula, t->early);
+        return;
+    }
+    printf("%u machines, %llu devices, %llu keys each, Zipf %g, lookahead %llu, %s\n", machines,
+           (unsigned long long)devices, (unsigned long long)keys, zipf, (unsigned long long)lookahead,
+           optimizers[optimizer]);
+    printf("  processor time a key     %8.1f ns; in one process %.1f ns; ratio %.2f\n", bench_median(&t->key) * 1e9,
+           bench_median(&t->alone_key) * 1e9, ratio);
+    printf("  time of a step           %8.2f ms; in one process %.2f ms\n", bench_median(&t->step) * 1e3,
+           bench_median(&t->alone_step) * 1e3);
+    printf("  messages of a step       %8.1f of all machines; waited for, by device and home: %.2f\n", t->messages,
+           t->awaited);
+    printf("  bytes of a step          %8.0f of all machines; computed from the keys: %.0f (%+.2f%%)\n", t->bytes,
+           t->formula, 100 * (t->bytes / t->formula - 1));
+    printf("  rows of other machines that came before their gate opened: %.1f%%\n", 100 * t->early);
+}
+
+static void measure(const frugal_wire *wire, const uint64_t *drawn) {
+    const frugal_machines machines = {.wire = wire};
+    uint32_t m = wire->machine, n = (uint32_t)devices / wire->machines;
+    static totals t; /* large */
+    uint64_t guests = 0;
+    round_result mine, *all = calloc(wire->machines, sizeof *all);
+    frugal *f = open_instance(&machines, m * n, n), *one = m == 0 ? open_instance(NULL, 0, (uint32_t)devices) : NULL;
+    if (!all) bench_fail("no memory for results");
+    for (uint32_t i = 0; m == 0 && i < wire->machines; i++) guests += count_guests(drawn, i, wire->machines);
+    int interrupted = 0, any = 0;
+    for (uint64_t round = 0; round <= rounds && !any; round++) {
+        frugal_wire_counts before;
+        check(frugal_get_wire_counts(f, &before));
+        check(frugal_exchange(f, NULL, 0, NULL)); /* all begin */
+        double since = bench_now(), processor = bench_process_seconds();
+        run(f, m * n, n, round * steps, drawn);
+        mine = (round_result){bench_now() - since, bench_process_seconds() - processor, counts_since(f, &before)};
+        check(frugal_exchange(f, &mine, sizeof mine, all));
+        if (m == 0) {
+            bench_progress("round %llu of %llu", (unsigned long long)round, (unsigned long long)rounds);
+            since = bench_now(), processor = bench_process_seconds();
+            run(one, 0, (uint32_t)devices, round * steps, drawn);
+            double seconds = bench_now() - since;
+            processor = bench_process_seconds() - processor;
+            if (round > 0) {
+                add_round(&t, all, wire->machines, guests);
+                bench_add(&t.alone_step, seconds / (double)steps);
+                bench_add(&t.alone_key, processor / (double)(steps * devices * keys));
+                bench_add(&t.ratio, t.key.values[t.key.n - 1] / t.alone_key.values[t.alone_key.n - 1]);
+            }
+        }
+        interrupted = bench_interrupted();
+        int asked[FRUGAL_MAX_MACHINES];
+        check(frugal_exchange(f, &interrupted, sizeof interrupted, asked));
+        for (uint32_t i = 0; i < wire->machines; i++) any |= asked[i];
+    }
+    if (m == 0 && t.step.n) print(&t, wire->machines);
+    check(frugal_close(f));
+    check(frugal_close(one));
+    free(all);
+}
+
+int main(int argc, char **argv) {
+    frugal_wire wire;
+    check(frugal_mpi_wire(MPI_COMM_WORLD, &wire));
+    bench_parse("bench_machines", "Trains on several machines, the ranks of mpirun, and beside it in one process.\n",
+                options, argc, argv);
+    if (devices % wire.machines)
+        bench_fail("%llu devices of %u ranks: take a multiple", (unsigned long long)devices, wire.machines);
+    uint64_t n = devices * steps * keys, *drawn = malloc(n * sizeof *drawn);
+    if (!drawn) bench_fail("no memory for %llu keys", (unsigned long long)n);
+    bench_draw_keys(drawn, n, rows, zipf, 1);
+    measure(&wire, drawn);
+    free(drawn);
+    check(frugal_mpi_free(&wire));
+    return bench_exit_status();
+}
