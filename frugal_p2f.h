@@ -493,10 +493,11 @@ FRUGAL_P2F_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* up
 FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
-/* Is the host row already what a lookup at `step` will read: clean, and announced for no open step before? Once the
- * steps before are planned; devices must keep no updates. What it finds stays so until the gate of `step` is open, and
- * 1 acquires the row. Without words: 0. */
-FRUGAL_P2F_API int frugal_p2f_is_final(frugal_p2f *p, uint32_t row, uint64_t step);
+/* Which of rows[n] are already what a lookup at `step` will read: clean, and announced for no open step before. Once the
+ * steps before are planned; devices must keep no updates. bits[(n + 63) / 64] receives a bit for each; returns their
+ * number. What is found stays so until the gate of `step` is open, and the rows are acquired. Without words: none. */
+FRUGAL_P2F_API uint32_t frugal_p2f_find_final(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step,
+                                              uint64_t *bits);
 /* Is a cached copy of the device current, by the holder rule? 0 also while the row is planned for a step that is not
  * closed, because the holder is then that of the step to come. Without words: 1, always. */
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
@@ -1841,12 +1842,20 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 /* Closed is read first: an update of a step below it that was queued has made the row dirty by then, and one that was
  * applied at closing or in place is acquired with it. Reads of steps below `step` are all in the word, which is that of
  * a plan of these steps or of later ones. */
-FRUGAL_P2F_API int frugal_p2f_is_final(frugal_p2f *p, uint32_t row, uint64_t step) {
+FRUGAL_P2F_API uint32_t frugal_p2f_find_final(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step,
+                                              uint64_t *bits) {
     uint64_t closed = frugal_p2f_closed(p);
+    uint32_t before = closed < step ? (UINT32_C(1) << (step - closed)) - 1 : 0, found = 0;
+    memset(bits, 0, ((size_t)n + 63) / 64 * sizeof *bits);
     if (!frugal_p2f_has_words(p) || frugal_p2f_planned(p) < step) return 0;
-    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
-    if (word & FRUGAL_PRIV_DIRTY) return 0;
-    return closed >= step || !(frugal_priv_reads_from(word, closed) & ((UINT32_C(1) << (step - closed)) - 1));
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + FRUGAL_PRIV_AHEAD < n) FRUGAL_PRIV_PREFETCH_READ(&frugal_priv_words(p)[rows[i + FRUGAL_PRIV_AHEAD]]);
+        uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[rows[i]]); /* [P3] pairs with [P4] */
+        uint64_t is_final = !(word & FRUGAL_PRIV_DIRTY) && !(frugal_priv_reads_from(word, closed) & before);
+        bits[i / 64] |= is_final << i % 64;
+        found += (uint32_t)is_final;
+    }
+    return found;
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {

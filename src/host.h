@@ -104,6 +104,8 @@ typedef struct dealing {
     uint32_t me, machines, here; /* this machine; how many; devices on each */
     frugal_deal deal;
     uint64_t ids, block;                     /* of all tables on all machines; BLOCKS: ids of a machine */
+    uint32_t by;                             /* ids are divided by it: the number of machines, or `block` */
+    uint64_t reciprocal;                     /* 2^64 / by, rounded up: id / by is the upper half of the product */
     uint32_t homes_sum;                      /* LISTED: CRC-32C of the homes */
     uint64_t *first_id;                      /* [n_tables + 1]: of each table */
     uint32_t *dealt, *ids_of;                /* LISTED: [ids] the dealt number of an id; the id of a dealt number */

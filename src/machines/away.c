@@ -6,7 +6,7 @@
  * it finds what has come by the counts of the communication thread (talk.c), and raises its own. The device's work here
  * is to copy rows to where they leave from. Its records land in its staging block, as if it had written them.
  *
- * A row can leave early, a step before its gate opens, if it is final (frugal_p2f_is_final). A bit for each row says
+ * A row can leave early, a step before its gate opens, if it is final (frugal_p2f_find_final). A bit for each row says
  * which have; the others follow when the gate is open.
  *
  * Contents: >>operations >>serving
@@ -150,14 +150,12 @@ static int give_early(away *a) {
     parcel_head *head = early_head(a, t);
     uint64_t *bits = (uint64_t *)(void *)(head + 1);
     unsigned char *to = rows_of(a, t);
-    uint32_t early = 0;
-    memset(bits, 0, early_words(b->n_unique) * sizeof *bits);
+    uint32_t early = frugal_p2f_find_final(f->p2f, b->rows, b->n_unique, t, bits);
     for (uint32_t u = 0; u < b->n_unique; u++) {
         if (u + AHEAD_GATHER < b->n_unique) prefetch_bytes(frugal_row_at(s, b->rows[u + AHEAD_GATHER]), bytes, 0);
-        if (!frugal_p2f_is_final(f->p2f, b->rows[u], t)) continue;
+        if (!(bits[u / 64] >> u % 64 & 1)) continue;
         memcpy(to, frugal_row_at(s, b->rows[u]), bytes);
-        bits[u / 64] |= UINT64_C(1) << u % 64;
-        to += bytes, early++;
+        to += bytes;
     }
     *head = (parcel_head){.step = t, .n = b->n_unique, .early = early};
     frugal_store_release(&a->early_ready, t + 1); /* [F71] pairs with [F72] */

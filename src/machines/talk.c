@@ -146,8 +146,7 @@ static int talk_away(machines *m, away *a) {
     int any = talk_keys(m, a) | talk_rows(m, a);
     uint64_t t = frugal_load_relaxed(&a->rows_gone); /* relaxed: its own, as the next */
     if (t < a->rows_sent && is_done(m, a->request + AWAY_EARLY + t % 2) && is_done(m, a->request + AWAY_ROWS + t % 2)) {
-        frugal_store_release(&a->rows_gone, t + 1);
-        event_notify(f->event);
+        frugal_store_release(&a->rows_gone, t + 1); /* nobody waits for it: this thread serves, too */
         any = 1;
     }
     t = frugal_load_relaxed(&a->records_here);
@@ -344,7 +343,8 @@ static int raise_counts(machines *m, visitor *h) {
     device_guests *guests = f->devices[h->d].guests;
     uint64_t here = UINT64_MAX, arrived = frugal_load_relaxed(&guests->arrived); /* relaxed, all: its own */
     uint64_t keys = frugal_load_relaxed(&guests->keys_gone), records = frugal_load_relaxed(&guests->records_gone);
-    int any = 0, gone = records < h->records_sent;
+    uint64_t step = frugal_load_relaxed(&f->devices[h->d].looked_up); /* a hint: a trainer that waits is woken */
+    int any = 0, gone = records < h->records_sent, before = guests_ready(f, h->d, step);
     for (uint32_t k = 1; k < g->machines; k++) {
         here = LEAST(here, here_of(&h->visits[k]));
         gone = gone && is_done(m, records_request(f, &h->visits[k], records));
@@ -352,7 +352,7 @@ static int raise_counts(machines *m, visitor *h) {
     if (here > arrived) frugal_store_release(&guests->arrived, here), any = 1; /* [F70] pairs with [F69], all */
     if (keys < h->keys_sent && all_keys_done(m, h, keys)) frugal_store_release(&guests->keys_gone, keys + 1), any = 1;
     if (gone) frugal_store_release(&guests->records_gone, records + 1), any = 1;
-    if (any) event_notify(f->event);
+    if (!before && guests_ready(f, h->d, step)) event_notify(f->event);
     return any;
 }
 
