@@ -20,16 +20,12 @@ static int tell(const char *format, ...) { /* standard output is the test's */
 #include <stdint.h>
 #include <cmocka.h>
 #include "tests/case.h"
-#include "tests/machines/wires.h"
+#include "tests/machines/dealt.h"
 #include "tests/unit/host/saved.h"
 
 int frugal_file_main(int argc, char **argv);
 
-enum { DEVICES = 4, KEYS = 16, SIZE = 5, MOST = 45, MOST_PLANS = 3, LAST = 12 };
-
-static frugal_table three_tables[] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
-                                      {.rows = 2, .init = FRUGAL_INIT_NORMAL, .deviation = 0.5f},
-                                      {.rows = 3, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
+enum { MOST_PLANS = 3, LAST = 12 };
 
 typedef struct plan { /* train up to a step, then save, if there is a path */
     uint64_t to;
@@ -54,68 +50,22 @@ typedef struct machine {
     uint32_t number;
     frugal_status status[MOST_PLANS + 1]; /* of opening; of the saves */
     char said[MOST_PLANS + 1][512];
-    float weights[MOST * SIZE], state[MOST * 2 * SIZE];
+    float weights[DEALT_MOST * DEALT_SIZE], state[DEALT_MOST * 2 * DEALT_SIZE];
     uint64_t first_step;
 } machine;
 
-static machine all[DEVICES];
+static machine all[DEALT_DEVICES];
 
 static void note(machine *m, int i, frugal_status status) {
     m->status[i] = status;
     snprintf(m->said[i], sizeof m->said[i], "%s", status ? frugal_message() : "");
 }
 
-/* Half of the keys are of a few rows that devices share. */
-static void announce(frugal *f, uint32_t device, uint64_t step) {
-    static const uint32_t n[] = {8, 4, 4};
-    uint64_t keys[KEYS], *at = keys;
-    frugal_keys segments[3];
-    for (uint32_t t = 0; t < 3; at += n[t++]) {
-        segments[t] = (frugal_keys){.table = t, .keys = at, .n = n[t]};
-        for (uint32_t i = 0; i < n[t]; i++) {
-            uint64_t bits = test_mix3(step, device, t * KEYS + i);
-            at[i] = bits / 2 % (bits % 2 && t == 0 ? 4 : three_tables[t].rows);
-        }
-    }
-    if (frugal_announce(f, device, step, &(frugal_batch){.segments = segments, .n_segments = 3})) abort();
-}
-
-/* The machine's devices, from one step to another; all is drained then. */
-static frugal_status train(frugal *f, uint32_t from, uint32_t n, uint64_t step, uint64_t end) {
-    float rows[KEYS * SIZE], grads[DEVICES][KEYS * SIZE];
-    uint64_t announced = step;
-    frugal_status status = FRUGAL_OK;
-    for (; step < end && !status; step++) {
-        for (; announced < end && announced <= step + frugal_settings(f)->lookahead; announced++)
-            for (uint32_t d = from; d < from + n; d++) announce(f, d, announced);
-        for (uint32_t d = from; d < from + n && !status; d++) {
-            status = frugal_lookup(f, d, step, rows);
-            for (uint32_t i = 0; i < KEYS * SIZE; i++)
-                grads[d][i] = 0.1f * rows[i] + (float)test_unit(test_mix3(step, d, i)) - 0.5f;
-        }
-        for (uint32_t d = from; d < from + n && !status; d++)
-            status = frugal_update(f, d, step, &(frugal_gradients){.grads = grads[d], .lr = 0.05f});
-    }
-    return status ? status : frugal_drain(f);
-}
-
-static void read_all(machine *m, frugal *f) {
-    float *weights = m->weights, *state = m->state;
-    uint32_t state_floats = frugal_get_store(f)->state_floats;
-    for (uint32_t t = 0; t < 3; t++) {
-        uint64_t keys[MOST];
-        for (uint64_t i = 0; i < three_tables[t].rows; i++) keys[i] = i;
-        frugal_keys k = {.table = t, .keys = keys, .n = (uint32_t)three_tables[t].rows};
-        if (frugal_read_rows(f, &k, weights, state)) abort();
-        weights += three_tables[t].rows * SIZE, state += three_tables[t].rows * state_floats;
-    }
-}
-
 static void *run_machine(void *of) {
     machine *m = of;
     const job *j = m->job;
     frugal *f;
-    uint32_t here = j->machines ? DEVICES / j->machines : DEVICES, from = m->number * here;
+    uint32_t here = j->machines ? DEALT_DEVICES / j->machines : DEALT_DEVICES, from = m->number * here;
     frugal_wire wire = wires_of(&m->job->wires, m->number);
     const frugal_machines machines = {.wire = &wire, .deal = j->deal, .homes = j->homes};
     frugal_desc desc = j->desc;
@@ -128,11 +78,11 @@ static void *run_machine(void *of) {
         for (int i = 0; i < MOST_PLANS && j->plans[i].to; step = j->plans[i++].to) {
             const plan *p = &j->plans[i];
             int other = m->number == 1 && p->other;
-            if (train(f, from, here, step, p->to)) abort();
+            if (dealt_train(f, from, here, step, p->to)) abort();
             int increment = p->increment ^ (m->number == 1 && p->other_kind);
             if (p->path) note(m, 1 + i, save_one(f, other ? p->other : p->path, increment, p->replace));
         }
-        read_all(m, f);
+        dealt_read(f, m->weights, m->state);
     }
     frugal_close(f);
     return NULL;
@@ -140,17 +90,7 @@ static void *run_machine(void *of) {
 
 static job job_of(uint32_t machines, frugal_deal deal, frugal_optimizer_kind kind) {
     job j = {.machines = machines, .deal = deal};
-    j.desc = (frugal_desc){.tables = three_tables,
-                           .n_tables = 3,
-                           .dim = SIZE,
-                           .devices = DEVICES,
-                           .max_keys = KEYS,
-                           .lookahead = 2,
-                           .optimizer = {.kind = kind},
-                           .seed = 7,
-                           .increments = 1,
-                           .init_threads = 1,
-                           .stuck_seconds = 60};
+    j.desc = dealt_desc(kind);
     return j;
 }
 
@@ -175,25 +115,26 @@ static void run_well(job *j) {
             if (all[i].status[k]) fail_msg("machine %u, call %d: %s", i, k, all[i].said[k]);
 }
 
-static uint8_t homes[MOST];
+static uint8_t homes[DEALT_MOST];
 static char paths[8][PATH_MAX];
 enum { A, B, MERGED, TWO, TWO_MORE, LISTED, LISTED_MORE, OF_HOMES };
 
 static void name_all(void) {
     static const char *const names[] = {"a", "b", "merged", "two", "two-more", "listed", "listed-more", "homes.npy"};
     for (int i = 0; i < 8; i++) snprintf(paths[i], PATH_MAX, "%s", saved_path(names[i]));
-    for (int i = 0; i < MOST; i++) homes[i] = (uint8_t)(test_mix3(1, 2, (uint64_t)i) % 4);
-    char bytes[128 + MOST];
+    for (int i = 0; i < DEALT_MOST; i++) homes[i] = (uint8_t)(test_mix3(1, 2, (uint64_t)i) % 4);
+    char bytes[128 + DEALT_MOST];
     memcpy(bytes, "\x93NUMPY\1\0\x76\0", 10);
-    int used = snprintf(bytes + 10, 118, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }", MOST);
+    int used = snprintf(bytes + 10, 118, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }", DEALT_MOST);
     memset(bytes + 10 + used, ' ', 118 - (size_t)used);
     bytes[127] = '\n';
-    memcpy(bytes + 128, homes, MOST);
+    memcpy(bytes + 128, homes, DEALT_MOST);
     write_file(paths[OF_HOMES], bytes, sizeof bytes);
     memset(&options, 0, sizeof options);
 }
 
-static float weights[MOST * SIZE], state_of_all[MOST * 2 * SIZE]; /* of a training that was not interrupted */
+static float weights[DEALT_MOST * DEALT_SIZE],
+    state_of_all[DEALT_MOST * 2 * DEALT_SIZE]; /* of a training that was not interrupted */
 
 /* All machines have these rows in the end. */
 static void same_rows(const job *j) {
@@ -341,8 +282,8 @@ static void test_refused_opens(void **state) {
                  "frugal_file split");
     refused_open(now, FRUGAL_ERR_FILE, paths[B], NULL, "increment 1", "name its base before it");
     refused_open(now, FRUGAL_ERR_FILE, paths[A], paths[A], "a base comes after the first", paths[A]);
-    uint8_t others[MOST];
-    memcpy(others, homes, MOST);
+    uint8_t others[DEALT_MOST];
+    memcpy(others, homes, DEALT_MOST);
     others[41] ^= 1;
     listed.homes = others;
     memset(listed.plans, 0, sizeof listed.plans);
@@ -350,14 +291,15 @@ static void test_refused_opens(void **state) {
     assert_int_equal(0, merge_files(paths[MERGED], 1, (char *[]){paths[A]}));
     refused_open(now, FRUGAL_ERR_FILE, paths[MERGED], NULL, "and this file is none", "frugal_file split");
     options = (__typeof__(options)){.machines = 4, .n_homes = 1, .homes = {paths[OF_HOMES]}};
-    three_tables[1].rows = 3, three_tables[2].rows = 2; /* as many rows */
+    dealt_tables[1].rows = 3, dealt_tables[2].rows = 2; /* as many rows */
     refused_open(now, FRUGAL_ERR_FILE, paths[A], NULL, "table 1 has 3 rows, and 2 in the save", paths[A]);
-    three_tables[1].rows = 2, three_tables[2].rows = 3;
+    dealt_tables[1].rows = 2, dealt_tables[2].rows = 3;
     now.desc.saved_part = 1;
     refused_open(now, FRUGAL_ERR_ARGUMENT, paths[A], NULL, "instance 1 of a save that has 1", paths[A]);
     frugal_saved info;
     assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[B], 0, &info));
-    assert_true(info.machines == 4 && info.rows == MOST && info.step == 7 && info.increment && info.sequence == 1);
+    assert_true(info.machines == 4 && info.rows == DEALT_MOST && info.step == 7 && info.increment &&
+                info.sequence == 1);
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_read_saved(paths[B], 1, &info), "instance 1", paths[B]);
     assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[MERGED], 0, &info));
     assert_int_equal(0, info.machines);
