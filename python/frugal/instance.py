@@ -970,7 +970,8 @@ class Frugal:
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves all rows, their state and the number of the next step to the file `path`; with `increment` the rows
-        that have changed since the last save. Only while drained. See frugal_save.h."""
+        that have changed since the last save. Only while drained. Collective: each machine writes its share beside
+        `path`, which is in a folder that all have, and names them. As many machines restore it. See frugal_save.h."""
         save([self], path, increment, replace)
 
     def close(self) -> None:

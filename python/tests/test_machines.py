@@ -19,11 +19,11 @@ from test_processes import DIM, KEYS, LIMIT, all_rows, batch, rate, spawn, table
 
 STEPS, ROWS = 24, 60
 HOMES = np.array(random.Random(5).choices([0, 0, 1], k=ROWS), np.uint8)
-# Machines, devices of each, how rows are dealt, and settings of the instance.
-WAYS = [(2, 1, "cyclic", dict(optimizer="adagrad", lookahead=3, workers=1, seed=1)),
-        (2, 2, "blocks", dict(optimizer="adam", lookahead=0, workers=1, alone="staged", seed=2)),
-        (2, 1, HOMES, dict(optimizer="rowwise_adagrad", lookahead=9, workers=2, reduce="mean", seed=3, rows_as="bf16")),
-        (3, 1, "cyclic", dict(optimizer="sgd", lookahead=2, workers=0, seed=4, rows_as="fp16", rounding="nearest"))]
+# By the number of machines: devices of each, how rows are dealt, and settings of the instance.
+WAYS = {2: [(1, "cyclic", dict(optimizer="adagrad", lookahead=3, workers=1, seed=1)),
+            (2, "blocks", dict(optimizer="adam", lookahead=0, workers=1, alone="staged", seed=2)),
+            (1, HOMES, dict(optimizer="rowwise_adagrad", lookahead=9, reduce="mean", seed=3, rows_as="bf16"))],
+        3: [(1, "cyclic", dict(optimizer="sgd", lookahead=2, seed=4, rows_as="fp16", rounding="nearest"))]}
 
 
 def steps_of(device):
@@ -79,7 +79,13 @@ def opened(machine, machines, gather, devices=1, deal="cyclic", **way):
     return frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=machines * devices, machines=dealt, **way)
 
 
-def trains(machine, machines, gather, devices, deal, way):
+def trains_all(machine, machines, gather, folder):
+    return [trains(machine, machines, gather, folder, *of) for of in WAYS[machines]]
+
+
+def trains(machine, machines, gather, folder, devices, deal, way):
+    """Returns all rows, of the instance, and of one that is opened from what it has saved."""
+    saved = os.path.join(folder, "saved")
     with opened(machine, machines, gather, devices, deal, **way) as f:
         assert (f.machine, f.machines) == (machine, machines)
         assert f.own_devices == range(machine * devices, machine * devices + devices)
@@ -99,7 +105,11 @@ def trains(machine, machines, gather, devices, deal, way):
         whole = f.exchange(np.full((2, 3), machine, np.float32))
         assert whole.shape == (machines, 2, 3) and all((part == at).all() for at, part in enumerate(whole)), whole
         assert f.exchange(bytes([65 + machine])) == [bytes([65 + at]) for at in range(machines)]
-        return rows
+        f.save(saved, replace=True)
+    assert frugal.read_saved(saved)["machines"] == machines
+    with opened(machine, machines, gather, devices, deal, saved=[saved], **way) as f:
+        assert f.first_step == STEPS
+        return rows + all_rows(f)
 
 
 def goes_on(machine, machines, gather, before):
@@ -117,11 +127,14 @@ def goes_on(machine, machines, gather, before):
             return str(error), time.monotonic() - since
 
 
-def differs(machine, machines, gather, what, values):
-    try:
-        opened(machine, machines, gather, **{what: values[machine]})
-    except SettingsError as error:
-        return str(error)
+def differs(machine, machines, gather, cases):
+    said = []
+    for what, values in cases:
+        try:
+            opened(machine, machines, gather, **{what: values[machine]})
+        except SettingsError as error:
+            said.append(str(error))
+    return said
 
 
 class Several:
@@ -173,12 +186,17 @@ class Several:
 
 class Bits(unittest.TestCase):
     def test_the_bits_of_one_machine_with_as_many_devices(self):
-        for machines, devices, deal, way in WAYS:
-            wanted = judge(machines * devices, way)
-            for machine, rows in enumerate(Several(machines, trains, devices, deal, way).run()):
-                self.assertIsNotNone(rows, f"machine {machine}: {way}")
-                for found, reference in zip(rows, wanted):
-                    self.assertTrue(found.tobytes() == reference.tobytes(), f"machine {machine}: {way}")
+        for machines, ways in WAYS.items():
+            wanted = [judge(machines * devices, way) * 2 for devices, _, way in ways]
+            with tempfile.TemporaryDirectory() as folder:
+                made = Several(machines, trains_all, folder).run()
+                with self.assertRaisesRegex(frugal.errors.FileError, f"manifest of {machines} machines.*merge"):
+                    frugal.Frugal(tables(), DIM, max_keys=KEYS, saved=[os.path.join(folder, "saved")])
+            for machine, of_machine in enumerate(made):
+                self.assertIsNotNone(of_machine, f"machine {machine} of {machines}")
+                for rows, references, way in zip(of_machine, wanted, ways):
+                    for found, reference in zip(rows, references):
+                        self.assertTrue(found.tobytes() == reference.tobytes(), f"machine {machine}: {way}")
 
     def test_one_machine_is_as_none(self):
         with opened(0, 1, list, 2) as f:
@@ -198,9 +216,11 @@ class Failures(unittest.TestCase):
             self.assertLess(seconds, LIMIT / 2)
 
     def test_settings_that_differ(self):
-        for what, values in (("seed", (7, 8)), ("lookahead", (2, 3)), ("deal", ("cyclic", "blocks"))):
-            for machine, text in enumerate(Several(2, differs, what, values).run()):
-                self.assertRegex(text or "", rf"{what}.* is .* on machine {1 - machine}, and .* on this one, {machine}")
+        cases = [("seed", (7, 8)), ("lookahead", (2, 3)), ("deal", ("cyclic", "blocks"))]
+        for machine, said in enumerate(Several(2, differs, cases).run()):
+            self.assertEqual(len(said), len(cases))
+            for (what, _), text in zip(cases, said):
+                self.assertRegex(text, rf"{what}.* is .* on machine {1 - machine}, and .* on this one, {machine}")
 
 
 if __name__ == "__main__":

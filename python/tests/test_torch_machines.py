@@ -39,6 +39,10 @@ def of_rank(rank, folder):
     assert torch.equal(bag.view_tensor("b"), states[2]["b.weight"][list(bag.instances[0].own_keys(1))])
     given = torch.tensor([[rank, 7]], dtype=torch.bfloat16)
     assert torch.equal(bag.exchange(given), torch.tensor([[[0, 7]], [[1, 7]]], dtype=torch.bfloat16))
+    bag.save(f"{folder}/saved")
+    bag.close()
+    bag = ft.EmbeddingBagCollection(TABLES, saved=[f"{folder}/saved"], machines=ft.Machines(), **SETTINGS)
+    states.append(bag.state_dict())
     torch.save(states, f"{folder}/states {rank}")
     bag.close()
     dist.destroy_process_group()
@@ -72,7 +76,7 @@ class Machines(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(self.run_ranks(of_rank, folder), [0, 0])
             of_both = [torch.load(f"{folder}/states {rank}") for rank in range(2)]
-        wanted = (lambda states: states + states[-1:])(in_one_process())
+        wanted = (lambda states: states + states[-1:] * 2)(in_one_process())
         for states in of_both:
             for found, of in zip(states, wanted):
                 self.assertEqual(list(found), list(of))

@@ -203,6 +203,20 @@ class Messages(unittest.TestCase):
         self.assertEqual(bytes(got), b"still here")
         until(lambda: ends[0].done(sent))
 
+    def test_a_forked_child_keeps_no_connection(self):
+        one, two = self.open(2)
+        reads, writes = os.pipe()
+        child = os.fork()
+        if not child:  # such as a data loader's worker, which outlives its parent
+            os.close(writes)
+            os.read(reads, 1)
+            os._exit(0)
+        one.close()
+        self.assertEqual(until(lambda: two.lost()[0]), 1)
+        os.close(writes)
+        os.waitpid(child, 0)
+        os.close(reads)
+
     def test_a_message_that_is_too_long(self):
         for before in (True, False):
             one, two = self.open(2)

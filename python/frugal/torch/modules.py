@@ -287,7 +287,7 @@ class _Module(nn.Module):
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves the tables with their optimizer state to a file, checksummed, of any size: frugal_save.h. A module is
         opened from it with saved=[path], and with increments after it. With several processes in rank 0 alone, as
-        `drain`."""
+        `drain`; all of several machines call it, and `path` is in a folder that all have."""
         self.drain()
         save_instances(self.instances, path, increment, replace)
 
@@ -303,8 +303,8 @@ class _Module(nn.Module):
 
     def close(self) -> None:
         """Frees the tables. The module cannot be used afterwards. With several processes rank 0 must wait until the
-        others have made their last backward, because their calls raise LostError afterwards. All of several machines
-        close at the same point."""
+        others have made their last backward, because their calls raise LostError afterwards. One of several machines
+        closes behind its last call that all make."""
         for store, _, _ in self._parts:
             store.instance.close()
         if self._own_workers is not None:
