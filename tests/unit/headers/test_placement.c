@@ -306,6 +306,48 @@ static void parts_that_share_rows_are_on_one_machine(void **state) {
     for (int i = 0; i < 3; i++) close_trace(&t[i]);
 }
 
+/* Affinity within machines, as the opening comment of frugal_place.h has it, of packed parts. */
+static double affinity_within(const frugal_place *p, const trace *t, uint32_t machines) {
+    uint32_t n = t->desc.parts, each = n / machines;
+    double sum = 0;
+    for (uint64_t x = 0; x < t->desc.rows; x++) {
+        double total = 0;
+        for (uint32_t i = 0; i < n; i++) total += frugal_place_touches(p, x, i);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t j = 0; j < i && total > 0; j++)
+                if (i / each == j / each)
+                    sum += (double)frugal_place_touches(p, x, i) * frugal_place_touches(p, x, j) / total;
+    }
+    return sum;
+}
+
+/* Machines get the parts that there would be without them: only their numbers differ, and those of a machine have
+ * no less affinity. */
+static void packing_renumbers_parts(void **state) {
+    (void)state;
+    enum { PARTS = 6, SAMPLES = 300 };
+    for (uint64_t seed = 0; seed < 60 / SHORTER; seed++) {
+        frugal_place_desc desc = {.rows = 60, .parts = PARTS};
+        trace t = open_trace(100 + seed, desc, SAMPLES, 4, 0, 3 + seed % 3, 85),
+              u = open_trace(100 + seed, desc, SAMPLES, 4, 0, 3 + seed % 3, 85);
+        u.desc.machines = 2 + seed % 2;
+        frugal_place *p = open_place(&t.desc), *q = open_place(&u.desc);
+        int number[PARTS] = {-1, -1, -1, -1, -1, -1};
+        assert_int_equal(frugal_place_count(p, &t.all) + frugal_place_count(q, &u.all), FRUGAL_PLACE_OK);
+        assert_int_equal(frugal_place_stream(p, &t.all, t.parts) + frugal_place_stream(q, &u.all, u.parts),
+                         FRUGAL_PLACE_OK);
+        assert_int_equal(frugal_place_pack(p, t.parts, SAMPLES) + frugal_place_pack(q, u.parts, SAMPLES),
+                         FRUGAL_PLACE_OK);
+        for (int s = 0; s < SAMPLES; s++) {
+            if (number[t.parts[s]] < 0) number[t.parts[s]] = u.parts[s];
+            assert_int_equal(number[t.parts[s]], u.parts[s]);
+        }
+        compare(q, &u, SAMPLES, PARTS);
+        assert_true(affinity_within(q, &u, u.desc.machines) >= .999 * affinity_within(p, &t, u.desc.machines));
+        free(p), free(q), close_trace(&t), close_trace(&u);
+    }
+}
+
 /* Two rows are shared by the parts of the first machine, one is the third part's alone: each part has one touch of
  * the sample, but the first machine has two. */
 static void new_samples_join_a_machine(void **state) {
@@ -766,6 +808,7 @@ int main(void) {
         cmocka_unit_test(loading_continues_what_was_placed),
         cmocka_unit_test(new_samples_join_their_community),
         cmocka_unit_test(parts_that_share_rows_are_on_one_machine),
+        cmocka_unit_test(packing_renumbers_parts),
         cmocka_unit_test(new_samples_join_a_machine),
         cmocka_unit_test(aging_halves_everything),
         cmocka_unit_test(ranks_equal_brute_force),
