@@ -31,7 +31,7 @@
  *      where updates are staged. So two messages per step are waited for: rows, and records.
  *
  *      Collective: all machines call open, drain, read_rows, save and the calls below, in the same order, each between
- *      its steps. frugal_view, write_rows, preload, verify, counts and statistics are of the rows whose home the machine
+ *      its steps. frugal_view, write_rows, preload, verify, counts and statistics are of rows whose home the machine
  *      is; frugal_settings has the tables as they are there. A device's cache holds rows of its own machine; guests are
  *      never cached. Devices that are away stage their updates, so that a machine that is lost leaves no row in the
  *      middle of a step; if `alone` says PLACE or KEPT, the home updates in place what they alone touch. With KEPT no

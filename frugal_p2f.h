@@ -493,9 +493,10 @@ FRUGAL_P2F_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* up
 FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
-/* Which of rows[n] are already what a lookup at `step` will read: clean, and announced for no open step before. Once the
- * steps before are planned; devices must keep no updates. bits[(n + 63) / 64] receives a bit for each; returns their
- * number. What is found stays so until the gate of `step` is open, and the rows are acquired. Without words: none. */
+/* Which of rows[n] are already what a lookup at `step` will read: clean, and announced for no open step before. Once
+ * the steps before are planned; devices must keep no updates. bits[(n + 63) / 64] receives a bit for each; returns
+ * their number. What is found stays so until the gate of `step` is open, and the rows are acquired. Without words:
+ * none. */
 FRUGAL_P2F_API uint32_t frugal_p2f_find_final(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step,
                                               uint64_t *bits);
 /* Is a cached copy of the device current, by the holder rule? 0 also while the row is planned for a step that is not

@@ -89,7 +89,7 @@ typedef struct frugal_store {              /* the host table, as devices read it
     const frugal_table_group *groups; /* groups[n_groups], by row; frugal_group_of finds a row's */
     uint32_t n_tables;
     const uint64_t *first_row; /* first_row[n_tables + 1]: the first row of each table; the number of rows */
-    /* Of a table that is dealt over machines (frugal_machines.h), the ids of its rows: frugal_id_of. Both 0: not dealt */
+    /* Of a table that is dealt over machines, the ids of its rows: frugal_id_of. Both 0: it is not dealt */
     const uint32_t *ids;
     uint32_t id_times, id_plus;
 } frugal_store;

@@ -53,8 +53,9 @@ static void hand_in(frugal *f, uint32_t d, host_batch *b, uint32_t stage) {
     event_notify(f->event);
 }
 
-/* Announces a batch that comes sorted from elsewhere: AGAIN while the step is not legal. Whoever sent it has checked the
- * keys; this is checked again, because it is what memory here depends on: in a copy, which nobody else can change. */
+/* Announces a batch that comes sorted from elsewhere: AGAIN while the step is not legal. Whoever sent it has checked
+ * the keys; this is checked again, because it is what memory here depends on: in a copy, which nobody else can change.
+ * */
 FRUGAL_INTERNAL frugal_status announce_sorted(frugal *f, uint32_t d, uint64_t step, const sorted_batch *batch) {
     frugal_status status = FRUGAL_OK;
     uint32_t n = batch->n;

@@ -1,7 +1,9 @@
 /* meet.c - collective calls: all machines make them, in the same order.
  *
  * All are made of one: each machine gives something to each other one, and waits for what these give it. A wait that
- * lasts says who is missing. Contents: >>meet >>settings >>calls
+ * lasts says who is missing.
+ *
+ * Contents: >>meet >>settings >>calls
  */
 #include "machines.h"
 

@@ -1,5 +1,5 @@
-/* read.c - rows of any machine are read, between steps, by all machines together: each asks every other one for the rows
- * that it wants of it. In rounds, so that memory does not grow with what is asked for.
+/* read.c - rows of any machine are read, between steps, by all machines together: each asks every other one for the
+ * rows that it wants of it. In rounds, so that memory does not grow with what is asked for.
  */
 #include "machines.h"
 

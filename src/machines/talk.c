@@ -126,7 +126,7 @@ static int talk_rows(machines *m, away *a) {
         a->early_sent++, any = 1;
     }
     t = a->rows_sent;
-    if (t >= frugal_load_acquire(&a->rows_ready) || (g->early && t >= a->early_sent)) return any;
+    if (t >= frugal_load_acquire(&a->rows_ready) || (g->early && t >= a->early_sent)) return any; /* [F72] */
     parcel_head *head = &a->rows_heads[t % 2];
     const frugal_parcel records = {
         a->machine,           tag_of(a->d, MESSAGE_RECORDS), &a->records_head,
@@ -156,7 +156,7 @@ static int talk_away(machines *m, away *a) {
         if (!check_parcel(m, a->request + AWAY_RECORDS, a->machine, "records", head, t, sizeof *head,
                           floats * sizeof(float)))
             return 0;
-        frugal_store_release(&a->records_here, t + 1);
+        frugal_store_release(&a->records_here, t + 1); /* [F70] pairs with [F69] */
         event_notify(f->event);
         any = 1;
     }

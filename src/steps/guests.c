@@ -155,7 +155,8 @@ FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d) {
     guests->at = frugal_allocate(f, keys * sizeof *guests->at, CACHE_LINE);
     guests->summed = frugal_allocate(f, keys * sizeof *guests->summed, CACHE_LINE);
     guests->early = frugal_allocate(f, early_bytes(f), CACHE_LINE);
-    int all = guests->rows && guests->ids && guests->first && guests->at && guests->summed && guests->early && guests->settings;
+    int all = guests->rows && guests->ids && guests->first && guests->at && guests->summed && guests->early &&
+              guests->settings;
     return all ? FRUGAL_OK : fail_memory("rows of other machines", guests_bytes(f));
 }
 
