@@ -186,7 +186,8 @@ typedef struct frugal_step { /* a device's announced batch */
     /* The unique rows from n_own on are *guests*: their home is another machine (frugal_machines.h). No host row here
      * is theirs, and no bit of `valid` or `alone`; no cache may have them, and their numbers are not below store.rows.
      * In lookup the weights of guest u, dim elements of store.rows_as, are at guests + guest_at[u - n_own] * (bytes of
-     * a row). Their records are written like others. NULL where there are none. */
+     * a row), and stay there until the device has done the step; both lie in FRUGAL_MEMORY_GUESTS. In `announced` they
+     * are not there yet. Their records are written like others. NULL where there are none. */
     uint32_t n_own;
     const unsigned char *guests;
     const uint32_t *guest_at;
@@ -378,8 +379,8 @@ FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uin
 /* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
  * thread. Errors: ARGUMENT, MEMORY. */
 FRUGAL_API frugal_status frugal_begin_counting(frugal *f);
-/* What may `sorts` of a device that is to be attached return: 0, in a process that has joined; 2, if it is the one
- * device and updates in place; else 1. */
+/* What may `sorts` of a device that is to be attached return: 0, in a process that has joined, or with machines; 2, if
+ * it is the one device and updates in place; else 1. */
 FRUGAL_API int frugal_may_sort(const frugal *f);
 /* May the attached device be given batches by frugal_announce_there? */
 FRUGAL_API int frugal_sorts(frugal *f, uint32_t device);
@@ -423,7 +424,8 @@ typedef enum {
     FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
     FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
     FRUGAL_MEMORY_ALONE,   /* the bits of frugal_step.alone, and the rows of `recall`, of all devices */
-    FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
+    FRUGAL_MEMORY_GATES,   /* the word of frugal_gates */
+    FRUGAL_MEMORY_GUESTS   /* where rows of other machines arrive for a device, and frugal_step.guest_at */
 } frugal_memory_kind;
 typedef struct frugal_memory {
     void *start;

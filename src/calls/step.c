@@ -232,8 +232,7 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     if (view.guests && !view.repeated) place_guests(f, d, step);
     view.bags = to->bags;
     view.stride = stride_of(f, stride), view.as = to->as;
-    /* where batches are posted, the batch is not known before; nor, before it is here, where a guest is */
-    if ((!f->ops->owns || device->guests) && !view.repeated && device->ops.announced)
+    if (!f->ops->owns && !view.repeated && device->ops.announced) /* posted: its own thread does not know it before */
         device->ops.announced(device->state, &view);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);

@@ -135,6 +135,7 @@ static void describe_tables(gpu_device *c) {
     const frugal_optimizer *o = &s->groups[0].optimizer;
     g->dim = s->dim, g->state_floats = s->state_floats;
     g->rows_as = s->rows_as, g->rounding = s->rounding;
+    g->id_times = s->id_times, g->id_plus = s->id_plus;
     g->state_at = whole_packs(frugal_state_at(s));
     g->copy_stride = whole_packs(g->state_at + s->state_floats);
     g->partial_stride = whole_packs(s->dim);
@@ -145,11 +146,18 @@ static void describe_tables(gpu_device *c) {
     g->divisor = s->reduce == FRUGAL_MEAN ? (float)s->devices : 0.0f;
 }
 
+/* Has the table rows on other machines? They arrive where no stream sees it, so the host waits for them, after the
+ * gate. */
+static int is_dealt(const gpu_device *c) {
+    return c->store->ids || c->store->id_times;
+}
+
 static frugal_status open_device(gpu_device *c) {
     void *seen = NULL;
     frugal_status status = open_gpu(c);
     if (status != FRUGAL_OK) return status;
     if ((status = check_stream(c, "cuda_attach")) != FRUGAL_OK) return status;
+    if (is_dealt(c)) c->desc.gate_on_stream = 0;
     if ((status = check_gates(c)) != FRUGAL_OK) return status;
     describe_tables(c);
     if ((status = share_pins(c)) != FRUGAL_OK) return status;
@@ -158,6 +166,10 @@ static frugal_status open_device(gpu_device *c) {
     if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
+    error = pin_ring(c, &c->guests, FRUGAL_MEMORY_GUESTS);
+    if (error == cudaSuccess && c->guests.pinned) error = seen_by_gpu(&c->guests, c->guests.memory.start, &seen);
+    if (c->guests.pinned) c->guests_seen = (unsigned char *)seen;
+    if (error != cudaSuccess) return check_cuda(c, error, "pinning where rows of other machines arrive");
     /* Batches that cannot be pinned are copied, too, but not in the background. */
     if (pin_ring(c, &c->batches, FRUGAL_MEMORY_BATCHES) == cudaSuccess) {
         error = seen_by_gpu(&c->batches, c->batches.memory.start, &seen);

@@ -48,6 +48,8 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
     if (a->n_outdated) memcpy(a->tail_sent + a->outdated_at, step->outdated, a->n_outdated * sizeof(uint32_t));
     a->tail_bytes = counted ? a->outdated_at + a->n_outdated * sizeof(uint32_t) : valid_bytes;
     if (sorts(c)) return;
+    uint32_t *ids = (uint32_t *)(void *)(a->tail_sent + a->ids_at);
+    for (uint32_t u = 0; u < step->n_own && sends_ids(c); u++) ids[u] = frugal_id_of(c->store, r->rows[u]);
     write_chunks(a, r);
     a->tail_bytes = a->chunks_at + a->n_chunks * sizeof(row_chunk);
 }

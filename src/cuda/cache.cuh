@@ -66,7 +66,7 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     for (uint32_t at = 0; at < distinct && status == FRUGAL_OK; at += most) {
         frugal_step batch = {};
         batch.records.rows = sorted + at;
-        batch.records.n_unique = distinct - at < most ? distinct - at : most;
+        batch.records.n_unique = batch.n_own = distinct - at < most ? distinct - at : most;
         if (c->gathered) gather_on_host(c, &batch);
         status = preload_rows(c, batch.records.rows, batch.records.n_unique);
     }

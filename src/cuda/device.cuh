@@ -34,10 +34,10 @@ struct shared_pins {             /* what all devices of an instance share; the l
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's from `device_announced` on */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
-    /* Valid bits, and for a counted cache the worth of rows and outdated rows, then chunks; each begins at a multiple
-     * of 8 bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
+    /* Valid bits, for a counted cache the worth of rows and outdated rows, ids if they are sent, then chunks; each
+     * begins at a multiple of 8 bytes. `tail` is on the GPU; `tail_sent` is in host memory, from where it is sent. */
     unsigned char *tail, *tail_sent;
-    uint64_t worth_at, outdated_at, chunks_at, tail_bytes; /* in the tail */
+    uint64_t worth_at, outdated_at, ids_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
     uint32_t n_chunks, n_outdated; /* n_chunks: if the host has listed them */
     int failed, whole;             /* failed: must be sent again; whole: record_of is sent, too */
@@ -100,10 +100,11 @@ struct gpu_device : gpu_context {
     gpu_view view;
     shared_pins *pins;
     int waits_for_gates; /* one of pins->gates_users */
-    pinned_memory blocks, batches;
+    pinned_memory blocks, batches, guests;
     int node;                        /* of the machine, that the GPU is at; -1: not known */
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
     uint32_t *batches_seen;          /* ... the announced batches; NULL: they are not pinned */
+    unsigned char *guests_seen;      /* ... rows of other machines; NULL: there are none */
     const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
     control_words *control;          /* in host memory (open_words); the view has its address on the GPU */
     pinned_memory control_memory;
@@ -149,7 +150,7 @@ struct gpu_device : gpu_context {
      * polling thread uses this field and the next. */
     double silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
-    uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
+    uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, without those of other machines, for the misses */
 };
 
 /* The announced batch of a step. */

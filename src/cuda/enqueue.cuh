@@ -54,6 +54,13 @@ static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
         given.alone = (const uint64_t *)(const void *)(c->alone_seen + ((const unsigned char *)step->alone -
                                                                         (unsigned char *)c->pins->alone.memory.start));
     given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
+    if (step->guests) {
+        given.n_guests = r->n_unique - step->n_own;
+        given.guests = c->guests_seen + (step->guests - (unsigned char *)c->guests.memory.start);
+        given.guest_at = (const uint32_t *)(const void *)(c->guests_seen + ((const unsigned char *)step->guest_at -
+                                                                            (unsigned char *)c->guests.memory.start));
+    }
+    if (sends_ids(c)) given.ids = (const uint32_t *)(const void *)(a->tail + a->ids_at);
     given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = sorts(c) ? a->found->n_chunks : a->n_chunks,
     given.n_outdated = a->n_outdated;
     given.record_stride = (uint32_t)r->stride;
@@ -65,14 +72,14 @@ static gpu_step gpu_step_of(gpu_device *c, const frugal_step *step) {
 constexpr uint32_t ROWS_AHEAD = 24; /* rows that the host prefetches ahead when it gathers */
 
 /* Gathers rows on the host for a GPU that cannot reach the table. The step before is over, so the buffer is free. Rows
- * that were already gathered for this step are still the same. */
+ * that were already gathered for this step are still the same. It reaches those of other machines. */
 static void gather_on_host(const gpu_device *c, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const frugal_store *s = c->store;
     float *state = (float *)(void *)(c->gathered + c->gathered_state_at);
     uint64_t apart = c->view.weights_stride * frugal_type_bytes(s->rows_as);
-    for (uint32_t u = 0; u < r->n_unique; u++) {
-        if (u + ROWS_AHEAD < r->n_unique)
+    for (uint32_t u = 0; u < step->n_own; u++) {
+        if (u + ROWS_AHEAD < step->n_own)
             for (uint64_t at = 0; at < frugal_row_bytes(s) && at < 2048; at += 64)
                 __builtin_prefetch((const char *)frugal_row_at(s, r->rows[u + ROWS_AHEAD]) + at);
         memcpy(c->gathered + u * apart, frugal_row_at(s, r->rows[u]), frugal_row_bytes(s));

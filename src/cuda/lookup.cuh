@@ -91,7 +91,8 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     /* Not step.step, which nvcc 13.0 here reads from the parameter, even if the step is replayed. */
     uint32_t now = (uint32_t)(given.replayed ? g.current->step : given.step);
     if (step.waits && g.counters->forced) return;
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < step.n_unique; i += gridDim.x * blockDim.x) {
+    const uint32_t n_own = step.n_unique - step.n_guests;
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n_own; i += gridDim.x * blockDim.x) {
         const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, now};
         uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
         for (uint32_t way = 0; way < WAYS; way++) {
@@ -143,7 +144,7 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
                                           int preloading) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
-    uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
+    uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0, n_own = step.n_unique - step.n_guests;
     int keeps = KEEPS && (T == FLOATS || g.keeps); /* a device of any type has one kernel */
     int into_block = to.by_record && !to.rows;
     if (step.waits && (keeps || into_block)) {
@@ -156,12 +157,12 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
     if (g.sets > 0 && step.n_outdated > 0 && !step.repeated) free_outdated(g, step.outdated, step.n_outdated, now);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
-        int active = item < step.n_unique;
+        int active = item < step.n_unique, is_own = item < n_own; /* else it has no copy, and no way */
         uint32_t row = active ? step.rows[item] : 0;
         uint32_t secondary = active && step.secondaries ? step.secondaries[item] : NO_WAY;
         uint32_t worth = active && step.worth ? step.worth[item] : 0;
         claimed_way claimed =
-            claim_way<V, KEEPS>(g, group, {row, worth, now}, active && secondary == NO_WAY, preloading);
+            claim_way<V, KEEPS>(g, group, {row, worth, now}, is_own && secondary == NO_WAY, preloading);
         int has_copy = claimed.found || secondary != NO_WAY;
         int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
@@ -172,7 +173,8 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
         uint64_t source = g.gathered ? item : row;
         float *copy = claimed.way != NO_WAY ? g.copies + (uint64_t)claimed.way * g.copy_stride : NULL;
         if (secondary != NO_WAY) copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
-        const row_source row_at = {valid ? copy : host_row<T>(g, source), g.rows_as};
+        const void *at_home = is_own ? host_row<T>(g, source) : guest_row<T>(g, step, item - n_own);
+        const row_source row_at = {valid ? copy : at_home, g.rows_as};
         float *refreshed = valid ? NULL : copy;
         row_targets targets = {refreshed, out, to.stride, to.as, 0, NULL};
         if (!preloading && to.by_record) {

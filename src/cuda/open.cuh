@@ -108,7 +108,8 @@ static frugal_status open_batches(gpu_device *c) {
     c->pitch = (keys + 1 + 15) / 16 * 16;       /* as in the host's batch: whole lines */
     c->max_chunks = 2 * keys / (CHUNK + 1) + 1; /* a row with 33 positions has two */
     uint64_t counted = is_counted(c) ? whole_words(keys) + whole_words(keys * sizeof(uint32_t)) : 0;
-    c->tail_bytes = ((keys + 63) / 64 * 8 + counted + c->max_chunks * sizeof(row_chunk) + 15) / 16 * 16;
+    uint64_t ids = sends_ids(c) ? whole_words(keys * sizeof(uint32_t)) : 0;
+    c->tail_bytes = ((keys + 63) / 64 * 8 + counted + ids + c->max_chunks * sizeof(row_chunk) + 15) / 16 * 16;
     if ((status = allocate_on_gpu(c, n * 4 * c->pitch * 4, "batches", &arrays)) != FRUGAL_OK) return status;
     c->arrays_memory = (uint32_t *)arrays;
     if ((status = allocate_on_gpu(c, n * c->tail_bytes, "batches", &tail)) != FRUGAL_OK) return status;

@@ -61,7 +61,7 @@ static frugal_status device_lookup(void *device, const frugal_step *step, void *
         c->control->replays[c->replays % REPLAYS] = given;
     else
         status = enqueue_lookup(c, given, step->bags, {rows, step->stride, step->as, 0});
-    if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = given.n_unique;
+    if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = step->n_own;
     return status;
 }
 
@@ -151,6 +151,7 @@ static void close_on_gpu(gpu_device *c, int hangs) {
     unpin_memory(c, &c->sort_sent_memory);
     unpin_memory(c, &c->blocks);
     unpin_memory(c, &c->batches);
+    unpin_memory(c, &c->guests);
 }
 
 /* The last device of an instance unpins what all have shared. */

@@ -59,6 +59,7 @@ static frugal_status read_back_all(gpu_device *c) {
                {"the bits of rows that are alone", &c->pins->alone},
                {"the staging ring", &c->blocks},
                {"the announced batches", &c->batches},
+               {"the memory where rows of other machines arrive", &c->guests},
                {"the words that GPU and host exchange", &c->control_memory},
                {"the memory from which segments of keys are sent", &c->sort_sent_memory}};
     frugal_status status = FRUGAL_OK;

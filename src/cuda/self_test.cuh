@@ -48,10 +48,11 @@ static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
  * way. */
 static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t row, uint32_t n) {
     const gpu_view *g = &c->view;
-    const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, way = 0; /* rows, start, order */
+    const uint32_t id = frugal_id_of(c->store, row), way = 0;
+    const uint32_t arrays[4][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}, {id}}; /* rows, start, order; ids */
     size_t grads = TEST_POSITIONS * g->dim * sizeof(float);
     cudaError_t error = copy_to_gpu(c, g->partials, t.grads, grads);
-    for (uint32_t a = 0; a < 3 && error == cudaSuccess; a++)
+    for (uint32_t a = 0; a < 4 && error == cudaSuccess; a++)
         error = copy_to_gpu(c, c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a]);
     if (error == cudaSuccess) error = copy_to_gpu(c, g->ways, &way, sizeof way);
     const uint64_t alone = 1;
@@ -69,6 +70,7 @@ static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hy
     step.step = c->counted, step.brings = 1, step.records.block = (float *)c->blocks.memory.start;
     gpu_step given = gpu_step_of(c, &step);
     given.rows = c->aheads[0].arrays, given.start = given.rows + c->pitch, given.order = given.start + c->pitch;
+    if (given.ids) given.ids = given.order + c->pitch;
     given.n = n, given.n_unique = 1, given.n_chunks = 0, given.brings = 1;
     send_hypers(c, &given, hyper);
     if (t.in_place) { /* every row of the table is the test's */

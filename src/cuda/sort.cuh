@@ -178,12 +178,20 @@ static uint64_t whole_words(uint64_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
+/* Are ids sent with each batch? Only random bits need them, and only those of homes that are listed are no function of
+ * the row's number. A whole list of them would take 4 bytes of the GPU's memory a row. */
+static int sends_ids(const gpu_device *c) {
+    const frugal_store *s = c->store;
+    return s->ids && s->rows_as != FRUGAL_FP32 && s->rounding != FRUGAL_NEAREST;
+}
+
 /* Where in the tail of a batch what is, if it has at most n rows and n_outdated outdated ones. */
 static void place_tail(const gpu_device *c, batch_ahead *a, uint64_t n, uint64_t n_outdated) {
     int counted = is_counted(c);
     a->worth_at = (n + 63) / 64 * sizeof(uint64_t);
     a->outdated_at = a->worth_at + (counted ? whole_words(n) : 0);
-    a->chunks_at = a->outdated_at + (counted ? whole_words(n_outdated * sizeof(uint32_t)) : 0);
+    a->ids_at = a->outdated_at + (counted ? whole_words(n_outdated * sizeof(uint32_t)) : 0);
+    a->chunks_at = a->ids_at + (sends_ids(c) ? whole_words(n * sizeof(uint32_t)) : 0);
 }
 
 /* Does it sort all its batches, or none? */

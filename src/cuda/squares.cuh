@@ -7,7 +7,7 @@
 
 namespace frugal_cuda {
 
-/* squares[n_unique]: of each row's gradient, summed as in an update; 0 of rows of frozen tables. */
+/* squares[n_unique]: of each row's gradient, summed as in an update; 0 of own rows of frozen tables. */
 template <int V, element_types T>
 __device__ static inline void square_gradients(const gpu_view &g, const gpu_step &step, const gradient_source &s,
                                                float *squares) {
@@ -26,8 +26,9 @@ __device__ static inline void square_gradients(const gpu_view &g, const gpu_step
         }
         float all = fold_lanes<V>(lanes);
         if (!it.active || group.lane != 0) continue;
-        uint32_t of = g.groups ? frugal_group_of(g.groups, g.n_groups, step.rows[it.unique]) : 0;
-        squares[it.unique] = g.groups && g.groups[of].optimizer.frozen ? 0 : all;
+        int grouped = g.groups && it.unique < step.n_unique - step.n_guests;
+        uint32_t of = grouped ? frugal_group_of(g.groups, g.n_groups, step.rows[it.unique]) : 0;
+        squares[it.unique] = grouped && g.groups[of].optimizer.frozen ? 0 : all;
     }
 }
 

@@ -479,7 +479,8 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
             if (it.active && (pass == 0 || alone)) row = stepped_row_of<T, FORM>(g, step, it.unique, alone, pass);
             step_rule rule = {};
             if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
-            if (T == ANY_TYPES && row.weights) rule.noise = frugal_row_noise(rule.hyper.noise, step.rows[it.unique]);
+            if (T == ANY_TYPES && row.weights)
+                rule.noise = frugal_row_noise(rule.hyper.noise, id_of(g, step, it.unique));
             if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
             if (rows_step) rule.scale = clip_scale<V>(g, group, rule, row, tile_of);
             rule.factor = rows_step ? step_factor<V, T>(g, group, rule, row, tile_of) : 0;

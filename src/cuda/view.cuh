@@ -56,9 +56,13 @@ struct gpu_step {
     const uint32_t *secondaries; /* secondaries[n_unique]: the number of a row's secondary, or NO_WAY; NULL: none */
     float *secondary_copies;     /* [][copy_stride]: these copies, as gpu_view.copies */
     const row_chunk *chunks;     /* chunks[n_chunks], those of a row one after the other */
+    /* Rows of other machines, the last n_guests of the unique rows: in host memory, as in frugal_step. */
+    const unsigned char *guests;
+    const uint32_t *guest_at;
+    const uint32_t *ids;   /* of the other unique rows (id_of); NULL: computed */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */
-    uint32_t n, n_unique, n_chunks, n_outdated, record_stride;
+    uint32_t n, n_unique, n_guests, n_chunks, n_outdated, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream waits for the gate */
     uint32_t replayed;  /* 1: a graph's kernels, with the largest sizes; the actual ones are in `current` */
     frugal_hyper hyper; /* of the first group of tables */
@@ -95,6 +99,7 @@ struct gpu_view {
     frugal_type rows_as;
     frugal_rounding rounding;
     uint32_t gathered;
+    uint32_t id_times, id_plus; /* as in frugal_store */
     uint32_t dim, state_floats;
     uint64_t sets;   /* 0: no cache */
     uint64_t *words; /* [sets][WAYS] */

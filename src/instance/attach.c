@@ -110,7 +110,7 @@ frugal_status frugal_begin_counting(frugal *f) {
 }
 
 int frugal_may_sort(const frugal *f) {
-    if (!is_usable(f) || !f->ops->owns) return 0;
+    if (!is_usable(f) || !f->ops->owns || f->dealing) return 0; /* the host sorts by home (guests.c) */
     return frugal_p2f_has_words(f->p2f) ? 1 : 2;
 }
 
@@ -126,7 +126,7 @@ static frugal_memory matrix_memory(void *start, uint64_t rows, uint64_t stride, 
 
 frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
     const frugal_memory none = {NULL, 0, 0};
-    int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
+    int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES || kind == FRUGAL_MEMORY_GUESTS;
     if (!is_usable(f) || (of_device && d >= f->desc.devices)) return none;
     const frugal_store *s = &f->store;
     int joined = !f->ops->owns, staged = joined && f->desc.alone == FRUGAL_ALONE_STAGED;
@@ -146,6 +146,8 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
         void *start = frugal_p2f_alone_memory(f->p2f, &bytes);
         return (frugal_memory){start, bytes, joined};
     }
+    case FRUGAL_MEMORY_GUESTS:
+        return f->devices[d].guests ? guests_memory(f, d) : none;
     case FRUGAL_MEMORY_GATES:
     default:
         return (frugal_memory){f->gates, page_unit(), 0};

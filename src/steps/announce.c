@@ -185,7 +185,7 @@ FRUGAL_INTERNAL frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
 /* Steps of which the device knows its batch: they are planned, and it was told. */
 FRUGAL_INTERNAL uint64_t told_of(const frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    if (!device->ops.announced || device->guests) return frugal_p2f_planned(f->p2f);
+    if (!device->ops.announced) return frugal_p2f_planned(f->p2f);
     return frugal_load_acquire(&device->told); /* [F12] pairs with [F11] */
 }
 
@@ -193,7 +193,7 @@ FRUGAL_INTERNAL uint64_t told_of(const frugal *f, uint32_t d) {
 FRUGAL_INTERNAL int tell_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     int any = 0;
-    if (!is_attached(f, d) || !device->ops.announced || device->guests) return 0; /* guests: lookup tells it */
+    if (!is_attached(f, d) || !device->ops.announced) return 0;
     pthread_mutex_lock(&device->telling);
     uint64_t told = frugal_load_relaxed(&device->told); /* relaxed, both: under the lock; as has_finished says */
     for (; told < frugal_p2f_planned(f->p2f); told++, any = 1) {

@@ -127,6 +127,15 @@ FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step) {
            frugal_load_acquire(&guests->keys_gone) > step && frugal_load_acquire(&guests->records_gone) + depth > step;
 }
 
+/* Of `rows`, two for each key, and of `at` behind them: whole pages, which a device may pin. */
+static uint64_t arrival_bytes(const frugal *f) {
+    return whole_pages(f->desc.max_keys * (2 * frugal_row_bytes(&f->store) + sizeof(uint32_t)));
+}
+
+FRUGAL_INTERNAL frugal_memory guests_memory(const frugal *f, uint32_t d) {
+    return (frugal_memory){f->devices[d].guests->rows, arrival_bytes(f), 0};
+}
+
 static uint64_t early_bytes(const frugal *f) {
     return 2 * f->dealing->machines * early_words(f->desc.max_keys) * sizeof(uint64_t);
 }
@@ -136,8 +145,8 @@ FRUGAL_INTERNAL uint64_t guests_bytes(const frugal *f) {
     if (!f->dealing) return 0;
     uint64_t keys = f->desc.max_keys, ids = (f->desc.lookahead + 1) * keys * sizeof(uint64_t);
     uint64_t first = first_ring(f) * (f->dealing->machines + 1) * sizeof(uint32_t);
-    return ids + first + 2 * keys * sizeof(uint32_t) + early_bytes(f) + f->desc.staging * sizeof(step_settings) +
-           2 * keys * frugal_row_bytes(&f->store);
+    return ids + first + keys * sizeof(uint32_t) + early_bytes(f) + f->desc.staging * sizeof(step_settings) +
+           arrival_bytes(f);
 }
 
 /* Of a device of this machine. */
@@ -148,15 +157,14 @@ FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d) {
     frugal_store_relaxed(&guests->arrived, f->desc.first_step); /* relaxed, all: no other thread yet */
     frugal_store_relaxed(&guests->keys_gone, f->desc.first_step);
     frugal_store_relaxed(&guests->records_gone, f->desc.first_step);
-    guests->rows = frugal_allocate(f, whole_pages(2 * keys * frugal_row_bytes(&f->store)), page_unit());
+    guests->rows = frugal_allocate(f, arrival_bytes(f), page_unit());
+    if (guests->rows) guests->at = (uint32_t *)(void *)(guests->rows + 2 * keys * frugal_row_bytes(&f->store));
     guests->ids = frugal_allocate(f, ring * keys * sizeof *guests->ids, CACHE_LINE);
     guests->first = frugal_allocate(f, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first, CACHE_LINE);
     guests->settings = frugal_allocate(f, f->desc.staging * sizeof *guests->settings, CACHE_LINE);
-    guests->at = frugal_allocate(f, keys * sizeof *guests->at, CACHE_LINE);
     guests->summed = frugal_allocate(f, keys * sizeof *guests->summed, CACHE_LINE);
     guests->early = frugal_allocate(f, early_bytes(f), CACHE_LINE);
-    int all = guests->rows && guests->ids && guests->first && guests->at && guests->summed && guests->early &&
-              guests->settings;
+    int all = guests->rows && guests->ids && guests->first && guests->summed && guests->early && guests->settings;
     return all ? FRUGAL_OK : fail_memory("rows of other machines", guests_bytes(f));
 }
 
@@ -164,11 +172,10 @@ FRUGAL_INTERNAL void close_guests(frugal *f, host_device *device) {
     device_guests *guests = device->guests;
     uint64_t keys = f->desc.max_keys, ring = f->desc.lookahead + 1;
     if (!guests) return;
-    frugal_free(f, guests->rows, whole_pages(2 * keys * frugal_row_bytes(&f->store)));
+    frugal_free(f, guests->rows, arrival_bytes(f));
     frugal_free(f, guests->ids, ring * keys * sizeof *guests->ids);
     frugal_free(f, guests->first, first_ring(f) * (f->dealing->machines + 1) * sizeof *guests->first);
     frugal_free(f, guests->settings, f->desc.staging * sizeof *guests->settings);
-    frugal_free(f, guests->at, keys * sizeof *guests->at);
     frugal_free(f, guests->summed, keys * sizeof *guests->summed);
     frugal_free(f, guests->early, early_bytes(f));
     frugal_free(f, guests, sizeof *guests);

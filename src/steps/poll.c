@@ -351,6 +351,7 @@ static int poll_device(frugal *f, uint32_t d, int is_ending, int *last) {
         /* At once, because the next device may be found lost: then the step that this one ends is whole already. */
         *last |= last_one | commit_finished(f);
     }
+    if (device->guests && any) wake_machines(f); /* records can leave */
     return any;
 }
 

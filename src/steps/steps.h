@@ -38,7 +38,7 @@ typedef struct device_guests {
     step_settings *settings; /* ring [S], by step: of its records; `fixed`: there are any */
     unsigned char *rows;     /* ring [2][max_keys] of rows, by step: where they arrive */
     uint32_t *summed;        /* [max_keys]: as frugal_step */
-    uint32_t *at;            /* [max_keys]: where each guest of the step that is looked up lies in `rows` */
+    uint32_t *at;            /* [max_keys], behind `rows`: where each guest of the step that is looked up lies there */
     uint64_t *early;         /* ring [2][machines][early_words], by step */
     /* Steps, in order: whose rows are all here; whose ids have left; whose records have left. */
     atomic_word arrived, keys_gone, records_gone;
@@ -58,6 +58,7 @@ FRUGAL_INTERNAL void place_guests(frugal *f, uint32_t d, uint64_t step);
 FRUGAL_INTERNAL void order_squares(const frugal *f, uint32_t d, frugal_step *view);
 FRUGAL_INTERNAL void show_guests(const frugal *f, uint32_t d, frugal_step *view);
 FRUGAL_INTERNAL int guests_ready(const frugal *f, uint32_t d, uint64_t step);
+FRUGAL_INTERNAL frugal_memory guests_memory(const frugal *f, uint32_t d);
 FRUGAL_INTERNAL uint64_t guests_bytes(const frugal *f);
 FRUGAL_INTERNAL frugal_status open_guests(frugal *f, uint32_t d);
 FRUGAL_INTERNAL void close_guests(frugal *f, host_device *device);
