@@ -85,12 +85,16 @@ void placing_describe(const placing *p, FILE *lines) {
 
 /* Rows keys[n] of all tables, in their order: a call for each stretch of them that lies in one table. */
 static int placing_preload_rows(frugal *f, uint32_t device, uint64_t *keys, uint64_t n, program_error *error) {
-    for (uint64_t at = 0; at < n;) {
-        frugal_keys stretch = training_stretch(f, keys + at, n - at);
-        if (frugal_preload(f, device, &stretch)) return training_fail("cannot preload the caches", error);
+    uint64_t *rows = training_table_rows(f, error);
+    if (!rows) return -1;
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t at = 0; at < n && !status;) {
+        frugal_keys stretch = training_stretch(rows, keys + at, n - at);
+        status = frugal_preload(f, device, &stretch);
         at += stretch.n;
     }
-    return 0;
+    free(rows);
+    return status ? training_fail("cannot preload the caches", error) : 0;
 }
 
 /* Of ranked keys[n] those at home on the machine of the device, as many as its cache takes. */
@@ -104,7 +108,7 @@ static uint64_t placing_keep_own(const placing *p, uint32_t device, uint64_t *ke
 
 int placing_preload(const placing *p, frugal *f, uint32_t device, uint64_t cache_rows, program_error *error) {
     uint64_t ranked = cache_rows * p->machines; /* of which some are at home elsewhere */
-    if (!p->partition.place || !cache_rows) return 0;
+    if (!p->partition.place || !cache_rows || (p->machines > 1 && p->settings->deal)) return 0;
     uint64_t *keys = malloc(ranked * sizeof *keys);
     double *values = malloc(ranked * sizeof *values);
     int status =

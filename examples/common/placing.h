@@ -54,7 +54,7 @@ void placing_describe(const placing *p, FILE *lines);
 
 /* Puts the rows that are worth most to the device (frugal_place.h, section 4) into its cache of `cache_rows`; on
  * several machines only rows whose home is its own. Copies do not change bits. Does nothing without --place, without a
- * cache, or when the counts are forgotten. */
+ * cache, when the counts are forgotten, or if another file says where rows lie. All ranks call it. */
 int placing_preload(const placing *p, frugal *f, uint32_t device, uint64_t cache_rows, program_error *error);
 /* Frees the counts, which are the larger part of the memory. */
 void placing_forget(placing *p);

@@ -1,5 +1,6 @@
 /* Forked processes, the memory they share, and waits that end with a process. */
 #include "examples/common/processes.h"
+#include "examples/common/ranks.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -114,11 +115,11 @@ int processes_open(processes **out, uint32_t n, uint32_t devices, program_error 
 }
 
 uint32_t processes_devices(const processes *p) {
-    return p->devices / p->n;
+    return ranks_devices(p->devices) / p->n; /* of several machines each has one process */
 }
 
 uint32_t processes_first(const processes *p) {
-    return p->number * processes_devices(p);
+    return ranks_first(p->devices) + p->number * processes_devices(p);
 }
 
 const char *processes_name(const processes *p, uint32_t which) {
@@ -159,9 +160,10 @@ void processes_break(processes *p) {
 
 frugal_status processes_meet(processes *p) {
     processes_shared *shared = p->shared;
-    if (p->devices == 1) return FRUGAL_OK;
+    uint32_t devices = p->n * processes_devices(p); /* of this machine */
+    if (devices == 1) return FRUGAL_OK;
     uint32_t round = atomic_load(&shared->round);
-    if (atomic_fetch_add(&shared->here, 1) + 1 == p->devices) {
+    if (atomic_fetch_add(&shared->here, 1) + 1 == devices) {
         atomic_store(&shared->here, 0); /* before the round, because the others come again after it */
         atomic_store(&shared->round, round + 1);
         processes_ring(p, PROCESSES_MEETING);

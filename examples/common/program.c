@@ -58,8 +58,14 @@ int program_flush(FILE *stream, const char *name, program_error *error) {
 
 atomic_int program_signalled; /* lock-free: fit for a signal handler */
 
+static atomic_int *_Atomic program_signal_goes_to = &program_signalled;
+
+void program_signals_to(atomic_int *to) {
+    program_signal_goes_to = to;
+}
+
 static void program_on_signal(int number) {
-    program_signalled = number; /* the handler is gone after the first: a second Ctrl-C ends at once */
+    *program_signal_goes_to = number; /* the handler is gone after the first: a second Ctrl-C ends at once */
 }
 
 static void program_handle_signals(void (*handler)(int)) {

@@ -78,6 +78,8 @@ double program_now(void);
 #include <stdatomic.h>
 /* The signal that came, or 0. */
 extern atomic_int program_signalled;
+/* From here on a signal is noted there instead, where several processes must act on it together (ranks.h). */
+void program_signals_to(atomic_int *to);
 #endif
 
 #endif

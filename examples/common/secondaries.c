@@ -82,14 +82,17 @@ int secondaries_choose(secondaries *s, const secondaries_desc *desc, const parti
 /* keys[n] of all tables, in any order. */
 static int secondaries_list_rows(const secondaries *s, frugal *f, uint32_t device, uint64_t *keys, uint64_t n,
                                  program_error *error) {
+    uint64_t *rows = training_table_rows(f, error);
+    if (!rows) return -1;
+    frugal_status status = FRUGAL_OK;
     qsort(keys, n, sizeof *keys, secondaries_by_row); /* a call lists rows of one table, and takes back older ones */
-    for (uint64_t at = 0; at < n;) {
-        frugal_keys stretch = training_stretch(f, keys + at, n - at);
-        if (frugal_secondaries(f, device, &stretch, s->desc.settings->stale))
-            return training_fail("cannot list secondaries", error);
+    for (uint64_t at = 0; at < n && !status;) {
+        frugal_keys stretch = training_stretch(rows, keys + at, n - at);
+        status = frugal_secondaries(f, device, &stretch, s->desc.settings->stale);
         at += stretch.n;
     }
-    return 0;
+    free(rows);
+    return status ? training_fail("cannot list secondaries", error) : 0;
 }
 
 int secondaries_list(const secondaries *s, frugal *f, program_error *error) {

@@ -1,6 +1,6 @@
 /* The options of all programs that train, and lists of places. */
 #include "examples/common/settings.h"
-#include "frugal_machines.h"
+#include "examples/common/ranks.h"
 #include "src/arithmetic.h"
 
 #include <inttypes.h>
@@ -110,6 +110,22 @@ static int training_check_processes(const training_settings *settings, program_e
     return 0;
 }
 
+/* Several machines, once the number of devices is known. */
+static int training_check_machines(const training_settings *settings, program_error *error) {
+    uint32_t machines = ranks_all();
+    if (machines == 1) return 0;
+    if (settings->devices % machines)
+        return program_fail(error,
+                            "--devices is %u, of all machines together, and there are %u; give a number that they "
+                            "divide",
+                            settings->devices, machines);
+    if (settings->processes > 1)
+        return program_fail(error, "--processes does not go with several machines: start more ranks by mpirun instead");
+    if (settings->secondaries > 0)
+        return program_fail(error, "--secondaries does not go with several machines, whose training is exact");
+    return 0;
+}
+
 static int training_check_devices(const training_options *options, program_error *error) {
     uint32_t listed = options->places.n;
     training_settings *settings = options->places.settings;
@@ -150,9 +166,12 @@ int training_options_check(const training_options *options, program_error *error
     if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
     if (settings->trace && !*settings->trace)
         return program_fail(error, "--trace is empty; give a file, or leave it out");
+    if (settings->deal && !*settings->deal)
+        return program_fail(error, "--deal is empty; give cyclic, blocks or a .npy file, or leave it out");
     if (options->rounding_given && settings->rows_as == FRUGAL_FP32)
         return program_fail(error, "--rounding is of weights of 16 bits; give --rows-as bf16 or fp16, or leave it out");
     if (training_check_devices(options, error) || training_check_place(settings, error)) return -1;
+    if (training_check_machines(settings, error)) return -1;
     return training_check_processes(settings, error);
 }
 
@@ -240,6 +259,10 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help =
                      "processes that these devices are divided among, evenly and in their order; with workers, without "
                      "--secondaries. The same bits"},
+                {"deal", OPTIONS_TEXT, &settings->deal, .value = "HOW", .standard = "cyclic",
+                 .help = "where rows lie if mpirun has started build/mpi's program on several machines, which share "
+                         "these devices evenly, in their order: in turn (cyclic), in equal parts (blocks), or as a "
+                         "file says, homes.npy of build/place --machines. The same bits"},
                 {"workers", OPTIONS_WHOLE32, &settings->workers, 0, 1024,
                  .help = "threads that flush; 0: waiting threads do it"},
                 {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},

@@ -32,6 +32,7 @@ typedef struct training_settings {
     uint64_t steps;               /* the last step at the latest; 0: no limit */
     double seconds;               /* of training, likewise */
     uint64_t seed;
+    const char *deal;   /* how rows are dealt over machines (ranks_deal); NULL: as `place` says, or cyclic */
     const char *place;  /* how samples are dealt: "auto", "auto:N", a file (placing.h), NULL: at random, or in turn */
     double secondaries; /* percent of all rows of which each device may read secondaries (secondaries.h); 0: none */
     uint32_t stale;     /* their bound (frugal_secondaries) */
@@ -67,7 +68,7 @@ typedef struct training_outputs {
 
 /* Their options, in five sections. */
 typedef struct training_options {
-    options_entry training[12], frugal[11], stale[3], checkpoints[5], results[5];
+    options_entry training[12], frugal[12], stale[3], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

@@ -2,6 +2,7 @@
 #include "examples/common/stages.h"
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
 
 #include <cblas.h>
@@ -237,17 +238,23 @@ static int stages_begin(stages *c, program_error *error) {
     }
 }
 
-/* What can be refused is refused before stages_begin, which writes to a table's file. */
-static int stages_prepare(stages *c, program_error *error) {
+/* What can be refused is refused here, before stages_begin, which writes to a table's file. Of several machines, rank 0
+ * has the files. */
+static int stages_prepare_files(stages *c, program_error *error) {
     const char *save = c->outputs.save;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (stages_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
         best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) ||
         program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
-    if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
-    if (stages_open_json(c, error) || (c->parts->choose && c->parts->choose(c, error))) return -1;
-    if (stages_describe(c, error) || stages_begin(c, error)) return -1;
+    if (save && !ranks_number() && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
+    return ranks_number() ? 0 : stages_open_json(c, error);
+}
+
+static int stages_prepare(stages *c, program_error *error) {
+    if (ranks_agree(stages_prepare_files(c, error), error)) return -1;
+    if (c->parts->choose && c->parts->choose(c, error)) return -1;
+    if (ranks_agree(stages_describe(c, error), error) || stages_begin(c, error)) return -1;
     checkpointing_end_reading(&c->checkpoints);
     return stages_start_json(c, error);
 }
@@ -257,8 +264,10 @@ static int stages_prepare(stages *c, program_error *error) {
 static int stages_evaluate_on_the_way(stages *c, program_error *error) {
     double value = 0;
     int interrupted = 0;
-    if (c->parts->check(c, error) || c->parts->evaluate_on_the_way(c, &value, &interrupted, error)) return -1;
-    if (interrupted) return 0;
+    if (c->parts->check(c, error)) return -1;
+    int status = c->parts->evaluate_on_the_way(c, &value, &interrupted, error);
+    if (!interrupted) status = ranks_share(status, &value, sizeof value, error);
+    if (status || interrupted) return status;
     training_report total = c->parts->total(c);
     if (progress_add(&c->curve, total.step, total.seconds, value, error)) return -1;
     return stages_note_best(c, error);
@@ -327,6 +336,7 @@ static int stages_checkpoint_before_end(stages *c, program_error *error) {
 static int stages_train(stages *c, program_error *error) {
     uint64_t every = c->outputs.eval_every;
     for (;;) {
+        if (ranks_agree(0, error)) return -1; /* on signals, too */
         uint64_t step = c->parts->total(c).step, evaluation = every ? (step / every + 1) * every : UINT64_MAX;
         int due = stages_evaluation_is_due(c, step);
         if (due && stages_ends_early_for(c, step) && stages_checkpoint_before_end(c, error)) return -1;
@@ -368,7 +378,7 @@ static int stages_go(stages *c, program_error *error) {
     if (c->parts->check(c, error)) return -1;
     stages_finish_checkpoints(c, &failed);
     if (stages_go_back(c, error)) return -1;
-    if (c->set && c->parts->save(c, error)) return -1;
+    if (c->outputs.save && c->parts->save(c, error)) return -1;
     if (c->set) save_tell(c->set);
     int evaluates = c->evaluates && !program_signalled;
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
@@ -400,10 +410,26 @@ static int stages_exit(const stages *c, const program_error *error, int status) 
     return status;
 }
 
+/* Several machines: all is closed before the ranks tell each other of a failure, so that none waits for this one. */
+static int stages_end(stages *c, int status, program_error *error) {
+    program_error closing;
+    if (stages_close(c, &closing) && !status) status = -1, *error = closing;
+    return ranks_end(status, error) ? stages_exit(c, error, 1) : 0;
+}
+
+static int stages_parse(stages *c, int argc, char **argv, program_error *error) {
+    const training_outputs *outputs = &c->outputs;
+    int status = ranks_open(error);
+    if (!status) status = c->parts->parse(c, argc, argv, error);
+    if (!status && ranks_all() > 1 && (outputs->checkpoint || outputs->resume || outputs->patience))
+        status = program_fail(error, "--checkpoint, --resume and --patience do not go with several machines");
+    return ranks_agree(status, error);
+}
+
 static int stages_run_all(stages *c, int argc, char **argv) {
     const stages_parts *parts = c->parts;
     program_error error, closing;
-    if (parts->parse(c, argc, argv, &error)) return stages_exit(c, &error, 2);
+    if (stages_parse(c, argc, argv, &error)) return stages_exit(c, &error, 2);
     if (c->outputs.help) {
         parts->help();
         return program_flush(stdout, "the help", &error) ? stages_exit(c, &error, 1) : 0;
@@ -412,6 +438,7 @@ static int stages_run_all(stages *c, int argc, char **argv) {
     if (c->outputs.report_seconds < 0) c->outputs.report_seconds = 1; /* the line shows fewer of them in files */
     int status = stages_go(c, &error);
     progress_end(&c->line);
+    if (ranks_all() > 1) return stages_end(c, status, &error);
     if (status) status = stages_exit(c, &error, 1);
     if (stages_close(c, &closing) && !status) status = stages_exit(c, &closing, 1);
     return status;
@@ -424,5 +451,6 @@ int stages_run(stages *c, const stages_parts *parts, int argc, char **argv) {
     pthread_mutex_init(&c->stderr_lock, NULL);
     openblas_set_num_threads(1); /* one thread per product: results do not depend on the number of threads */
     int status = stages_run_all(c, argc, argv);
+    ranks_close();
     return program_end(status, (size_t)openblas_get_num_procs());
 }

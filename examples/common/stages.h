@@ -13,6 +13,8 @@
  *         return stages_run(&program.stages, &kge_parts, argc, argv);
  *     }
  *
+ * Of several machines (ranks.h), all call these parts in the same order; rank 0 alone evaluates, and has the files.
+ *
  * Exit status: 0: done, or ended by Ctrl-C and saved; 1: it failed, or the last checkpoint failed; 2: wrong usage.
  */
 #ifndef STAGES_H
@@ -70,7 +72,7 @@ typedef struct stages_parts {
     /* At the end, with --patience: what was trained becomes what it was when the save `tables` and the state that
      * read_state has read were written. */
     int (*go_back)(stages *c, const char *tables, program_error *error);
-    int (*save)(stages *c, program_error *error); /* to `set`, if there is one */
+    int (*save)(stages *c, program_error *error); /* to `set`; without it gives the rank that has one what it reads */
     int (*evaluate)(stages *c, int *interrupted, program_error *error);
     void (*show_result)(stages *c, int evaluated);
     int (*close)(stages *c, program_error *error); /* whatever it returns, all is released */

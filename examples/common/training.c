@@ -1,5 +1,6 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
+#include "examples/common/ranks.h"
 #include "frugal_save.h"
 #include "frugal_seeing.h"
 
@@ -167,12 +168,26 @@ float *training_floats(uint64_t n) {
     return aligned_alloc(64, (n * sizeof(float) + 64) / 64 * 64);
 }
 
-frugal_keys training_stretch(const frugal *f, uint64_t *keys, uint64_t n) {
+uint64_t *training_table_rows(frugal *f, program_error *error) {
     const frugal_desc *desc = frugal_settings(f);
+    uint32_t n = desc->n_tables, machines = ranks_all();
+    uint64_t *mine = malloc(n * sizeof *mine), *all = malloc((uint64_t)n * machines * sizeof *all);
+    for (uint32_t t = 0; mine && t < n; t++) mine[t] = desc->tables[t].rows;
+    frugal_status status = mine && all ? frugal_exchange(f, mine, n * sizeof *mine, all) : FRUGAL_ERR_MEMORY;
+    if (!status)
+        for (uint32_t i = 0; i < n * machines; i++) mine[i % n] = i < n ? all[i] : mine[i % n] + all[i];
+    free(all);
+    if (!status) return mine;
+    free(mine);
+    training_fail("cannot count the rows of the tables", error);
+    return NULL;
+}
+
+frugal_keys training_stretch(const uint64_t *rows, uint64_t *keys, uint64_t n) {
     uint32_t table = 0, end = 0;
     uint64_t first = 0;
-    while (keys[0] - first >= desc->tables[table].rows) first += desc->tables[table++].rows;
-    for (; end < n && keys[end] - first < desc->tables[table].rows; end++) keys[end] -= first;
+    while (keys[0] - first >= rows[table]) first += rows[table++];
+    for (; end < n && keys[end] - first < rows[table]; end++) keys[end] -= first;
     return (frugal_keys){.table = table, .keys = keys, .n = end};
 }
 
@@ -184,7 +199,8 @@ int training_read_rows(frugal *f, const training_span *span, float *rows, progra
         uint32_t n = (uint32_t)(end - from < BLOCK ? end - from : BLOCK);
         frugal_keys block = {.table = span->table, .keys = keys, .n = n};
         for (uint32_t i = 0; i < n; i++) keys[i] = from + i;
-        if (frugal_read_rows(f, &block, rows + (from - span->first) * dim, NULL))
+        if (ranks_number()) block.n = 0; /* it only gives */
+        if (frugal_read_rows(f, &block, block.n ? rows + (from - span->first) * dim : NULL, NULL))
             return training_fail("cannot read the embeddings", error);
     }
     return 0;
@@ -210,24 +226,53 @@ static int is_row_finite(const void *rows, uint64_t first, const frugal_desc *de
     return 1;
 }
 
-void training_tell_rows(frugal *f) {
+/* Of this machine's rows of a table. *first: the first of them, as this machine numbers them. */
+static uint64_t training_count_bad(frugal *f, uint32_t table, uint64_t *first) {
     const frugal_desc *desc = frugal_settings(f);
-    for (uint32_t t = 0; t < desc->n_tables; t++) {
-        uint64_t stride, n = 0, first = 0;
-        const void *rows;
-        if (frugal_view(f, t, &rows, &stride)) return; /* not drained: its failure was told */
-        for (uint64_t row = desc->tables[t].rows; row-- > 0;)
-            if (!is_row_finite(rows, row * stride, desc)) n++, first = row;
-        if (n)
-            fprintf(stderr, "table %" PRIu32 ": %" PRIu64 " rows have NaN or infinity, the first is row %" PRIu64 "\n",
-                    t, n, first);
+    uint64_t stride, n = 0;
+    const void *rows;
+    if (frugal_view(f, table, &rows, &stride)) return 0; /* not drained: its failure was told */
+    for (uint64_t row = desc->tables[table].rows; row-- > 0;)
+        if (!is_row_finite(rows, row * stride, desc)) n++, *first = row;
+    return n;
+}
+
+void training_tell_rows(frugal *f) {
+    uint32_t tables = frugal_settings(f)->n_tables;
+    for (uint32_t t = 0; t < tables; t++) {
+        uint64_t first = 0, all[FRUGAL_MAX_MACHINES], n = training_count_bad(f, t, &first), bad = 0;
+        if (frugal_exchange(f, &n, sizeof n, all)) return; /* the next call says why */
+        for (uint32_t i = 0; i < ranks_all(); i++) bad += all[i];
+        if (bad) fprintf(stderr, "table %" PRIu32 ": %" PRIu64 " rows have NaN or infinity", t, bad);
+        if (bad && ranks_all() == 1) fprintf(stderr, ", the first is row %" PRIu64, first);
+        if (bad) fputc('\n', stderr);
     }
+}
+
+training_word training_word_of(frugal *const *instances, uint32_t n, double seconds) {
+    training_sums sums = {.step = 0};
+    for (uint32_t i = 0; i < n; i++) training_add_stats(&sums, instances[i]);
+    return (training_word){
+        .seconds = seconds, .stall = sums.stall, .hits = sums.hits, .misses = sums.misses, .signal = ranks_signal()};
+}
+
+training_word training_hear(const void *all, size_t stride, training_sums *others) {
+    training_word heard = {.signal = 0}, one;
+    *others = (training_sums){.step = 0};
+    for (uint32_t i = 0; i < ranks_all(); i++) {
+        memcpy(&one, (const char *)all + i * stride, sizeof one);
+        if (i == 0) heard = one;
+        if (one.signal) heard.signal = one.signal;
+        if (i == ranks_number()) continue;
+        others->stall += one.stall, others->hits += one.hits, others->misses += one.misses;
+    }
+    return heard;
 }
 
 int training_trace_write(const training_settings *settings, frugal *const *instances, uint32_t n,
                          program_error *error) {
     char path[4096];
-    for (uint32_t i = 0; i < n && settings->trace; i++) {
+    for (uint32_t i = 0; i < n && settings->trace && !ranks_number(); i++) {
         int length = i ? snprintf(path, sizeof path, "%s.%" PRIu32, settings->trace, i)
                        : snprintf(path, sizeof path, "%s", settings->trace);
         if (length >= (int)sizeof path)
@@ -239,7 +284,7 @@ int training_trace_write(const training_settings *settings, frugal *const *insta
 
 int training_trace_start(const training_settings *settings, frugal *const *instances, uint32_t n,
                          program_error *error) {
-    for (uint32_t i = 0; i < n && settings->trace; i++)
+    for (uint32_t i = 0; i < n && settings->trace && !ranks_number(); i++)
         if (frugal_trace_start(instances[i], 0)) return training_fail("cannot record for --trace", error);
     return training_trace_write(settings, instances, n, error);
 }

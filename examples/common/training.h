@@ -22,6 +22,7 @@
 #define TRAINING_H
 
 #include "examples/common/processes.h"
+#include "examples/common/report.h"
 #include "examples/common/settings.h"
 
 /* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. A
@@ -83,6 +84,19 @@ void training_describe(const training_settings *settings, FILE *lines);
 /* Device `device` computes on host cores. */
 int training_attach_cpu(frugal *f, uint32_t device, const frugal_cpu_desc *desc, program_error *error);
 
+/* What a rank (ranks.h) tells the others of its training, in a run and at its end. */
+typedef struct training_word {
+    double seconds, stall; /* of this rank; the seconds of rank 0 count */
+    uint64_t hits, misses;
+    int signal, pauses; /* the signal that it has got; rank 0: the run is to pause */
+} training_word;
+
+/* With all statistics of its instances. */
+training_word training_word_of(frugal *const *instances, uint32_t n, double seconds);
+/* What all have said, `all` with `stride` bytes each: rank 0's seconds and pauses, and the signal of any. *others
+ * becomes the statistics of the other ranks. */
+training_word training_hear(const void *all, size_t stride, training_sums *others);
+
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);
 
@@ -90,7 +104,7 @@ float *training_floats(uint64_t n);
  * was lost before it had finished the previous step. */
 int training_drain(frugal *f, uint64_t step, program_error *error);
 
-/* Tells on stderr how many rows of a drained table have NaN or infinity, if any has. */
+/* Tells on stderr how many rows of a drained table have NaN or infinity, if any has. All ranks call it. */
 void training_tell_rows(frugal *f);
 
 /* Where the settings ask for a trace: records what threads of the instances do, and makes the files now, so that one
@@ -102,8 +116,10 @@ int training_trace_write(const training_settings *settings, frugal *const *insta
 int training_is_finite(const float *values, uint64_t n);
 
 /* The first of keys[n], and those behind it that lie in the same table; n is not 0. Keys number the rows of all tables,
- * one table after the other; in the stretch they are changed into that table's own. */
-frugal_keys training_stretch(const frugal *f, uint64_t *keys, uint64_t n);
+ * one table after the other, of rows[table] rows each; in the stretch they are changed into that table's own. */
+frugal_keys training_stretch(const uint64_t *rows, uint64_t *keys, uint64_t n);
+/* The rows of each table, of all machines together; to be freed. NULL with *error filled. All ranks call it. */
+uint64_t *training_table_rows(frugal *f, program_error *error);
 
 /* rows[n][dim] = rows first to first + n - 1 of a table. Between runs. */
 typedef struct training_span {
@@ -111,6 +127,7 @@ typedef struct training_span {
     uint64_t first, n;
 } training_span;
 
+/* All ranks call it, for the same rows, which rank 0 alone gets. */
 int training_read_rows(frugal *f, const training_span *span, float *rows, program_error *error);
 
 #endif

@@ -23,6 +23,7 @@
 #include "examples/common/stages.h"
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
 
 #include <errno.h>
@@ -186,6 +187,7 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
                         : options->train.common.place                   ? "--place"
                         : options->train.common.secondaries > 0         ? "--secondaries"
                         : options->train.epochs > 1                     ? "--epochs of more than 1"
+                        : ranks_all() > 1                               ? "a training on several machines"
                                                                         : NULL;
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one", pipe,
@@ -221,7 +223,7 @@ static int dlrm_place_log(dlrm_program *program, program_error *error) {
     train->placing = &program->placing, train->secondaries = &program->secondaries;
     if (!train->common.place && train->common.secondaries <= 0) return 0;
     if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
-    placing_desc desc = {.settings = &train->common, .threads = program->stages.outputs.threads, .rows = samples.rows};
+    placing_desc desc = {.settings = &train->common, .threads = program->stages.outputs.threads, .rows = samples.rows, .machines = ranks_all()};
     secondaries_desc listed = {.settings = &train->common, .placing = &program->placing, .rows = samples.rows};
     partition_source of = clicks_source_of(&samples);
     int status = placing_make(&program->placing, &desc, &of, error);
@@ -412,7 +414,7 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     int status =
         dlrm_evaluate(program->trainer, &held_out, program->stages.outputs.threads, &program_signalled, metrics, error);
     uint64_t wanted = held_out.end - held_out.first;
-    if (!status && !metrics->interrupted && !program->options.data.test && metrics->samples < wanted)
+    if (!status && !metrics->interrupted && !program->options.data.test && metrics->samples < wanted && !ranks_number())
         status = program_fail(error,
                               "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
                               " when they were counted; give a file that does not change",

@@ -1,9 +1,12 @@
 /* Evaluation: scores, and what they are worth. */
 #include "examples/dlrm/eval.h"
 #include "examples/clicks/auc.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
+#include "examples/dlrm/tables.h"
 
 #include <math.h>
+#include <pthread.h>
 
 typedef struct dlrm_evaluation {
     auc *scores, *truths; /* truths NULL: there are none */
@@ -11,10 +14,44 @@ typedef struct dlrm_evaluation {
     clicks_malformed malformed;
 } dlrm_evaluation;
 
+/* Of several machines rank 0 evaluates, and the others give it their rows. Before each reading it says of which
+ * instance, so that all call frugal_read_rows alike. Its threads read one after the other. */
+enum { DLRM_ENOUGH = DLRM_INSTANCES }; /* in place of an instance: nothing more is read */
+static pthread_mutex_t dlrm_asking = PTHREAD_MUTEX_INITIALIZER;
+
+static frugal_status dlrm_ask(dlrm_trainer *trainer, uint32_t what, uint32_t *asked) {
+    uint32_t all[FRUGAL_MAX_MACHINES];
+    frugal_status status = frugal_exchange(dlrm_trainer_tables(trainer, 0), &what, sizeof what, all);
+    *asked = all[0];
+    return status;
+}
+
+static int dlrm_give_rows(dlrm_trainer *trainer, program_error *error) {
+    const uint64_t none = 0;
+    for (;;) {
+        uint32_t asked = DLRM_ENOUGH;
+        frugal_status status = dlrm_ask(trainer, 0, &asked);
+        if (!status && asked == DLRM_ENOUGH) return 0;
+        if (!status)
+            status = frugal_read_rows(dlrm_trainer_tables(trainer, asked), &(frugal_keys){.keys = &none}, NULL, NULL);
+        if (status) return training_fail("cannot give another machine its embeddings", error);
+    }
+}
+
+static frugal_status dlrm_read_dealt(dlrm_trainer *trainer, uint32_t instance, const frugal_keys *keys, float *rows) {
+    uint32_t asked;
+    pthread_mutex_lock(&dlrm_asking);
+    frugal_status status = dlrm_ask(trainer, instance, &asked);
+    if (!status) status = frugal_read_rows(dlrm_trainer_tables(trainer, instance), keys, rows, NULL);
+    pthread_mutex_unlock(&dlrm_asking);
+    return status;
+}
+
 static int dlrm_read_trained(void *trainer, uint32_t instance, const frugal_keys *keys, float *rows,
                              program_error *error) {
-    if (!frugal_read_rows(dlrm_trainer_tables(trainer, instance), keys, rows, NULL)) return 0;
-    return training_fail("cannot read the embeddings", error);
+    frugal_status status = ranks_all() > 1 ? dlrm_read_dealt(trainer, instance, keys, rows)
+                                           : frugal_read_rows(dlrm_trainer_tables(trainer, instance), keys, rows, NULL);
+    return status ? training_fail("cannot read the embeddings", error) : 0;
 }
 
 static int dlrm_take_scores(void *taker, const clicks_batch *batch, const float *logits, program_error *error) {
@@ -51,8 +88,8 @@ dlrm_score_desc dlrm_trainer_scores(dlrm_trainer *trainer) {
                              .tables = trainer};
 }
 
-int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, atomic_int *stop,
-                  dlrm_metrics *metrics, program_error *error) {
+static int dlrm_evaluate_here(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, atomic_int *stop,
+                              dlrm_metrics *metrics, program_error *error) {
     dlrm_evaluation e = {.seen = dlrm_trainer_settings(trainer)->seen};
     dlrm_score_desc desc = dlrm_trainer_scores(trainer);
     desc.samples = *held_out, desc.threads = threads, desc.stop = stop, desc.take = dlrm_take_scores, desc.taker = &e;
@@ -64,5 +101,16 @@ int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t 
     if (!status && !metrics->interrupted) status = dlrm_measure(&e, metrics, error);
     auc_close(e.scores);
     auc_close(e.truths);
+    return status;
+}
+
+int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, atomic_int *stop,
+                  dlrm_metrics *metrics, program_error *error) {
+    uint32_t asked;
+    *metrics = (dlrm_metrics){.auc = NAN, .best_auc = NAN, .best_logloss = NAN};
+    if (ranks_number()) return dlrm_give_rows(trainer, error);
+    int status = dlrm_evaluate_here(trainer, held_out, threads, stop, metrics, error);
+    if (ranks_all() > 1 && dlrm_ask(trainer, DLRM_ENOUGH, &asked) && !status)
+        status = training_fail("cannot tell the other machines that the evaluation is over", error);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Options, their limits and their defaults. */
 #include "examples/dlrm/options.h"
+#include "examples/common/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,6 +165,8 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
                             "--patience %u goes back to the best evaluation, and --table-file has the last rows; "
                             "leave one of them out",
                             options->outputs.patience);
+    if (ranks_all() > 1 && options->train.table_file)
+        return program_fail(error, "--table-file does not go with several machines, whose tables lie in memory");
     options->decay_wanted = dlrm_common.decay_given && options->train.common.decay;
     return 0;
 }

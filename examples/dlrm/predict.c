@@ -5,6 +5,7 @@
 #include "examples/common/file.h"
 #include "examples/common/options.h"
 #include "examples/common/program.h"
+#include "examples/common/ranks.h"
 
 #include <cblas.h>
 #include <inttypes.h>
@@ -95,16 +96,21 @@ int dlrm_predict_run(int argc, char **argv) {
     options_table table;
     program_error error;
     program_open_streams();
-    if (dlrm_read_line(argc, argv, &table, &error)) {
+    int status = ranks_open(&error);
+    if (!status && ranks_all() > 1)
+        status = program_fail(&error, "--predict needs one process; start it without mpirun");
+    if (status || dlrm_read_line(argc, argv, &table, &error)) {
         fprintf(stderr, "dlrm: %s\n", error.text);
+        ranks_close();
         return 2;
     }
+    ranks_close();
     if (given.help) {
         options_help(&table);
         return program_flush(stdout, "the help", &error) ? 1 : 0;
     }
     openblas_set_num_threads(1); /* as in the training */
-    int status = dlrm_predict_all(&error);
+    status = dlrm_predict_all(&error);
     if (status) fprintf(stderr, "dlrm: %s\n", error.text);
     return program_end(status ? 1 : 0, (size_t)openblas_get_num_procs());
 }

@@ -17,16 +17,17 @@ const char *const *dlrm_save_names(const dlrm_options *options, int *n) {
     return names;
 }
 
-/* Appends the rows of one table to the file. */
-static int dlrm_save_table(FILE *file, const dlrm_settings *settings, frugal *tables, uint32_t table,
+/* Appends the rows of one table to the file; NULL: only gives another machine its rows. */
+static int dlrm_save_table(FILE *file, const dlrm_settings *settings, frugal *tables, const training_span *all,
                            program_error *error) {
-    uint64_t rows = frugal_settings(tables)->tables[table].rows;
+    uint64_t rows = all->n;
     uint32_t dim = frugal_settings(tables)->dim;
     float *piece = malloc((uint64_t)DLRM_PIECE * dim * sizeof *piece);
     int status = piece ? 0 : program_fail(error, "out of memory for saving");
     for (uint64_t from = 0; !status && from < rows; from += DLRM_PIECE) {
-        training_span span = {table, from, rows - from < DLRM_PIECE ? rows - from : DLRM_PIECE};
+        training_span span = {all->table, from, rows - from < DLRM_PIECE ? rows - from : DLRM_PIECE};
         status = training_read_rows(tables, &span, piece, error);
+        if (!file) continue;
         if (!status && !training_is_finite(piece, span.n * dim))
             status = dlrm_fail_diverged(settings, "a row has", error);
         if (!status) fwrite(piece, sizeof *piece, (size_t)span.n * dim, file);
@@ -35,21 +36,32 @@ static int dlrm_save_table(FILE *file, const dlrm_settings *settings, frugal *ta
     return status;
 }
 
-static int dlrm_save_tables(save_set *set, dlrm_trainer *trainer, uint32_t instance, program_error *error) {
+/* set NULL: another machine has it. */
+static int dlrm_save_tables(save_set *set, dlrm_trainer *trainer, const clicks *log, uint32_t instance,
+                            program_error *error) {
     const char *name = instance == 0 ? "rows.npy" : "linear.npy";
     frugal *tables = dlrm_trainer_tables(trainer, instance);
     const frugal_desc *desc = frugal_settings(tables);
     uint64_t rows = 0;
-    for (uint32_t i = 0; i < desc->n_tables; i++) rows += desc->tables[i].rows;
-    FILE *file = save_open(set, name, error);
-    if (!file) return -1;
-    save_begin_rows(file, rows, desc->dim);
+    for (uint32_t i = 0; i < desc->n_tables; i++) rows += clicks_rows(log, i);
+    FILE *file = set ? save_open(set, name, error) : NULL;
+    if (set && !file) return -1;
+    if (set) save_begin_rows(file, rows, desc->dim);
     int status = 0;
-    for (uint32_t i = 0; i < desc->n_tables && !status; i++)
-        status = dlrm_save_table(file, dlrm_trainer_settings(trainer), tables, i, error);
+    for (uint32_t i = 0; i < desc->n_tables && !status; i++) {
+        training_span all = {.table = i, .n = clicks_rows(log, i)};
+        status = dlrm_save_table(file, dlrm_trainer_settings(trainer), tables, &all, error);
+    }
     program_error closing;
+    if (!set) return status;
     if (save_close(set, name, status ? &closing : error)) return -1;
     return status;
+}
+
+static int dlrm_save_all_tables(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error) {
+    for (uint32_t i = 0; i < 2; i++)
+        if (dlrm_trainer_tables(trainer, i) && dlrm_save_tables(set, trainer, log, i, error)) return -1;
+    return 0;
 }
 
 static void dlrm_write_layers(FILE *stream, const char *name, const dlrm_layer *layers, uint32_t n) {
@@ -127,14 +139,13 @@ static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *l
     if (!training_is_finite(dlrm_trainer_parameters(trainer), layers.parameters))
         return dlrm_fail_diverged(dlrm_trainer_settings(trainer), "a dense layer has", error);
     if (save_rows(set, "dense.npy", 1, layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
-    for (uint32_t i = 0; i < 2; i++)
-        if (dlrm_trainer_tables(trainer, i) && dlrm_save_tables(set, trainer, i, error)) return -1;
-    return 0;
+    return dlrm_save_all_tables(set, trainer, log, error);
 }
 
 int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, const dlrm_options *options, uint64_t step,
               program_error *error) {
     save_origin origin = {dlrm_model_name(dlrm_trainer_model(trainer)->kind), step};
+    if (!set) return dlrm_save_all_tables(NULL, trainer, log, error);
     int failed = dlrm_save_log(set, log, options, error) || dlrm_save_files(set, trainer, log, error);
     return save_finish(set, &origin, failed, error);
 }

@@ -64,6 +64,13 @@ static int dlrm_tables_open_one(const dlrm_tables *t, uint32_t instance, int loo
     if (settings->table_file)
         desc.file = file, desc.sparse = settings->table_file_sparse,
         desc.take_torn = settings->table_file_torn && !look;
+    ranks_rows rows = {.homes = settings->placing ? settings->placing->homes.of : NULL};
+    for (uint32_t i = 0; i < features; i++) rows.ids += tables[i].rows;
+    if (!look && ranks_deal(&t->dealing[instance], settings->common.deal, &rows, error)) {
+        free(tables);
+        return -1;
+    }
+    desc.machines = ranks_machines(&t->dealing[instance]);
     frugal_status status = frugal_open(&desc, &t->frugal[instance]);
     free(tables);
     if (!status) return 0;

@@ -3,6 +3,7 @@
 #ifndef DLRM_TABLES_H
 #define DLRM_TABLES_H
 
+#include "examples/common/ranks.h"
 #include "examples/dlrm/train.h"
 
 enum { DLRM_INSTANCES = 2 };
@@ -13,6 +14,7 @@ typedef struct dlrm_tables {
     frugal_workers *workers; /* NULL: none */
     uint32_t instances;
     uint64_t step;                    /* Frugal's next */
+    ranks_dealing *dealing;           /* dealing[DLRM_INSTANCES]; closed by the caller when the instances are */
     const char *name[DLRM_INSTANCES]; /* by which other processes join; NULL: none does */
     /* What is opened: */
     frugal **frugal; /* frugal[DLRM_INSTANCES]; closed by the caller, also after a failure */

@@ -6,6 +6,7 @@
 #include "examples/dlrm/tables.h"
 #include "examples/common/best.h"
 #include "examples/common/processes.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -35,8 +36,9 @@ typedef struct dlrm_device {
     dlrm_cuda *cuda;              /* its GPU; NULL: it computes on host cores */
     float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory if the device has one */
     float *grads[DLRM_INSTANCES]; /* likewise */
-    float *parameter_grads;       /* of a device on host cores, or where other processes read what comes from its GPU */
-    const float *gradient;        /* the step's, in host memory: parameter_grads, or what came from its GPU */
+    /* Of a device on host cores, or where other processes or machines read what comes from its GPU. */
+    float *parameter_grads;
+    const float *gradient; /* the step's, in host memory: parameter_grads, or what came from its GPU */
     dlrm_dense dense;
     double loss;       /* sum over the device's samples of the step */
     uint64_t trained;  /* steps of this run */
@@ -53,6 +55,16 @@ typedef struct dlrm_run {
     _Atomic uint64_t loaded; /* the slots of steps below this are filled, in all runs */
 } dlrm_run;
 
+/* Of several machines, what a rank tells the others in each step: a training_word, and of each device here its loss and
+ * the gradients of the dense layers. */
+typedef struct dlrm_words {
+    unsigned char *mine, *all; /* all[ranks][bytes] */
+    size_t bytes, device;      /* device: bytes of one */
+    training_sums others;      /* statistics of the other ranks */
+} dlrm_words;
+enum { DLRM_WORD = 64 }; /* bytes before those of the devices */
+_Static_assert(sizeof(training_word) <= DLRM_WORD, "gradients begin at a cache line");
+
 /* Each process has its own, and those of its devices. All processes share devices, ends, slots, the dense layers and
  * the run. The first process has the loader; those of others announce what it has loaded. */
 struct dlrm_trainer {
@@ -64,9 +76,11 @@ struct dlrm_trainer {
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
     int made[DLRM_INSTANCES]; /* this trainer made the tables' file */
-    dlrm_device *device;      /* [devices] */
-    training_end *end;        /* [devices + processes]: the last ones are the loaders' */
-    dlrm_slot *slot;          /* [L + 2] */
+    ranks_dealing dealing[DLRM_INSTANCES];
+    dlrm_words words;
+    dlrm_device *device; /* [devices]; those of other machines have a gradient and a loss alone */
+    training_end *end;   /* [devices + processes]: the last ones are the loaders' */
+    dlrm_slot *slot;     /* [L + 2] */
     dlrm_run *run;
     /* Of the dense layers: between two meetings each device writes its range. */
     float *parameters, *parameter_state, *parameter_sum; /* parameter_sum: the sum of the devices' gradients */
@@ -109,7 +123,7 @@ enum { DLRM_JOIN_SECONDS = 30 }; /* far more than needed: the tables are open by
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
     double rows = 0;
     for (uint32_t i = 0; i < trainer->settings.model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
-    return (uint64_t)(trainer->settings.common.cache * rows);
+    return (uint64_t)(trainer->settings.common.cache * rows / ranks_all());
 }
 
 static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
@@ -227,9 +241,30 @@ static int dlrm_passes_open_for(dlrm_trainer *trainer, program_error *error) {
     return dlrm_passes_open(&trainer->passes, &desc, error);
 }
 
+/* Is this device of this machine, in whichever process? */
+static int dlrm_is_here(const dlrm_trainer *trainer, uint32_t device) {
+    uint32_t devices = trainer->settings.common.devices, first = ranks_first(devices);
+    return device >= first && device - first < ranks_devices(devices);
+}
+
 static int dlrm_fail_dense(const dlrm_trainer *trainer, program_error *error) {
     return program_fail(error, "out of memory for the dense layers (%llu parameters)",
                         (unsigned long long)trainer->layers.parameters);
+}
+
+/* What this rank tells the others. The gradients of its devices lie there at once. */
+static int dlrm_words_open(dlrm_trainer *trainer, program_error *error) {
+    dlrm_words *words = &trainer->words;
+    uint32_t devices = trainer->settings.common.devices, here = ranks_devices(devices), first = ranks_first(devices);
+    if (ranks_all() == 1) return 0;
+    words->device = (trainer->layers.parameters * sizeof(float) + sizeof(double) + 63) / 64 * 64;
+    words->bytes = DLRM_WORD + here * words->device;
+    words->mine = processes_memory(trainer->processes, words->bytes);
+    words->all = processes_memory(trainer->processes, ranks_all() * words->bytes);
+    if (!words->mine || !words->all) return dlrm_fail_dense(trainer, error);
+    for (uint32_t i = 0; i < here; i++)
+        trainer->device[first + i].parameter_grads = (float *)(void *)(words->mine + DLRM_WORD + i * words->device);
+    return 0;
 }
 
 /* The dense layers as the model begins. */
@@ -242,7 +277,8 @@ static int dlrm_dense_open(dlrm_trainer *trainer, uint64_t state, program_error 
     trainer->parameter_sum = processes_memory(p, bytes);
     if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
         return dlrm_fail_dense(trainer, error);
-    for (uint32_t d = 0; d < settings->common.devices; d++) {
+    if (dlrm_words_open(trainer, error)) return -1;
+    for (uint32_t d = 0; d < settings->common.devices && ranks_all() == 1; d++) {
         if (settings->common.gpu[d] && settings->common.processes <= 1) continue;
         trainer->device[d].parameter_grads = processes_memory(p, bytes);
         if (!trainer->device[d].parameter_grads) return dlrm_fail_dense(trainer, error);
@@ -271,7 +307,9 @@ static int dlrm_slots_open(dlrm_trainer *trainer, program_error *error) {
         slot->bags = processes_memory(trainer->processes, devices * sizeof *slot->bags);
         if (!slot->bags) return program_fail(error, "out of memory");
         for (uint32_t d = 0; d < devices; d++)
-            if (clicks_bags_open_in(&slot->bags[d], log, settings->common.batch, &memory, error)) return -1;
+            if (dlrm_is_here(trainer, d) &&
+                clicks_bags_open_in(&slot->bags[d], log, settings->common.batch, &memory, error))
+                return -1;
     }
     return 0;
 }
@@ -326,7 +364,8 @@ static int dlrm_instances_open(dlrm_trainer *trainer, program_error *error) {
                           .instances = trainer->instances,
                           .step = trainer->step + trainer->skipped,
                           .frugal = trainer->frugal,
-                          .made = trainer->made};
+                          .made = trainer->made,
+                          .dealing = trainer->dealing};
     for (uint32_t i = 0; i < DLRM_INSTANCES; i++) tables.name[i] = processes_name(trainer->processes, i);
     return dlrm_tables_open(&tables, error);
 }
@@ -343,7 +382,8 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     for (uint32_t i = 0; settings->secondaries && i < trainer->instances; i++)
         if (secondaries_list(settings->secondaries, trainer->frugal[i], error)) return -1;
     /* After the lists, which empty caches. */
-    for (uint32_t d = 0; settings->placing && d < settings->common.devices; d++)
+    uint32_t here = ranks_devices(settings->common.devices), first = ranks_first(settings->common.devices);
+    for (uint32_t d = first; settings->placing && d < first + here; d++)
         for (uint32_t i = 0; i < trainer->instances; i++)
             if (placing_preload(settings->placing, trainer->frugal[i], d, dlrm_cache_rows(trainer), error)) return -1;
     return training_trace_start(&settings->common, trainer->frugal, trainer->instances, error);
@@ -409,7 +449,8 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     uint32_t devices = trainer->device ? processes_devices(trainer->processes) : 0;
     dlrm_trainer_close_tables(trainer, &error);
     frugal_workers_close(trainer->workers);
-    for (uint32_t d = 0; d < devices; d++) dlrm_device_close(&trainer->device[d]);
+    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) ranks_deal_close(&trainer->dealing[i]);
+    for (uint32_t d = 0; d < devices; d++) dlrm_device_close(&trainer->device[processes_first(trainer->processes) + d]);
     dlrm_passes_close(trainer->passes);
     processes_close(trainer->processes);
     free(trainer);
@@ -426,14 +467,15 @@ static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t
 }
 
 static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, double seconds) {
+    const training_sums *others = &trainer->words.others;
     training_sums sums = {.step = step,
                           .samples = trainer->samples,
                           .losses = trainer->samples,
                           .loss = trainer->loss,
                           .seconds = seconds,
-                          .stall = trainer->earlier.stall,
-                          .hits = trainer->earlier.hits,
-                          .misses = trainer->earlier.misses};
+                          .stall = trainer->earlier.stall + others->stall,
+                          .hits = trainer->earlier.hits + others->hits,
+                          .misses = trainer->earlier.misses + others->misses};
     for (uint32_t i = 0; i < trainer->instances; i++) training_add_stats(&sums, trainer->frugal[i]);
     return sums;
 }
@@ -470,12 +512,28 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
 /* Of this process. */
 static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
     const processes *p = trainer->processes;
-    return &trainer->end[trainer->settings.common.devices + processes_first(p) / processes_devices(p)];
+    uint32_t devices = trainer->settings.common.devices, first = processes_first(p) - ranks_first(devices);
+    return &trainer->end[devices + first / processes_devices(p)];
 }
 
 /* Relaxed: lookup has acquired what was announced, and this with it. */
 static uint64_t dlrm_until(const dlrm_trainer *trainer) {
     return atomic_load_explicit(&trainer->run->until, memory_order_relaxed);
+}
+
+/* Is the next step the last of this run? Devices may wait for it already, so it is trained. Several machines tell each
+ * other in a step (dlrm_decide). */
+static void dlrm_steer(dlrm_trainer *trainer) {
+    const dlrm_settings *settings = &trainer->settings;
+    if (ranks_all() > 1) return;
+    /* Relaxed: nothing comes with it. */
+    int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
+                (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
+    int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    trainer->stopping |= stops;
+    if (stops || pauses)
+        atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
+                              memory_order_relaxed); /* announce releases it */
 }
 
 /* Fills the slot of the next step. */
@@ -484,17 +542,11 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     double from = program_now(), share = 0;
     if (settings->common.decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
     slot->rate = (float)(1 - share);
-    /* Relaxed: nothing comes with it. */
-    int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-                (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
-    int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
-    trainer->stopping |= stops;
-    if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
-        atomic_store_explicit(&trainer->run->until, trainer->announced + 1,
-                              memory_order_relaxed); /* announce releases it */
+    dlrm_steer(trainer);
     if (dlrm_passes_read(trainer->passes, &slot->batch, slot->first, &dlrm_loader_end(trainer)->error)) return -1;
     for (uint32_t d = 0; d < settings->common.devices && slot->bags; d++)
-        clicks_bags_fill(&slot->bags[d], trainer->source.log, &slot->batch, slot->first[d], slot->first[d + 1]);
+        if (dlrm_is_here(trainer, d))
+            clicks_bags_fill(&slot->bags[d], trainer->source.log, &slot->batch, slot->first[d], slot->first[d + 1]);
     if (settings->seen) dlrm_seen_mark(settings->seen, &slot->batch);
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
@@ -580,22 +632,67 @@ static void dlrm_give_up(void *argument) {
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_stop(trainer->frugal[i]);
 }
 
-/* The dense layers' part of a step, and its loss. Each device sums one range of the gradients over all devices, in
- * their order, and updates this range. */
-static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
+/* What the ranks have told each other at a step: does the training stop, or pause? The loader has announced L + 2 steps
+ * more at most, as those of the others have, so the run ends behind these. */
+static void dlrm_decide(dlrm_trainer *trainer, uint64_t step, const training_word *heard) {
+    const training_settings *settings = &trainer->settings.common;
+    uint64_t end = step + settings->lookahead + 3;
+    if (heard->signal) atomic_store(trainer->stop, heard->signal);
+    int stops = heard->signal || (settings->seconds > 0 && heard->seconds >= settings->seconds);
+    trainer->stopping |= stops;
+    if ((stops || heard->pauses) && end < dlrm_until(trainer)) atomic_store(&trainer->run->until, end);
+}
+
+/* The ranks tell each other what they know; `dense`: with the gradients of the dense layers. */
+static frugal_status dlrm_exchange(dlrm_trainer *trainer, double seconds, int dense, training_word *heard) {
+    dlrm_words *words = &trainer->words;
+    uint32_t devices = trainer->settings.common.devices, first = ranks_first(devices), here = ranks_devices(devices);
+    size_t bytes = dense ? words->bytes : DLRM_WORD, loss = trainer->layers.parameters * sizeof(float);
+    *heard = training_word_of(trainer->frugal, trainer->instances, seconds);
+    heard->pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    memcpy(words->mine, heard, sizeof *heard);
+    for (uint32_t i = 0; i < here; i++)
+        memcpy(words->mine + DLRM_WORD + i * words->device + loss, &trainer->device[first + i].loss, sizeof(double));
+    frugal_status status = frugal_exchange(trainer->frugal[0], words->mine, bytes, words->all);
+    if (status) return status;
+    *heard = training_hear(words->all, bytes, &words->others);
+    for (uint32_t d = 0; d < devices && dense; d++) {
+        unsigned char *of = words->all + d / here * words->bytes + DLRM_WORD + d % here * words->device;
+        trainer->device[d].gradient = (const float *)(const void *)of;
+        memcpy(&trainer->device[d].loss, of + loss, sizeof(double));
+    }
+    return FRUGAL_OK;
+}
+
+/* All gradients of the dense layers are there, also of other machines. */
+static frugal_status dlrm_meet(dlrm_device *device, uint64_t step) {
     dlrm_trainer *trainer = device->trainer;
-    uint32_t devices = trainer->settings.common.devices;
-    uint64_t all = trainer->layers.parameters;
-    uint64_t from = all * device->number / devices, end = all * (device->number + 1) / devices;
+    training_word heard;
     frugal_status status = processes_meet(trainer->processes);
+    if (status || ranks_all() == 1) return status;
+    if (device->number == ranks_first(trainer->settings.common.devices)) {
+        if ((status = dlrm_exchange(trainer, training_elapsed(&trainer->clock), 1, &heard))) return status;
+        dlrm_decide(trainer, step, &heard);
+    }
+    return processes_meet(trainer->processes);
+}
+
+/* The dense layers' part of a step, and its loss. Each device sums one range of the gradients over all devices, in
+ * their order, and updates this range; each machine has all. */
+static frugal_status dlrm_update_dense(dlrm_device *device, uint64_t step, float lr, uint32_t samples) {
+    dlrm_trainer *trainer = device->trainer;
+    uint32_t devices = trainer->settings.common.devices, here = ranks_devices(devices);
+    uint32_t place = device->number - ranks_first(devices);
+    uint64_t all = trainer->layers.parameters, from = all * place / here, end = all * (place + 1) / here;
+    frugal_status status = dlrm_meet(device, step);
     if (status) return status;
     const float *sum = trainer->device[0].gradient + from;
     for (uint32_t d = 1; d < devices; d++, sum = trainer->parameter_sum + from)
         dlrm_dense_add(trainer->parameter_sum + from, sum, trainer->device[d].gradient + from, end - from);
     dlrm_dense_step(&device->dense, trainer->parameters + from, trainer->parameter_state + from, all, sum, end - from,
                     lr);
-    for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
-    if (device->number == 0) trainer->samples += samples;
+    for (uint32_t d = 0; d < devices && place == 0; d++) trainer->loss += trainer->device[d].loss;
+    if (place == 0) trainer->samples += samples;
     status = processes_meet(trainer->processes);
     if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->end->error))
         status = FRUGAL_ERR_CUDA;
@@ -675,7 +772,7 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
     if (!status)
         status = dlrm_update(device, step, settings->common.lr * rate); /* flushed while the dense layers are summed */
     if (!status) status = dlrm_collect(device);
-    if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate, samples);
+    if (!status) status = dlrm_update_dense(device, step, settings->dense_lr * rate, samples);
     device->trained += !status;
     return status;
 }
@@ -684,9 +781,9 @@ static void dlrm_device_run(dlrm_device *device) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
     for (uint64_t step = trainer->run->first; step < dlrm_until(trainer) && !device->ended && !status; step++) {
-        double now = device->number ? 0 : training_elapsed(&trainer->clock);
-        if (!device->number && training_report_is_due(&trainer->reporter, step, now))
-            dlrm_make_report(trainer, step, now);
+        int reports = device->number == ranks_first(trainer->settings.common.devices);
+        double now = reports ? training_elapsed(&trainer->clock) : 0;
+        if (reports && training_report_is_due(&trainer->reporter, step, now)) dlrm_make_report(trainer, step, now);
         status = dlrm_device_step(device, step);
     }
     training_note_end(device->end, status);
@@ -709,9 +806,14 @@ static int dlrm_run_parts(dlrm_trainer *trainer, program_error *error) {
     return training_run(processes_devices(trainer->processes) + 1, dlrm_part_run, dlrm_give_up, trainer, error);
 }
 
+/* The device that knows how far this machine is. */
+static const dlrm_device *dlrm_first(const dlrm_trainer *trainer) {
+    return &trainer->device[ranks_first(trainer->settings.common.devices)];
+}
+
 /* Frugal's next step. */
 static uint64_t dlrm_next(const dlrm_trainer *trainer) {
-    return trainer->step + trainer->skipped + (uint64_t)trainer->device[0].ended;
+    return trainer->step + trainer->skipped + (uint64_t)dlrm_first(trainer)->ended;
 }
 
 static void dlrm_end(dlrm_trainer *trainer) {
@@ -721,6 +823,16 @@ static void dlrm_end(dlrm_trainer *trainer) {
 
 void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds) {
     trainer->pause_at = seconds;
+}
+
+/* All ranks have trained the same steps: then they have the same seconds. */
+static int dlrm_end_run(dlrm_trainer *trainer, program_error *error) {
+    training_word heard;
+    if (ranks_all() == 1) return 0;
+    if (dlrm_exchange(trainer, trainer->clock.before, 0, &heard))
+        return training_fail("cannot tell the other machines that the run has ended", error);
+    trainer->clock.before = heard.seconds;
+    return 0;
 }
 
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
@@ -745,9 +857,10 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     program_error tracing; /* a trace of what failed is written, too */
     int traced =
         training_trace_write(&settings->common, trainer->frugal, trainer->instances, status ? &tracing : error);
-    if (status || traced) return -1;
-    trainer->step += trainer->device[0].trained;
-    if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
+    if (status || traced || dlrm_end_run(trainer, error)) return -1;
+    trainer->step += dlrm_first(trainer)->trained;
+    if (dlrm_first(trainer)->ended || trainer->step >= last || trainer->stopping || atomic_load(stop))
+        dlrm_end(trainer);
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) {
             processes_explain(trainer->processes, FRUGAL_ERR_LOST, error);
@@ -789,7 +902,7 @@ int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_s
 
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
     const dlrm_settings *settings = &trainer->settings;
-    const dlrm_device *device = &trainer->device[0];
+    const dlrm_device *device = dlrm_first(trainer);
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
     training_sums sums = dlrm_sums(trainer, trainer->step, trainer->clock.before);
     dlrm_position position = dlrm_passes_position(trainer->passes);

@@ -22,6 +22,7 @@
 #include "examples/kge/save.h"
 #include "examples/common/stages.h"
 #include "examples/common/manifest.h"
+#include "examples/common/ranks.h"
 #include "examples/common/save.h"
 #include "examples/common/training.h"
 
@@ -154,15 +155,16 @@ static int kge_take_weights(kge_program *program, program_error *error) {
 static int kge_fly_pilots(kge_program *program, program_error *error) {
     kge_options *options = &program->options;
     double from = program_now();
+    ranks_be_alone(1);
     int status = kge_ranks(options) ? 0 : kge_index_build(&program->known, &program->graph, error);
     if (!status) status = kge_pilots_run(options, &program->graph, &program->known, error);
+    ranks_be_alone(0);
     if (!kge_ranks(options)) kge_index_free(&program->known);
     program->pilot_seconds = program_now() - from;
     return status;
 }
 
-/* The weight of N3, where it is not given, and then the damping. */
-static int kge_choose(stages *c, program_error *error) {
+static int kge_choose_weights(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_options *options = &program->options;
     if (c->checkpoints.resumes) return kge_take_weights(program, error);
@@ -175,6 +177,16 @@ static int kge_choose(stages *c, program_error *error) {
         fprintf(stderr, "--regularization %g, the default for %.1f training triples an entity\n",
                 (double)options->train.model.regularization, triples);
     return 0;
+}
+
+/* The weight of N3, where it is not given, and then the damping: rank 0 chooses. */
+static int kge_choose(stages *c, program_error *error) {
+    kge_model *model = &kge_of(c)->options.train.model;
+    int status = ranks_number() ? 0 : kge_choose_weights(c, error);
+    float weights[2] = {model->regularization, model->damping};
+    status = ranks_share(status, weights, sizeof weights, error);
+    model->regularization = weights[0], model->damping = weights[1];
+    return status;
 }
 
 /* With more --patience, a training may go on that ended for want of it: the evaluations count, not the number. */
@@ -235,7 +247,7 @@ static void kge_report(void *user, const training_report *report) {
 static int kge_open(stages *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2 && !ranks_number(); i++) {
         size_t bytes = kge_trainer_rows(program->trainer, i) * program->options.train.model.dim * sizeof(float);
         program->table[i] = malloc(bytes);
         if (!program->table[i])
@@ -314,6 +326,7 @@ static int kge_go_back(stages *c, const char *tables, program_error *error) {
 
 static int kge_save(stages *c, program_error *error) {
     save_origin origin = {kge_model_of(c), stages_step(c)};
+    if (!c->set) return kge_copy_tables(kge_of(c), error);
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
@@ -332,7 +345,9 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .threads = program->stages.outputs.threads,
                                  .stride = kge_evaluation_stride(split, sample)};
     double from = program_now();
-    int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, ranks, error);
+    int status = kge_copy_tables(program, error);
+    *metrics = (kge_metrics){.mrr = 0};
+    if (!status && !ranks_number()) status = kge_evaluate(&evaluation, metrics, ranks, error);
     program->stages.eval_seconds = program_now() - from;
     return status;
 }
@@ -373,7 +388,7 @@ static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) 
     double *ranks = malloc(2 * split->n * sizeof *ranks);
     if (!ranks) return program_fail(error, "out of memory for the ranks of %" PRIu64 " triples", split->n);
     int status = kge_rank_split(program, program->options.evaluate, 0, &program->metrics, ranks, error);
-    if (!status) program->seen_mrr = kge_seen_mrr(program, split, ranks);
+    if (!status && !ranks_number()) program->seen_mrr = kge_seen_mrr(program, split, ranks);
     free(ranks);
     return status;
 }

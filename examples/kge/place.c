@@ -1,5 +1,6 @@
 /* Triples, a block at a time, as keys of rows. */
 #include "examples/kge/place.h"
+#include "examples/common/ranks.h"
 #include "examples/kge/source.h"
 
 #include <stdlib.h>
@@ -40,6 +41,7 @@ int kge_place(const kge_placed *placed, const kge_settings *settings, const kge_
     partition_source source = {.of = &places, .rewind = kge_rewind_places, .read = kge_read_places};
     placing_desc desc = {.settings = &settings->common,
                          .threads = threads,
+                         .machines = ranks_all(),
                          .rows = (uint64_t)graph->entities.n + graph->relations.n,
                          .twins_from = graph->entities.n,
                          .twins = settings->model.reciprocal ? graph->relations.n : 0};

@@ -4,6 +4,7 @@
 #include "examples/kge/sample.h"
 #include "examples/common/best.h"
 #include "examples/common/processes.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -36,9 +37,23 @@ typedef struct kge_device {
  * device begins a step before all have updated the step before the last (kge_device_step), so all see it in time. */
 typedef struct kge_run {
     uint64_t first;
+    /* Of several machines: the first device of each decides, for all alike, because they tell each other what they know
+     * before step `agree_at`; it is rank 0's clock that counts. `agreed`: of the last time. */
+    uint64_t agree_at;
+    struct kge_agreed {
+        uint64_t step;
+        double seconds;
+    } agreed;
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
 } kge_run;
+
+/* What a rank tells the others: a training_word, and the losses of its devices. */
+typedef struct kge_words {
+    unsigned char *mine, *all; /* all[ranks][bytes] */
+    size_t bytes;
+    training_sums others; /* statistics of the other ranks */
+} kge_words;
 
 /* Each process has its own, and those of its devices. All processes share devices, ends and the run. */
 struct kge_trainer {
@@ -49,8 +64,10 @@ struct kge_trainer {
     kge_weights weights;     /* of the sampler's triples, where questions with many answers are damped */
     processes *processes;
     frugal *frugal;
+    ranks_dealing dealing;
+    kge_words words;
     uint64_t table_rows[2];
-    kge_device *device; /* [devices] */
+    kge_device *device; /* [devices]; those of other machines have losses alone */
     training_end *end;  /* [devices] */
     kge_run *run;
     uint64_t step;  /* next to train; between runs */
@@ -107,12 +124,18 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .seed = settings->common.seed,
         .notice = training_notice,
         .optimizer = {.kind = settings->common.optimizer, .weight_decay = settings->common.weight_decay}};
+    ranks_rows rows = {.ids = trainer->table_rows[0] + trainer->table_rows[1],
+                       .twins = settings->model.reciprocal ? trainer->graph->relations.n : 0,
+                       .homes = settings->placing ? settings->placing->homes.of : NULL};
+    if (ranks_deal(&trainer->dealing, settings->common.deal, &rows, error)) return -1;
+    desc.machines = ranks_machines(&trainer->dealing);
     frugal_status status = frugal_open(&desc, &trainer->frugal);
     return status ? training_fail("cannot open the embedding tables", error) : 0;
 }
 
 static uint64_t kge_cache_rows(const kge_trainer *trainer) {
-    return (uint64_t)(trainer->settings.common.cache * (double)(trainer->table_rows[0] + trainer->table_rows[1]));
+    double rows = (double)(trainer->table_rows[0] + trainer->table_rows[1]) / ranks_all();
+    return (uint64_t)(trainer->settings.common.cache * rows);
 }
 
 static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, program_error *error) {
@@ -212,6 +235,16 @@ static void kge_leave(void *trainer) {
     frugal_close(((kge_trainer *)trainer)->frugal);
 }
 
+/* What this rank tells the others. */
+static int kge_words_open(kge_trainer *trainer, program_error *error) {
+    kge_words *words = &trainer->words;
+    if (ranks_all() == 1) return 0;
+    words->bytes = sizeof(training_word) + processes_devices(trainer->processes) * sizeof(kge_counted);
+    words->mine = calloc(1, words->bytes);
+    words->all = calloc(ranks_all(), words->bytes);
+    return words->mine && words->all ? 0 : program_fail(error, "out of memory");
+}
+
 static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     static const processes_work work = {kge_work, kge_leave};
     const kge_settings *settings = &trainer->settings;
@@ -240,13 +273,14 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
         return -1;
     if (settings->resumed && kge_resume(trainer, error)) return -1;
+    if (kge_words_open(trainer, error)) return -1;
     if (processes_start(trainer->processes, &work, trainer, error)) return -1;
     if (kge_frugal_open(trainer, positions, error)) return -1;
     processes_begin(trainer->processes, KGE_JOIN);
     if (kge_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     if (settings->secondaries && secondaries_list(settings->secondaries, trainer->frugal, error)) return -1;
-    for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
-        if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
+    for (uint32_t d = 0; placing && d < ranks_devices(devices); d++) /* after the lists, which empty caches */
+        if (placing_preload(placing, trainer->frugal, ranks_first(devices) + d, kge_cache_rows(trainer), error)) return -1;
     return training_trace_start(&settings->common, &trainer->frugal, 1, error);
 }
 
@@ -301,8 +335,11 @@ void kge_trainer_close(kge_trainer *trainer) {
     uint32_t devices = trainer->device ? processes_devices(trainer->processes) : 0;
     processes_leave(trainer->processes);
     frugal_close(f);
-    for (uint32_t d = 0; d < devices; d++) kge_device_close(&trainer->device[d]);
+    ranks_deal_close(&trainer->dealing);
+    for (uint32_t d = 0; d < devices; d++) kge_device_close(&trainer->device[processes_first(trainer->processes) + d]);
     processes_close(trainer->processes);
+    free(trainer->words.mine);
+    free(trainer->words.all);
     kge_sampler_close(&trainer->sampler);
     kge_questions_free(&trainer->questions);
     kge_weights_free(&trainer->weights);
@@ -329,6 +366,8 @@ static training_sums kge_sums(const kge_trainer *trainer, uint64_t step, double 
     sums.samples = kge_sampled(&trainer->sampler, step);
     sums.seconds = seconds;
     sums.loss = kge_loss_sum(trainer, &sums.losses);
+    const training_sums *others = &trainer->words.others;
+    sums.stall += others->stall, sums.hits += others->hits, sums.misses += others->misses;
     training_add_stats(&sums, trainer->frugal);
     return sums;
 }
@@ -370,26 +409,81 @@ static float kge_decayed(const kge_settings *settings, double progress) {
     return settings->common.decay ? (float)(settings->common.lr * (1 - progress)) : settings->common.lr;
 }
 
-/* Device 0 before each step decides: stop, or pause? and which learning rate for step + 2? */
-static void kge_steer(kge_trainer *trainer, uint64_t step) {
+/* The ranks tell each other what they know. *heard: what counts; the losses become those of all devices. */
+static frugal_status kge_exchange(kge_trainer *trainer, double seconds, training_word *heard) {
+    kge_words *words = &trainer->words;
+    uint32_t first = processes_first(trainer->processes), n = processes_devices(trainer->processes);
+    kge_counted counted;
+    *heard = training_word_of(&trainer->frugal, 1, seconds);
+    heard->pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    memcpy(words->mine, heard, sizeof *heard);
+    for (uint32_t i = 0; i < n; i++) {
+        const kge_device *device = &trainer->device[first + i];
+        counted = (kge_counted){atomic_load(&device->loss), atomic_load(&device->losses)};
+        memcpy(words->mine + sizeof *heard + i * sizeof counted, &counted, sizeof counted);
+    }
+    frugal_status status = frugal_exchange(trainer->frugal, words->mine, words->bytes, words->all);
+    if (status) return status;
+    *heard = training_hear(words->all, words->bytes, &words->others);
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
+        if (d / n == ranks_number()) continue;
+        memcpy(&counted, words->all + d / n * words->bytes + sizeof *heard + d % n * sizeof counted, sizeof counted);
+        atomic_store(&trainer->device[d].loss, counted.loss);
+        atomic_store(&trainer->device[d].losses, counted.losses);
+    }
+    if (heard->signal) atomic_store(trainer->stop, heard->signal);
+    return FRUGAL_OK;
+}
+
+/* Before a step at which all ranks agree. The next one comes so many steps later that agreeing costs next to nothing;
+ * all count it by the same clock. */
+static frugal_status kge_agree(kge_trainer *trainer, uint64_t step, training_word *heard) {
+    kge_run *run = trainer->run;
+    const double every = 0.1;
+    frugal_status status = kge_exchange(trainer, training_elapsed(&trainer->clock), heard);
+    if (status) return status;
+    double passed = heard->seconds - run->agreed.seconds, steps = (double)(step - run->agreed.step);
+    double next = passed > 0 ? steps * every / passed : 1;
+    run->agreed.step = step, run->agreed.seconds = heard->seconds;
+    run->agree_at = step + (next < 1 ? 1 : next > 1000 ? 1000 : (uint64_t)next);
+    return FRUGAL_OK;
+}
+
+/* The first device of all, or of each machine, before each step decides: stop, or pause? and which learning rate for
+ * step + 2? Where machines agree, a step that is announced is trained, so they stop behind those. */
+static frugal_status kge_steer(kge_trainer *trainer, uint64_t step) {
     const kge_settings *settings = &trainer->settings;
-    double now = training_elapsed(&trainer->clock);
-    uint64_t end = step + 2;
+    kge_run *run = trainer->run;
+    double now = training_elapsed(&trainer->clock), decided = now;
+    int agrees = ranks_all() > 1, pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    uint64_t end = step + 2 + (agrees ? settings->common.lookahead : 0);
+    if (agrees) {
+        training_word heard = {.signal = 0};
+        frugal_status status = step >= run->agree_at ? kge_agree(trainer, step, &heard) : FRUGAL_OK;
+        if (status) return status;
+        pauses = heard.pauses, decided = run->agreed.seconds;
+    }
     int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-                (settings->common.seconds > 0 && now >= settings->common.seconds);
-    int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+                (settings->common.seconds > 0 && decided >= settings->common.seconds);
     if (stops && end < trainer->last) trainer->last = end;
-    if ((stops || pauses) && end < atomic_load_explicit(&trainer->run->stop_at, memory_order_relaxed))
-        atomic_store_explicit(&trainer->run->stop_at, end, memory_order_release);
-    atomic_store_explicit(&trainer->run->rate[(step + 2) % KGE_RATES],
-                          kge_decayed(settings, training_progress(&trainer->settings.common, step + 2, now)),
+    if ((stops || pauses) && end < atomic_load_explicit(&run->stop_at, memory_order_relaxed))
+        atomic_store_explicit(&run->stop_at, end, memory_order_release);
+    atomic_store_explicit(&run->rate[(step + 2) % KGE_RATES],
+                          kge_decayed(settings, training_progress(&settings->common, step + 2, decided)),
                           memory_order_release);
     if (training_report_is_due(&trainer->reporter, step, now)) kge_make_report(trainer, step, now);
+    return FRUGAL_OK;
+}
+
+/* The step that nothing is announced from on. What is announced may be taken back, unless other machines have it. */
+static uint64_t kge_announce_end(const kge_trainer *trainer) {
+    if (ranks_all() > 1) return atomic_load_explicit(&trainer->run->stop_at, memory_order_acquire);
+    return trainer->settings.common.steps ? trainer->settings.common.steps : UINT64_MAX;
 }
 
 static frugal_status kge_announce_until(kge_device *device, uint64_t behind) {
     kge_trainer *trainer = device->trainer;
-    uint64_t last = trainer->settings.common.steps ? trainer->settings.common.steps : UINT64_MAX;
+    uint64_t last = kge_announce_end(trainer);
     while (device->announced < behind && device->announced < last) {
         uint64_t step = device->announced;
         kge_batch *batch = &device->batch[step % KGE_BATCHES];
@@ -465,12 +559,13 @@ static void kge_give_up(void *argument) {
 static void kge_device_run(void *argument, uint32_t part) {
     kge_trainer *trainer = argument;
     uint32_t number = processes_first(trainer->processes) + part;
+    int steers = number == ranks_first(trainer->settings.common.devices);
     kge_device *device = &trainer->device[number];
     frugal_status status = FRUGAL_OK;
     for (uint64_t step = trainer->run->first;
          !status && step < atomic_load_explicit(&trainer->run->stop_at, memory_order_acquire); step++) {
-        if (!number) kge_steer(trainer, step);
-        status = kge_device_step(device, step);
+        if (steers) status = kge_steer(trainer, step);
+        if (!status) status = kge_device_step(device, step);
     }
     if (!status && device->cuda) status = kge_gpu_losses(device, 1);
     training_note_end(device->end, status);
@@ -501,6 +596,16 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
     return failed;
 }
 
+/* All ranks have trained the same steps: then they have the same losses and seconds. */
+static int kge_end_run(kge_trainer *trainer, program_error *error) {
+    training_word heard;
+    if (ranks_all() == 1) return 0;
+    if (kge_exchange(trainer, trainer->clock.before, &heard))
+        return training_fail("cannot tell the other machines the losses", error);
+    trainer->clock.before = heard.seconds;
+    return 0;
+}
+
 void kge_trainer_pause_at(kge_trainer *trainer, double seconds) {
     trainer->pause_at = seconds;
 }
@@ -512,7 +617,8 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
         atomic_store(
             &trainer->run->rate[step % KGE_RATES],
             kge_decayed(&trainer->settings, training_progress(&trainer->settings.common, step, trainer->clock.before)));
-    trainer->run->first = trainer->step;
+    trainer->run->first = trainer->run->agree_at = trainer->run->agreed.step = trainer->step;
+    trainer->run->agreed.seconds = trainer->clock.before;
     training_start(&trainer->clock);
     uint32_t devices = trainer->settings.common.devices;
     processes_begin(trainer->processes, KGE_RUN);
@@ -523,7 +629,7 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
     int traced = training_trace_write(&trainer->settings.common, &trainer->frugal, 1, status ? &tracing : error);
     if (status || traced) return -1;
     trainer->step = atomic_load(&trainer->run->stop_at);
-    return kge_settle(trainer, error);
+    return kge_end_run(trainer, error) || kge_settle(trainer, error) ? -1 : 0;
 }
 
 int kge_trainer_done(const kge_trainer *trainer) {

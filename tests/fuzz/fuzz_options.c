@@ -49,6 +49,7 @@ static const option_kind options_known[] = {
     {"devices", WHOLE32, 1, 254, NULL, AT(train.common.devices)},
     {"device", PLACES, 0, 0, NULL, AT(train.common.gpu)},
     {"processes", WHOLE32, 1, 254, NULL, AT(train.common.processes)},
+    {"deal", TEXT, 0, 0, NULL, AT(train.common.deal)},
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},
     {"lookahead", WHOLE32, 0, 15, NULL, AT(train.common.lookahead)},
     {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
