@@ -54,7 +54,8 @@ typedef struct ranks_dealing {
 } ranks_dealing;
 
 typedef struct ranks_rows {
-    uint64_t ids, twins;  /* rows of all tables; of these the last ones, dealt as those before them, if a file lacks them */
+    uint64_t ids,
+        twins; /* rows of all tables; of these the last ones, dealt as those before them, if a file lacks them */
     const uint8_t *homes; /* homes[ids], where nothing else is asked for; read during frugal_open. NULL: cyclic */
 } ranks_rows;
 

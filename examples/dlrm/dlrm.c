@@ -223,7 +223,10 @@ static int dlrm_place_log(dlrm_program *program, program_error *error) {
     train->placing = &program->placing, train->secondaries = &program->secondaries;
     if (!train->common.place && train->common.secondaries <= 0) return 0;
     if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
-    placing_desc desc = {.settings = &train->common, .threads = program->stages.outputs.threads, .rows = samples.rows, .machines = ranks_all()};
+    placing_desc desc = {.settings = &train->common,
+                         .threads = program->stages.outputs.threads,
+                         .rows = samples.rows,
+                         .machines = ranks_all()};
     secondaries_desc listed = {.settings = &train->common, .placing = &program->placing, .rows = samples.rows};
     partition_source of = clicks_source_of(&samples);
     int status = placing_make(&program->placing, &desc, &of, error);

@@ -17,6 +17,8 @@ static const char dlrm_notes[] =
     "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
+    "mpirun -n 4 build/mpi/dlrm ... trains on several machines, which share --devices evenly, to the bits of one\n"
+    "process (docs/dlrm.md). Rank 0 prints, evaluates and writes.\n"
     "--predict writes the probability of a click for each sample of a log, which need not have labels, by the model "
     "that\n"
     "--save has saved to DIR: one a line, to stdout or --out. It takes no other options.\n"

@@ -63,6 +63,9 @@ static const char kge_notes[] =
     "Ctrl-C ends the training within two steps, on all devices after the same one, and saves; the evaluation is\n"
     "then left out. Before the training, and in the evaluation at the end, when all is saved, it simply ends the\n"
     "program. With --checkpoint one is made, too; --resume goes on.\n"
+    "mpirun -n 4 build/mpi/kge ... trains on several machines, which share --devices evenly, to the bits of one "
+    "process\n"
+    "(docs/kge.md). Rank 0 prints, ranks and writes.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
     "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
     "resumed, unless the clock ends it (--seconds).\n";

@@ -280,7 +280,8 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (kge_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     if (settings->secondaries && secondaries_list(settings->secondaries, trainer->frugal, error)) return -1;
     for (uint32_t d = 0; placing && d < ranks_devices(devices); d++) /* after the lists, which empty caches */
-        if (placing_preload(placing, trainer->frugal, ranks_first(devices) + d, kge_cache_rows(trainer), error)) return -1;
+        if (placing_preload(placing, trainer->frugal, ranks_first(devices) + d, kge_cache_rows(trainer), error))
+            return -1;
     return training_trace_start(&settings->common, &trainer->frugal, 1, error);
 }
 

@@ -336,7 +336,8 @@ static void check_refused(const second *s, const char *message) {
                                            "--trace is empty",
                                            "--columns is of ",
                                            "--rounding is of ",
-                                           "--place auto:"};
+                                           "--place auto:",
+                                           "--deal is empty"};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -362,6 +363,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 16) assert_true(given(s, "columns") && s->given[GENERATE]);
     if (which == 17) assert_true(given(s, "rounding") && !holds_halves(s));
     if (which == 18) assert_true(given(s, "place") && !strncmp(given(s, "place"), "auto:", 5));
+    if (which == 19) assert_true(given(s, "deal") && !*given(s, "deal"));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
