@@ -495,7 +495,7 @@ static void add_crossings(clockwork *c) {
     }
     for (uint32_t d = 0; d < c->own->gpus; d++) r->guests += (double)sim_guests_of(&c->net, c->step, d) / c->own->gpus;
     r->most += most;
-    r->messages += SIM_SENT_KINDS * c->w->gpus * (machines - 1);
+    r->messages += (SIM_SENT_KINDS - !c->net.early) * c->w->gpus * (machines - 1);
 }
 
 /* Passes the gate if it is open. */

@@ -103,13 +103,14 @@ static void count_guests(sim_network *net, const sim_keys *k, const sim_workload
         if (seen[row] == batch + 1 || home == machine) continue;
         seen[row] = (uint32_t)batch + 1;
         net->guests[batch * net->machines + home]++;
-        if (step > 0 && read[row] == step) net->late[batch * net->machines + home]++;
+        if (!net->early || (step > 0 && read[row] == step)) net->late[batch * net->machines + home]++;
     }
 }
 
 void sim_network_count(sim_network *net, const sim_keys *k, const sim_workload *w) {
     sim_network_free(net);
     *net = (sim_network){.machines = w->machines, .gpus = w->gpus, .steps = k->steps, .dim = w->dim};
+    net->early = w->lookahead > 0;
     uint64_t batches = k->steps * k->gpus;
     uint32_t *seen = calloc(k->rows, sizeof *seen), *read = calloc(k->rows, sizeof *read);
     net->guests = calloc(batches * net->machines, sizeof *net->guests);

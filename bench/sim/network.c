@@ -50,6 +50,7 @@ sim_crossing sim_crossing_of(const sim_network *net, uint64_t step, uint32_t mac
             if (home == machine) c.late += net->late[pair];
             for (int k = 0; k < SIM_SENT_KINDS; k++) {
                 uint64_t bytes = sim_message_bytes((sim_sent)k, net->guests[pair], net->late[pair], net->dim);
+                if (k == SIM_SENT_EARLY && !net->early) continue;
                 int sends = (of_device == machine) == is_from_device((sim_sent)k);
                 *(sends ? &c.sent[k] : &c.received[k]) += bytes;
             }

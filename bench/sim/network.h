@@ -33,6 +33,7 @@ typedef struct sim_network {
     uint64_t steps;
     uint32_t *guests, *late; /* [steps][devices][machines]: rows of a device from a home; 0 from its own */
     uint32_t dim;
+    int early; /* 0: all rows are late, because nothing is announced ahead */
 } sim_network;
 
 /* What crosses the link of a machine in a step. */

@@ -15,6 +15,7 @@ static uint8_t listed[ROWS];
 
 static sim_workload workload_of(const uint8_t *homes) {
     sim_workload w = {.rows = ROWS, .gpus = GPUS, .machines = MACHINES, .keys = KEYS, .dim = 20, .zipf = .9, .seed = 3};
+    w.lookahead = 4;
     w.steps = STEPS, w.homes = homes;
     for (int x = 0; x < ROWS; x++) listed[x] = (uint8_t)(x * 7 / 5 % MACHINES);
     sim_keys_draw(&keys, &w);
