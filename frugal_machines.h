@@ -38,6 +38,10 @@
  *      rows come early. Not together with `machines`: secondaries, `name`, frugal_cancel (announce no step that is not
  *      trained).
  *
+ *      Memory, beside that of an instance with as many devices (frugal.h, section 9; K = max_keys, w = bytes of a row's
+ *      weights): for each device here K (8 (L + 1) + 8 + 2 w) bytes, and for each one that is away K (8 (L + 2) + 2 w).
+ *      `rows` of frugal_records are numbers of this machine's own; behind them come guests.
+ *
  * 3. THE WIRE
  *      Six functions. All are called by one thread of the instance, the *communication thread*, begin first and end
  *      last; none may wait. Requests are numbers below that of `begin`, each used again when it is done. Messages of

@@ -160,6 +160,7 @@ typedef enum {
     CAUSE_RECALL,   /* a device has not written back rows that are recalled */
     CAUSE_PLAN,     /* the step is being planned */
     CAUSE_FLUSH,    /* rows are not flushed */
+    CAUSE_MACHINES, /* rows of other machines have not arrived, or what was sent to them has not left */
     CAUSE_AHEAD,    /* of an announcement: it is as far ahead as it may be */
     CAUSES
 } cause_kind;

@@ -242,12 +242,12 @@ FRUGAL_INTERNAL frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, 
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
     device->bags = to->bags ? *to->bags : (frugal_bags){0};
-    if (!view.repeated) {
+    if (!view.repeated && (!f->dealing || device->guests)) { /* devices that are away count on their machine */
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
         tally(&device->secondary_hits, count_stale(f, d, step));
-        frugal_store_relaxed(&device->looked_up, step + 1);
     }
+    if (!view.repeated) frugal_store_relaxed(&device->looked_up, step + 1);
     return FRUGAL_OK;
 }
 

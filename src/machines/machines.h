@@ -136,6 +136,7 @@ FRUGAL_INTERNAL frugal_status read_dealt(frugal *f, const row_reader *reader);
 /* talk.c */
 
 FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, char *text, size_t size);
+FRUGAL_INTERNAL uint64_t away_bytes(const frugal *f);
 FRUGAL_INTERNAL frugal_status open_machines(frugal *f);
 FRUGAL_INTERNAL frugal_status meet_machines(frugal *f);
 FRUGAL_INTERNAL void leave_machines(frugal *f);

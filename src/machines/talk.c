@@ -569,6 +569,15 @@ static void *talk_main(void *argument) {
 
 /* >>begin */
 
+/* Of rings for devices that are away; other memory of several machines is small, or a device's own (guests_bytes). */
+FRUGAL_INTERNAL uint64_t away_bytes(const frugal *f) {
+    if (!f->dealing) return 0;
+    uint64_t keys = f->desc.max_keys, row = frugal_row_bytes(&f->store);
+    uint64_t one = (f->desc.lookahead + 2) * (keys * sizeof(uint64_t) + sizeof(parcel_head)) + 2 * keys * row +
+                   2 * (sizeof(parcel_head) + early_words(keys) * sizeof(uint64_t));
+    return (f->desc.devices - f->dealing->here) * one;
+}
+
 /* Lays the rings out in one block of memory; with m->memory NULL it only computes the size. */
 static size_t lay_rings(frugal *f, machines *m) {
     const dealing *g = f->dealing;

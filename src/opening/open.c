@@ -292,7 +292,7 @@ static uint64_t memory_of(const frugal *f) {
     device += block * d->staging * sizeof(float) + sort_bytes_of(f);
     if (d->name) device += inbox_bytes(f);
     uint64_t machine = frugal_p2f_footprint(&p2f) - (p2f.without_words ? word_bytes(f) : 0);
-    if (f->dealing) machine += f->dealing->here * guests_bytes(f);
+    if (f->dealing) machine += f->dealing->here * guests_bytes(f) + away_bytes(f);
     return rows * row + machine + (d->increments ? changed_bytes(f) : 0) + rows +
            d->devices * device; /* `rows` alone: a byte each, if touches are counted */
 }

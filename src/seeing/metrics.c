@@ -126,6 +126,27 @@ static void print_staging(metrics_text *out) {
     metrics_count(out, "", "state=\"free\"",
                   out->stats.staging_depth - LEAST(out->stats.staging_depth, out->stats.staging_in_use));
 }
+/* Where the table is dealt over machines. */
+static void print_wire(metrics_text *out, const char *direction, const uint64_t *counts) {
+    static const char *const kinds[FRUGAL_WIRE_KINDS] = {"keys", "early", "rows", "records", "calls"};
+    char label[64];
+    for (uint32_t k = 0; k < FRUGAL_WIRE_KINDS; k++) {
+        snprintf(label, sizeof label, "direction=\"%s\",message=\"%s\"", direction, kinds[k]);
+        metrics_count(out, "_total", label, counts[k]);
+    }
+}
+static void print_messages(metrics_text *out) {
+    frugal_wire_counts counts;
+    if (!out->f->dealing || frugal_get_wire_counts(out->f, &counts) != FRUGAL_OK) return;
+    print_wire(out, "sent", counts.sent);
+    print_wire(out, "received", counts.received);
+}
+static void print_message_bytes(metrics_text *out) {
+    frugal_wire_counts counts;
+    if (!out->f->dealing || frugal_get_wire_counts(out->f, &counts) != FRUGAL_OK) return;
+    print_wire(out, "sent", counts.sent_bytes);
+    print_wire(out, "received", counts.received_bytes);
+}
 static void print_memory(metrics_text *out) {
     metrics_count(out, "", "what=\"rows\"", out->stats.state_bytes);
     metrics_count(out, "", "what=\"other\"", out->stats.other_bytes);
@@ -192,7 +213,7 @@ static void print_waits(metrics_text *out) {
 
 static void print_causes(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
-        for (uint32_t i = CAUSE_COMMIT; i <= CAUSE_FLUSH; i++)
+        for (uint32_t i = CAUSE_COMMIT; i <= (out->f->dealing ? CAUSE_MACHINES : CAUSE_FLUSH); i++)
             metrics_seconds(out, "_total", label_of(d, "cause", cause_names[i]).text,
                             frugal_load_relaxed(&out->f->devices[d].waits.cause_ns[i]));
 }
@@ -314,6 +335,8 @@ static const struct {
     {"frugal_link_rows", "counter", "", "Rows that crossed between device and host memory; where devices count them.",
      print_link_rows},
     {"frugal_link_bytes", "counter", "bytes", "Bytes of the rows that crossed between them.", print_link_bytes},
+    {"frugal_messages", "counter", "", "Messages between machines.", print_messages},
+    {"frugal_message_bytes", "counter", "bytes", "Their bytes.", print_message_bytes},
     {"frugal_staging_blocks", "gauge", "", "Blocks of the staging ring.", print_staging},
     {"frugal_memory_bytes", "gauge", "bytes", "Memory beside tables and optimizer states.", print_memory},
     {"frugal_page_bytes", "gauge", "bytes", "Memory of tables, states, words and counts, by the pages that it is on.",

@@ -26,6 +26,9 @@ FRUGAL_INTERNAL void explain_cause(const gate_cause *cause, char *text, size_t s
     case CAUSE_FLUSH:
         snprintf(text, size, "%llu rows that are due at step %llu are not flushed", count, step);
         return;
+    case CAUSE_MACHINES:
+        snprintf(text, size, "step %llu: rows of other machines have not arrived at device %u", step, cause->d);
+        return;
     case CAUSE_AHEAD:
         snprintf(text, size, "step %llu is as far ahead as it may be: step %llu is not closed", step, count);
         return;

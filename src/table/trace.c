@@ -354,7 +354,7 @@ trace_print(trace_text *out, const char *format, ...) {
 }
 
 FRUGAL_INTERNAL const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
-                                                         "recall", "plan",   "flush", "ahead"};
+                                                         "recall", "plan",   "flush", "machines", "ahead"};
 
 /* By kind: its name, and the names of the counts a, b, c. */
 static const struct {

@@ -242,6 +242,19 @@ static void guests_explain(frugal *f, const condition *what, char *text, size_t 
     f->talks->explain(f, what->d, what->step, text, size);
 }
 
+/* Rows of other machines are waited for: counted like a wait at the gate, which is open. */
+static frugal_status wait_for_guests(frugal *f, const condition *here) {
+    gate_watch watch = {.what = *here, .now = {CAUSE_MACHINES, here->d, here->step, 0}, .since = clock_now()};
+    double since = watch.since;
+    frugal_status status = wait_until(f, here);
+    turn_cause(f, &watch, &(gate_cause){CAUSE_NONE, NO_DEVICE, here->step, 0});
+    uint64_t ns = (uint64_t)((watch.since - since) * 1e9);
+    tally(&f->devices[here->d].gate_waits, 1);
+    tally(&f->devices[here->d].stall_ns, ns);
+    count_wait(&f->devices[here->d], here->step, ns, &watch);
+    return status;
+}
+
 /* Waits until the device may be given the lookup. The wait of a stream for the gate is not seen here. */
 static frugal_status wait_for_batch(frugal *f, const condition *batch) {
     gate_cause cause = given_cause(f, batch);
@@ -273,7 +286,7 @@ FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, in
     if (!guests_ready(f, d, step)) {
         condition here = {guests_here, guests_explain, d, step, "lookup", 2};
         if (!wait) return FRUGAL_AGAIN;
-        if ((status = wait_until(f, &here)) != FRUGAL_OK) return status;
+        if ((status = wait_for_guests(f, &here)) != FRUGAL_OK) return status;
     }
 #ifndef NDEBUG
     const host_batch *b = batch_at(f, d, step);
