@@ -89,22 +89,32 @@ static int is_old_share(const void *of, const char *entry) {
     return 1;
 }
 
+/* Is it the manifest of shares that are called alike? -1: it cannot be read. */
+static int has_shares(const manifest *m, int folder, const char *entry, uint64_t *tag) {
+    manifest_header h;
+    int file = openat(folder, entry, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    if (file < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EIO)) return -1;
+    if (file < 0) return 0; /* not ours, not there any more, or no file */
+    int error = read_at(file, &h, sizeof h, 0), is_one = !error && begins_as_manifest(file);
+    close(file);
+    *tag = h.tag;
+    if (error == EIO) return -1;
+    return is_one && !memcmp(h.stem, m->head.stem, sizeof h.stem);
+}
+
 /* Finds the tags of all manifests in the folder that were saved by this name, and may have another one now. Returns 0
- * if there are too many, or the folder cannot be read. */
+ * if there are too many, or if it is not sure that these are all. */
 static int find_tags(old_shares *old, const char *folder) {
     DIR *entries = opendir(folder);
-    manifest_header h;
+    int found = 0;
     if (!entries) return 0;
-    for (struct dirent *e; old->n < 64 && (e = readdir(entries));) {
-        int file = openat(dirfd(entries), e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
-        if (file < 0) continue;
-        if (begins_as_manifest(file) && !read_at(file, &h, sizeof h, 0) &&
-            !memcmp(h.stem, old->m->head.stem, sizeof h.stem))
-            old->kept[old->n++] = h.tag;
-        close(file);
+    for (struct dirent *e; found >= 0 && old->n < 64 && (errno = 0, e = readdir(entries));) {
+        found = has_shares(old->m, dirfd(entries), e->d_name, &old->kept[old->n]);
+        if (found > 0) old->n++;
     }
+    int all = found >= 0 && old->n < 64 && errno == 0;
     closedir(entries);
-    return old->n < 64;
+    return all;
 }
 
 /* Removes the shares beside the manifest, which has its name by now, that belong to no manifest in the folder and that

@@ -185,7 +185,10 @@ static void check_left(void) {
 
 static int check(const char *hashes, const char *ack, const char *status, const char *call) {
     uint64_t step = find_saves();
-    if ((!strcmp(status, "failed") || !strcmp(status, "done")) && strcmp(call, "unlink")) check_left();
+    /* Shares stay where it is not sure that they are old: one cannot be removed, the folder cannot be read, or it cannot
+     * be synced, so that a power loss may bring back the manifest that was replaced. The next save removes them. */
+    int may_be_left = !strcmp(call, "unlink") || !strcmp(call, "read") || !strcmp(call, "sync");
+    if ((!strcmp(status, "failed") || !strcmp(status, "done")) && !may_be_left) check_left();
     if (step < strtoull(ack, NULL, 10)) die("a save that was reported is not there, of step", ack);
     run.steps = 0; /* nothing is trained */
     if (run_machines() || run.step != step) die("the newest save cannot be opened", run.folder);
