@@ -798,7 +798,7 @@ class Frugal:
     def write_rows(self, keys: Any, weights: Any = None, table: int = 0, state: Any = None) -> None:
         """Writes rows: `weights` float32 [n, dim], `state` float32 [n, state_floats], either may be None. Weights of 16
         bits are the nearest ones. Only while drained, nothing announced. Of several machines each writes rows of its
-        `own_keys`."""
+        `own_keys`, and none announces a step before all have: exchange(b"") waits for that."""
         array = keys_of(keys, "write_rows: keys")
         n = array.shape[0]
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))

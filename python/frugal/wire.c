@@ -73,7 +73,8 @@ typedef struct peer {
 
 typedef struct wire {
     uint32_t machine, machines, n_requests, round;
-    uint32_t lost; /* a machine, plus 1 */
+    uint32_t lost;       /* a machine, plus 1 */
+    uint32_t lost_asked; /* in this round */
     bool is_ended;
     char why[200];
     request *requests;
@@ -318,7 +319,8 @@ static int wire_done(void *self, uint32_t number, size_t *bytes) {
 
 static uint32_t wire_lost(void *self, char *text, size_t size) {
     wire *w = self;
-    if (!w->lost && !w->is_ended) move(w); /* where nothing is asked for, too */
+    if (!w->lost && w->lost_asked == w->round) move(w); /* where no request is asked for */
+    w->lost_asked = w->round;
     if (w->lost && size) snprintf(text, size, "%s", w->why);
     return w->lost;
 }

@@ -15,7 +15,7 @@ if not dist.is_available() or not dist.is_gloo_available():
     raise unittest.SkipTest("this PyTorch has no gloo")
 
 import frugal.torch as ft
-from test_torch_processes import LIMIT, PARTS, SETTINGS, TABLES, in_one_process, train
+from test_torch_processes import LIMIT, PARTS, SETTINGS, TABLES, batches, in_one_process, train
 
 
 def begin(rank, folder):
@@ -44,6 +44,11 @@ def of_rank(rank, folder):
     bag = ft.EmbeddingBagCollection(TABLES, saved=[f"{folder}/saved"], machines=ft.Machines(), **SETTINGS)
     states.append(bag.state_dict())
     torch.save(states, f"{folder}/states {rank}")
+    # A loop that is left while its thread waits for the other machine, which never comes.
+    if rank == 0:
+        for _ in ft.Loader(batches(9, 99), bag, thread=True):
+            break
+    dist.barrier()
     bag.close()
     dist.destroy_process_group()
 

@@ -391,6 +391,8 @@ class _Module(nn.Module):
                 store.open_at(step)
             for table, (weight, state) in enumerate(loaded):
                 store.move(True, table, weight, state)
+        if self._parts[0][0].machines is not None:
+            self.exchange(torch.zeros(1))  # no machine announces a step before all have written their rows
 
     def _to_load(self, state_dict: Any, prefix: str, store: _Store, table: int, name: str) -> Tuple[Tensor, Tensor]:
         """Weights and state of a table: where weights come without state, it is zeros; what is absent stays."""
