@@ -2,7 +2,7 @@
  *
  * Each machine opens an instance with frugal_desc.machines. Its memory holds the rows whose *home* it is; all other
  * calls of frugal.h stay as they are. The drained table has the same bits as that of one machine with as many devices.
- * Messages go over a *wire*: frugal_mpi.h fills one in for MPI, the Python package for torch.distributed; a wire of
+ * Messages go over a *wire*: frugal_mpi.h fills one in for MPI, the Python package for TCP under torchrun; a wire of
  * your own is the functions below. What a step sends, and when one machine is better: docs/machines.md.
  *
  * CONTENTS
