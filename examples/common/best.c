@@ -1,9 +1,11 @@
 /* Which evaluation is the best, and its files. */
 #include "examples/common/best.h"
 #include "examples/common/file.h"
+#include "examples/common/ranks.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #include "frugal_serve.h"
+#include "src/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +57,12 @@ int best_open(best_kept *kept, const char *beside, program_error *error) {
     return 0;
 }
 
+static int best_name_files(best_kept *kept, const char *folder, program_error *error) {
+    snprintf(kept->folder, sizeof kept->folder, "%s", folder);
+    if (manifest_path(kept->tables, folder, best_names[0], error)) return -1;
+    return manifest_path(kept->state, folder, best_names[1], error);
+}
+
 static int best_make_folder(best_kept *kept, program_error *error) {
     const char *parent = getenv("TMPDIR");
     char path[MANIFEST_LONGEST_PATH];
@@ -68,13 +76,16 @@ static int best_make_folder(best_kept *kept, program_error *error) {
                             strerror(number), file_remedy(number),
                             kept->beside ? "" : "; set TMPDIR to a folder with room");
     }
-    strcpy(kept->folder, path);
-    if (manifest_path(kept->tables, path, best_names[0], error)) return -1;
-    return manifest_path(kept->state, path, best_names[1], error);
+    return best_name_files(kept, path, error);
+}
+
+int best_follow(best_kept *kept, const char *folder, program_error *error) {
+    kept->any = 1;
+    return best_name_files(kept, folder, error);
 }
 
 void best_close(best_kept *kept) {
-    if (*kept->folder) best_remove(kept->folder);
+    if (*kept->folder && !ranks_number()) best_remove(kept->folder);
     *kept = (best_kept){.beside = NULL};
 }
 
@@ -121,8 +132,40 @@ static int best_link(const char *from, const char *to, program_error *error) {
     return link(from, to) ? best_copy(from, to, error) : 0;
 }
 
+/* Tables of several machines: their manifest's file names the shares beside it. Of one machine: 0 of them. */
+static uint32_t best_shares(const char *tables, manifest_header *header) {
+    const uint32_t block = MANIFEST_MAGIC;
+    FILE *stream = fopen(tables, "rbe");
+    int is = stream && fread(header, sizeof *header, 1, stream) == 1 && header->block == block &&
+             header->machines <= FRUGAL_MAX_MACHINES && memchr(header->stem, 0, sizeof header->stem);
+    if (stream) fclose(stream);
+    return is ? header->machines : 0;
+}
+
+/* The file `name` beside the one at `path`. */
+static int best_beside(char *beside, const char *path, const char *name, program_error *error) {
+    char folder[MANIFEST_LONGEST_PATH];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return manifest_path(beside, folder, name, error);
+}
+
+/* Shares first, so that what names them is never without them. */
+static int best_link_tables(const char *from, const char *to, program_error *error) {
+    char name[MANIFEST_STEM + 64], share[MANIFEST_LONGEST_PATH], linked[MANIFEST_LONGEST_PATH];
+    manifest_header h;
+    uint32_t n = best_shares(from, &h);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s.%u-of-%u-%016llx", (const char *)h.stem, i, n, (unsigned long long)h.tag);
+        if (best_beside(share, from, name, error) || best_beside(linked, to, name, error)) return -1;
+        unlink(linked); /* of a call that failed */
+        if (best_link(share, linked, error)) return -1;
+    }
+    return best_link(from, to, error);
+}
+
 static int best_write_tables(void *user, const char *path, program_error *error) {
-    return best_link(((const best_kept *)user)->tables, path, error);
+    return best_link_tables(((const best_kept *)user)->tables, path, error);
 }
 
 static int best_write_state(void *user, const char *path, program_error *error) {
@@ -147,6 +190,7 @@ static int best_serve(frugal_server **out, const char *const *tables, uint32_t p
 static int best_check(const char *tables, program_error *error) {
     frugal_saved saved;
     if (frugal_read_saved(tables, 0, &saved)) return training_fail("cannot read the best evaluation's tables", error);
+    if (saved.machines) return 0; /* each machine reads its own rows at the end */
     for (uint32_t i = 0; i < saved.parts; i++) {
         frugal_server *server;
         if (best_serve(&server, &tables, i, error)) return -1;
@@ -157,12 +201,12 @@ static int best_check(const char *tables, program_error *error) {
 
 int best_take(best_kept *kept, const char *checkpoint, program_error *error) {
     char from[BEST_FILES][MANIFEST_LONGEST_PATH];
-    for (int i = 0; i < BEST_FILES; i++)
-        if (manifest_path(from[i], checkpoint, best_checkpoint_names[i], error)) return -1;
+    if (training_find_tables(checkpoint, best_checkpoint_names[0], from[0], error)) return -1;
+    if (manifest_path(from[1], checkpoint, best_checkpoint_names[1], error)) return -1;
     if (best_check(from[0], error) || best_make_folder(kept, error)) return -1;
     unlink(kept->tables); /* of a checkpoint that turned out to be damaged */
     unlink(kept->state);
-    if (best_link(from[0], kept->tables, error) || best_link(from[1], kept->state, error)) return -1;
+    if (best_link_tables(from[0], kept->tables, error) || best_link(from[1], kept->state, error)) return -1;
     kept->any = 1;
     return 0;
 }

@@ -48,6 +48,8 @@ int best_take(best_kept *kept, const char *checkpoint, program_error *error);
 /* The rows of instances[n], drained and with nothing announced, become those of the save `tables`. The state of their
  * optimizer stays. */
 int best_read(frugal *const *instances, uint32_t n, const char *tables, program_error *error);
+/* Of another rank than 0 (ranks.h): rank 0 has kept it in this folder. */
+int best_follow(best_kept *kept, const char *folder, program_error *error);
 /* Removes the folder. */
 void best_close(best_kept *kept);
 

@@ -151,9 +151,19 @@ void checkpoint_forget(checkpoint_found *found) {
 
 /* ---- Removing ------------------------------------------------------------------------------------------ */
 
+/* A copy of the file for another number of machines: NAME.for-2. */
+static int checkpoint_is_copy(const char *entry, const char *name) {
+    size_t n = strlen(name), mark = strlen(".for-");
+    if (strncmp(entry, name, n) || strncmp(entry + n, ".for-", mark)) return 0;
+    entry += n + mark;
+    n = strspn(entry, "0123456789");
+    return n > 0 && !entry[n];
+}
+
 static int checkpoint_holds(const manifest *m, const char *name) {
-    int holds = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, MANIFEST_NAME);
-    for (uint32_t i = 0; i < m->n && !holds; i++) holds = !strcmp(m->files[i].name, name);
+    int holds = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, MANIFEST_NAME) || file_is_share(name);
+    for (uint32_t i = 0; i < m->n && !holds; i++)
+        holds = !strcmp(m->files[i].name, name) || checkpoint_is_copy(name, m->files[i].name);
     return holds;
 }
 
@@ -173,7 +183,11 @@ static int checkpoint_may_hold(const manifest *m, const char *name) {
     int may = checkpoint_holds(m, name) || file_is_temporary(name, MANIFEST_NAME);
     for (uint32_t i = 0; i < m->n && !may; i++)
         may = file_is_temporary(name, m->files[i].name) || checkpoint_is_save(name, m->files[i].name);
-    return may;
+    const char *mark = strstr(name, ".frugal-");
+    char share[256];
+    if (may || *name != '.' || !mark || (size_t)(mark - name) > sizeof share) return may;
+    snprintf(share, sizeof share, "%.*s", (int)(mark - name - 1), name + 1);
+    return file_is_share(share) && checkpoint_is_save(name, share);
 }
 
 /* Has the folder only files that `may` be in a checkpoint of this manifest? Any other file belongs to somebody else. */

@@ -102,6 +102,12 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
     return same ? 0 : checkpoint_open(&k->folder, k->path, program, 0, error);
 }
 
+void checkpointing_follow(checkpointing *k, const char *program, const training_outputs *outputs) {
+    *k = (checkpointing){.outputs = outputs,
+                         .program = program,
+                         .path = outputs->checkpoint ? outputs->checkpoint : outputs->resume};
+}
+
 void checkpointing_end_reading(checkpointing *k) {
     if (k->reads) file_unlock(k->lock, k->outputs->resume);
     k->reads = 0;
@@ -146,7 +152,8 @@ int checkpointing_setting(const checkpointing *k, const char *name, float *numbe
 int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error) {
     FILE *stream;
     char *made = checkpointing_settings(k, error);
-    int status = made ? identity_check(k->found.path, made, identity, error) : -1;
+    int status = made ? 0 : -1;
+    if (made && identity) status = identity_check(k->found.path, made, identity, error);
     free(made);
     if (status || !(stream = checkpointing_open_file(k, CHECKPOINTING_CURVE, error))) return -1;
     status = progress_read_curve(curve, stream, error);

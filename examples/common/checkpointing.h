@@ -48,8 +48,11 @@ int checkpointing_lies_in(const char *path, const char *folder);
  * there is none yet. *k must be zeros. */
 int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);
 void checkpointing_close(checkpointing *k);
+/* Of another rank than 0 (ranks.h), in place of opening: it only knows what rank 0 has found, and has written. */
+void checkpointing_follow(checkpointing *k, const char *program, const training_outputs *outputs);
 
-/* Reads k->found: refuses the checkpoint of another training, and appends to `curve`, which is empty. */
+/* Reads k->found: refuses the checkpoint of another training (identity NULL: does not), and appends to `curve`, which
+ * is empty. */
 int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error);
 /* The number behind `name` in the settings of k->found. If they have none, *number stays as it is, and
  * checkpointing_read says why they are not this training's. */

@@ -73,6 +73,15 @@ int file_is_same(const char *a, const char *b) {
     return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+int file_is_share(const char *entry) {
+    const char *mark = strstr(entry, "-of-"), *at = mark ? mark + 4 : entry;
+    size_t before = 0, n = strspn(at, "0123456789");
+    if (!mark || mark == entry || n == 0 || n > 3 || at[n] != '-') return 0;
+    while (mark - before > entry && mark[-1 - (long)before] >= '0' && mark[-1 - (long)before] <= '9') before++;
+    if (before == 0 || before > 3 || mark - before - 1 <= entry || mark[-1 - (long)before] != '.') return 0;
+    return strlen(at + n + 1) == 16 && strspn(at + n + 1, "0123456789abcdef") == 16;
+}
+
 const char *file_remedy(int number) {
     if (number == ENOSPC) return "; make room on its disk";
     if (number == EDQUOT) return "; make room within the quota";

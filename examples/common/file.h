@@ -60,6 +60,8 @@ int file_write(int descriptor, const void *bytes, size_t n);
 char *file_temporary_name(const char *path);
 /* Is this entry of a folder a temporary name of NAME? A user's name like ".NAME.saving-backup" is not. */
 int file_is_temporary(const char *entry, const char *name);
+/* Is this entry of a folder the share of a machine of what frugal_save has written: NAME.0-of-2-0123456789abcdef? */
+int file_is_share(const char *entry);
 /* The end of a message about a call that failed: "; make room ..."; "" where there is nothing to advise. */
 const char *file_remedy(int number);
 /* A temporary name of `name` is that name, this text, and three times a small letter and a digit. */

@@ -13,7 +13,8 @@ enum { RANKS_PATIENCE = 10 }; /* seconds that one that has failed waits for the 
 
 static struct {
     uint32_t number, all, started; /* started: the number of ranks also while this one is alone */
-    int is_open, failed;           /* failed: all know that one has */
+    int is_open, failed;           /* failed: all know that one has, and why: */
+    program_error why;
     int said;                      /* where a rank that is not heard can say its last word; 0: stderr */
     atomic_int signal;
 } ranks = {.all = 1, .started = 1};
@@ -79,15 +80,15 @@ static int ranks_judge(const ranks_word *all, program_error *error) {
         if (all[i].status && (!failed || (ranks_follows(&failed->error) && !ranks_follows(&all[i].error))))
             failed = &all[i];
     if (!failed) return 0;
-    ranks.failed = 1;
     if (failed == all) return *error = failed->error, -1;
     program_fail(error, "machine %u: %.480s", (uint32_t)(failed - all), failed->error.text);
     error->damaged = failed->error.damaged;
     return -1;
 }
 
-/* -1: one has failed, with *error; or not all have come in time, with the error of this rank. */
-static int ranks_meet(int status, void *what, size_t bytes, double seconds, program_error *error) {
+/* -1: one has failed, with *error. */
+static int ranks_meet(int status, void *what, size_t bytes, program_error *error) {
+    if (ranks.failed) return *error = ranks.why, -1;
     ranks_word *mine = calloc(1, sizeof *mine), *all = calloc(ranks.all, sizeof *all);
     if (!mine || !all) { /* the others wait for this one, so that it must not go on */
         free(mine), free(all);
@@ -98,7 +99,10 @@ static int ranks_meet(int status, void *what, size_t bytes, double seconds, prog
     mine->status = status, mine->signal = ranks_signal();
     if (status) mine->error = *error;
     if (bytes) memcpy(mine->what, what, bytes);
-    if (ranks_wire_gather(mine, sizeof *mine, all, seconds)) return -1; /* MPI may still write there: not freed */
+    if (ranks_wire_gather(mine, sizeof *mine, all, status ? RANKS_PATIENCE : INFINITY)) {
+        dprintf(ranks.said ? ranks.said : 2, "machine %u: %s\n", ranks.number, error->text);
+        ranks_wire_abort(1);
+    }
     for (uint32_t i = 0; i < ranks.all; i++)
         if (all[i].signal) program_signalled = all[i].signal;
     if (bytes) memcpy(what, all[0].what, bytes);
@@ -109,7 +113,14 @@ static int ranks_meet(int status, void *what, size_t bytes, double seconds, prog
 }
 
 int ranks_share(int status, void *what, size_t bytes, program_error *error) {
-    return ranks.all == 1 ? status : ranks_meet(status, what, bytes, INFINITY, error);
+    if (ranks.all == 1) return status;
+    status = ranks_meet(status, what, bytes, error);
+    if (status) ranks.failed = 1, ranks.why = *error;
+    return status;
+}
+
+int ranks_try(int status, program_error *error) {
+    return ranks.all == 1 ? status : ranks_meet(status, NULL, 0, error);
 }
 
 int ranks_agree(int status, program_error *error) {
@@ -117,12 +128,7 @@ int ranks_agree(int status, program_error *error) {
 }
 
 int ranks_end(int status, program_error *error) {
-    if (ranks.all == 1 || ranks.failed) return status;
-    int met = ranks_meet(status, NULL, 0, status ? RANKS_PATIENCE : INFINITY, error);
-    if (!met || ranks.failed) return met;
-    dprintf(ranks.said ? ranks.said : 2, "machine %u: %s\n", ranks.number, error->text);
-    ranks_wire_abort(1);
-    return -1;
+    return ranks.failed ? status : ranks_agree(status, error);
 }
 
 /* ---- Dealing ------------------------------------------------------------------------------------------- */

@@ -33,13 +33,16 @@ uint32_t ranks_first(uint32_t devices);
 uint32_t ranks_devices(uint32_t devices);
 
 /* The ranks wait for each other here, asleep, as long as it takes. If one has come with a status other than 0, -1 on
- * all, with its error. A signal that one has got is known to all then (program_signalled). Between runs. */
+ * all, with its error, here and in all later calls; it waits only some seconds for the others, which may be busy, and
+ * then says what has failed, and ends all processes. A signal that one has got is known to all (program_signalled).
+ * Between runs. */
 int ranks_agree(int status, program_error *error);
 /* The same, where rank 0 has found something: bytes that all get. */
 int ranks_share(int status, void *what, size_t bytes, program_error *error);
-enum { RANKS_SHARED = 1024 }; /* bytes, at most */
-/* The last word, when all is closed: the status of all. After a failure here it waits only some seconds for others,
- * which may be busy, and then says what has failed, and ends all processes. */
+enum { RANKS_SHARED = 5120 }; /* bytes, at most */
+/* As ranks_agree, after a failure that all can get over: later calls are as if there had been none. */
+int ranks_try(int status, program_error *error);
+/* The last word, when all is closed: the status of all. */
 int ranks_end(int status, program_error *error);
 
 /* The signal that this rank has got, or 0. In a run the ranks tell each other of it by themselves. */

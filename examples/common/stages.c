@@ -45,6 +45,65 @@ progress_setup stages_setup(const stages *c) {
                             .seconds = c->parts->total(c).seconds - c->seconds_before};
 }
 
+/* ---- Several machines ---------------------------------------------------------------------------------- */
+
+/* Rank 0 has the folders, and writes the files there, except tables: each machine writes its own rows, and rank 0 says
+ * where. */
+typedef struct stages_word {
+    int writes, status, any, resumes; /* writes: tables, to `path` */
+    uint64_t step;
+    program_error error;
+    char path[MANIFEST_LONGEST_PATH];
+} stages_word;
+_Static_assert(sizeof(stages_word) <= RANKS_SHARED, "what all ranks get");
+
+static int stages_write_tables(void *user, const char *path, program_error *error) {
+    stages *c = user;
+    stages_word word = {.writes = 1};
+    snprintf(word.path, sizeof word.path, "%s", path);
+    if (ranks_share(0, &word, sizeof word, error)) return -1;
+    return c->parts->write_tables(c, path, error);
+}
+
+/* When rank 0 has written something, or failed at it: *status and *error become what it has found. The others write
+ * their rows until then. path[MANIFEST_LONGEST_PATH] becomes rank 0's. */
+static int stages_end_writing(stages *c, int *status, char *path, program_error *error) {
+    stages_word word = {.status = *status};
+    program_error same; /* rank 0 has it, too */
+    if (ranks_all() == 1) return 0;
+    if (*status < 0) word.error = *error;
+    snprintf(word.path, sizeof word.path, "%s", path);
+    do {
+        if (ranks_share(0, &word, sizeof word, error)) return -1;
+        if (word.writes) (void)c->parts->write_tables(c, word.path, &same);
+    } while (word.writes);
+    *status = word.status;
+    if (word.status) *error = word.error;
+    memcpy(path, word.path, sizeof word.path);
+    return 0;
+}
+
+/* Which checkpoint rank 0 has found; and the folder of the best evaluation. */
+static int stages_share_found(stages *c, program_error *error) {
+    checkpointing *k = &c->checkpoints;
+    stages_word word = {.any = k->any, .resumes = k->resumes, .step = k->step};
+    if (ranks_all() == 1 || !k->path) return 0;
+    snprintf(word.path, sizeof word.path, "%s", k->found.path);
+    if (ranks_share(0, &word, sizeof word, error)) return -1;
+    if (!ranks_number()) return 0;
+    k->any = word.any, k->resumes = word.resumes, k->step = k->found.made.step = word.step;
+    memcpy(k->found.path, word.path, sizeof word.path);
+    return 0;
+}
+
+static int stages_share_best(stages *c, program_error *error) {
+    stages_word word = {.any = c->best.any};
+    if (ranks_all() == 1) return 0;
+    snprintf(word.path, sizeof word.path, "%s", c->best.folder);
+    if (ranks_share(0, &word, sizeof word, error)) return -1;
+    return ranks_number() && word.any ? best_follow(&c->best, word.path, error) : 0;
+}
+
 /* ---- The best evaluation ------------------------------------------------------------------------------- */
 
 /* The files of a checkpoint that the trainer is made of; also what is kept of the best evaluation. */
@@ -53,7 +112,7 @@ progress_setup stages_setup(const stages *c) {
 enum { STAGES_FILES = 2 };
 
 static void stages_files(stages *c, checkpoint_part files[STAGES_FILES]) {
-    files[0] = (checkpoint_part){.name = STAGES_TABLES, .self_checked = 1, .write = c->parts->write_tables, .user = c};
+    files[0] = (checkpoint_part){.name = STAGES_TABLES, .self_checked = 1, .write = stages_write_tables, .user = c};
     files[1] = (checkpoint_part){.name = STAGES_STATE, .write = c->parts->write_state, .user = c};
 }
 
@@ -72,7 +131,10 @@ static int stages_note_best(stages *c, program_error *error) {
     const progress_moment *best = c->outputs.patience ? best_of(&c->curve, &since) : NULL;
     if (!best || since) return 0;
     stages_files(c, files);
-    return best_keep(&c->best, files, error);
+    char folder[MANIFEST_LONGEST_PATH] = "";
+    int status = ranks_number() ? 0 : best_keep(&c->best, files, error);
+    if (stages_end_writing(c, &status, folder, error) || status) return -1;
+    return stages_share_best(c, error);
 }
 
 static int stages_is_done(const stages *c) {
@@ -88,6 +150,7 @@ static int stages_go_back(stages *c, program_error *error) {
         (c->parts->read_state(c, c->best.state, &saved, error) || training_check_saved(c->best.tables, saved, error) ||
          c->parts->go_back(c, c->best.tables, error)))
         return -1;
+    if (ranks_agree(0, error)) return -1; /* all have read it */
     c->back = best->step;
     best_close(&c->best); /* now, because Ctrl-C in the evaluation at the end simply ends the program */
     fprintf(stderr, "back to step %" PRIu64 ", whose %s of %.4f is the best of %zu\n", best->step, c->parts->value,
@@ -208,17 +271,35 @@ static int stages_check_steps(const stages *c, program_error *error) {
                         c->checkpoints.found.path);
 }
 
-/* The trainer, from the checkpoint that was found: its state, and the tables of the save that the state names. */
-static int stages_open_found(stages *c, program_error *error) {
-    uint64_t since;
-    char state[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
-    const char *from = c->checkpoints.found.path;
-    uint64_t saved;
+/* The checkpoint that was found: is it this training's? Its curve, its state, and the tables of the save that the state
+ * names. */
+static int stages_read_found(stages *c, char tables[MANIFEST_LONGEST_PATH], program_error *error) {
+    uint64_t since, saved;
+    char state[MANIFEST_LONGEST_PATH + 16];
+    const checkpointing *k = &c->checkpoints;
+    const char *from = k->found.path;
     snprintf(state, sizeof state, "%s/" STAGES_STATE, from);
-    snprintf(tables, sizeof tables, "%s/" STAGES_TABLES, from);
-    if (c->parts->read_state(c, state, &saved, error) || training_check_saved(tables, saved, error)) return -1;
-    if (c->outputs.patience && best_of(&c->curve, &since) && best_take(&c->best, from, error)) return -1;
-    return c->parts->open(c, tables, error);
+    if (checkpointing_read(k, ranks_number() ? NULL : c->identity, &c->curve, error)) return -1;
+    if (stages_check_steps(c, error)) return -1;
+    if (c->parts->read_state(c, state, &saved, error)) return -1;
+    if (training_find_tables(from, STAGES_TABLES, tables, error) || training_check_saved(tables, saved, error))
+        return -1;
+    if (ranks_number() || !c->outputs.patience || !best_of(&c->curve, &since)) return 0;
+    return best_take(&c->best, from, error);
+}
+
+/* The trainer, from there. */
+static int stages_open_found(stages *c, program_error *error) {
+    char tables[MANIFEST_LONGEST_PATH];
+    if (ranks_try(stages_read_found(c, tables, error), error)) return -1;
+    return ranks_try(c->parts->open(c, tables, error), error);
+}
+
+/* The checkpoint before, after one that is damaged. */
+static int stages_take_older(stages *c, const program_error *why, program_error *error) {
+    int got = ranks_number() ? 0 : checkpointing_older(&c->checkpoints, why);
+    if (ranks_share(0, &got, sizeof got, error)) return -1;
+    return got && !stages_share_found(c, error) ? 0 : -1;
 }
 
 /* The manifest has no checksums of files that check themselves, so a damaged table is found only when it is read. */
@@ -226,25 +307,31 @@ static int stages_begin(stages *c, program_error *error) {
     checkpointing *k = &c->checkpoints;
     if (!k->resumes) return c->parts->open(c, NULL, error);
     for (;;) {
+        program_error why;
         progress_free(&c->curve);
-        int status = checkpointing_read(k, c->identity, &c->curve, error);
-        if (!status) status = stages_check_steps(c, error);
-        if (!status) status = stages_open_found(c, error);
+        int status = stages_open_found(c, &why);
         if (!status) {
             c->seconds_before = c->parts->total(c).seconds;
             fprintf(stderr, "resumed from %s\n", k->found.path);
+            return stages_share_best(c, error);
         }
-        if (!status || !error->damaged || !checkpointing_older(k, error)) return status;
+        *error = why;
+        if (!why.damaged || stages_take_older(c, &why, error)) return -1;
     }
+}
+
+static int stages_open_checkpoints(stages *c, program_error *error) {
+    checkpointing *k = &c->checkpoints;
+    if (ranks_number()) return checkpointing_follow(k, c->parts->name, &c->outputs), 0;
+    return checkpointing_open(k, c->parts->name, &c->outputs, error) || best_open(&c->best, k->path, error) ? -1 : 0;
 }
 
 /* What can be refused is refused here, before stages_begin, which writes to a table's file. Of several machines, rank 0
  * has the files. */
 static int stages_prepare_files(stages *c, program_error *error) {
     const char *save = c->outputs.save;
-    uint32_t devices = c->settings->devices, threads = c->outputs.threads;
-    if (stages_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
-        best_open(&c->best, c->checkpoints.path, error) || c->parts->prepare(c, error) ||
+    uint32_t devices = ranks_devices(c->settings->devices), threads = c->outputs.threads;
+    if (stages_check_outputs(c, error) || stages_open_checkpoints(c, error) || c->parts->prepare(c, error) ||
         program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
     if (save && !ranks_number() && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
@@ -252,7 +339,7 @@ static int stages_prepare_files(stages *c, program_error *error) {
 }
 
 static int stages_prepare(stages *c, program_error *error) {
-    if (ranks_agree(stages_prepare_files(c, error), error)) return -1;
+    if (ranks_agree(stages_prepare_files(c, error), error) || stages_share_found(c, error)) return -1;
     if (c->parts->choose && c->parts->choose(c, error)) return -1;
     if (ranks_agree(stages_describe(c, error), error) || stages_begin(c, error)) return -1;
     checkpointing_end_reading(&c->checkpoints);
@@ -292,7 +379,10 @@ static int stages_write_checkpoint(stages *c, program_error *error) {
                                      .parts = files,
                                      .n = STAGES_FILES + best_parts(&c->best, files + STAGES_FILES)};
     save_origin origin = {parts->model(c), total.step};
-    int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
+    char none[MANIFEST_LONGEST_PATH] = "";
+    int status = ranks_number() ? 0 : checkpointing_write(&c->checkpoints, &origin, &content, error);
+    if (stages_end_writing(c, &status, none, error)) return -1;
+    if (status >= 0) c->checkpoints.any = 1, c->checkpoints.step = total.step;
     stages_begin_words(c);
     if (status < 0)
         fprintf(stderr, "step %" PRIu64 "  no checkpoint: %s\n", total.step, error->text);
@@ -312,7 +402,9 @@ static int stages_write_checkpoint(stages *c, program_error *error) {
 static int stages_checkpoint_on_the_way(stages *c, uint64_t step, program_error *error) {
     program_error failed;
     int first = c->begins && step == 0 && c->checkpoints.path && !c->checkpoints.any;
-    if (!first && !checkpointing_is_due(&c->checkpoints, step)) return 0;
+    int due = checkpointing_is_due(&c->checkpoints, step); /* rank 0's clock counts */
+    if (ranks_share(0, &due, sizeof due, error)) return -1;
+    if (!first && !due) return 0;
     if (!first && c->parts->check(c, error)) return -1;
     (void)stages_write_checkpoint(c, &failed);
     return 0;
@@ -421,8 +513,10 @@ static int stages_parse(stages *c, int argc, char **argv, program_error *error) 
     const training_outputs *outputs = &c->outputs;
     int status = ranks_open(error);
     if (!status) status = c->parts->parse(c, argc, argv, error);
-    if (!status && ranks_all() > 1 && (outputs->checkpoint || outputs->resume || outputs->patience))
-        status = program_fail(error, "--checkpoint, --resume and --patience do not go with several machines");
+    if (!status && ranks_all() > 1 && outputs->patience && !outputs->checkpoint && !outputs->resume)
+        status = program_fail(error,
+                              "--patience keeps the best tables in a file of all machines: give --checkpoint DIR, a "
+                              "folder that they share, too");
     return ranks_agree(status, error);
 }
 

@@ -1,5 +1,6 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
+#include "examples/common/manifest.h"
 #include "examples/common/ranks.h"
 #include "frugal_save.h"
 #include "frugal_seeing.h"
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Failures ------------------------------------------------------------------------------------------ */
 
@@ -38,6 +40,27 @@ int training_saved_id(const char *path, uint64_t *id, program_error *error) {
     if (frugal_read_saved(path, 0, &saved)) return training_fail("cannot open the embedding tables", error);
     *id = saved.id;
     return 0;
+}
+
+int training_find_tables(const char *folder, const char *name, char *path, program_error *error) {
+    char other[MANIFEST_TEXT];
+    frugal_saved saved;
+    uint32_t machines = ranks_all();
+    snprintf(other, sizeof other, "%s.for-%" PRIu32, name, machines);
+    if (manifest_path(path, folder, other, error)) return -1;
+    if (!access(path, F_OK)) return 0;
+    if (manifest_path(path, folder, name, error)) return -1;
+    if (frugal_read_saved(path, 0, &saved)) return training_fail("cannot open the embedding tables", error);
+    uint32_t of = saved.machines ? saved.machines : 1;
+    if (of == machines) return 0;
+    char how[32] = "";
+    if (machines > 1) snprintf(how, sizeof how, " --machines %" PRIu32, machines);
+    return program_fail(error,
+                        "%.150s is of %" PRIu32 " machine%s, and there %s %" PRIu32 "; make a copy for %s, and resume "
+                        "again: cd %.150s; frugal_file %s %s %s%s",
+                        path, of, of == 1 ? "" : "s", machines == 1 ? "is" : "are", machines,
+                        machines == 1 ? "it" : "them", folder, machines == 1 ? "merge" : "split", other, name,
+                        how);
 }
 
 int training_check_saved(const char *path, uint64_t id, program_error *error) {

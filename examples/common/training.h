@@ -34,6 +34,9 @@ void training_notice(const char *text, void *user);
 
 /* The id of the save `path`; every save has a different one. */
 int training_saved_id(const char *path, uint64_t *id, program_error *error);
+/* The file of a checkpoint with tables for as many machines as there are: `name`, or if that is of others, NAME.for-N
+ * beside it, which frugal_file has made of it. path[MANIFEST_LONGEST_PATH]. */
+int training_find_tables(const char *folder, const char *name, char *path, program_error *error);
 /* Has the save `path` this id? Else it is damaged. */
 int training_check_saved(const char *path, uint64_t id, program_error *error);
 

@@ -353,16 +353,16 @@ static void dlrm_leave(void *argument) {
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_close(trainer->frugal[i]);
 }
 
-/* The tables, which other processes join. */
-static int dlrm_instances_open(dlrm_trainer *trainer, program_error *error) {
+/* The tables, which other processes join; Frugal's next step is `step`. */
+static int dlrm_instances_open(dlrm_trainer *trainer, uint64_t step, program_error *error) {
     uint32_t workers = trainer->settings.common.workers;
-    if (workers && frugal_workers_open(workers, &trainer->workers))
+    if (workers && !trainer->workers && frugal_workers_open(workers, &trainer->workers))
         return training_fail("cannot start the workers", error);
     dlrm_tables tables = {.settings = &trainer->settings,
                           .log = trainer->source.log,
                           .workers = trainer->workers,
                           .instances = trainer->instances,
-                          .step = trainer->step + trainer->skipped,
+                          .step = step,
                           .frugal = trainer->frugal,
                           .made = trainer->made,
                           .dealing = trainer->dealing};
@@ -376,7 +376,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     if (dlrm_check_sizes(trainer, error) || dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
     if (dlrm_shared_open(trainer, error)) return -1;
     if (processes_start(trainer->processes, &work, trainer, error)) return -1;
-    if (dlrm_instances_open(trainer, error)) return -1;
+    if (dlrm_instances_open(trainer, trainer->step + trainer->skipped, error)) return -1;
     processes_begin(trainer->processes, DLRM_JOIN);
     if (dlrm_devices_open(trainer, error) || processes_await(trainer->processes, error)) return -1;
     for (uint32_t i = 0; settings->secondaries && i < trainer->instances; i++)
@@ -888,7 +888,25 @@ const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error) {
     frugal_status status = frugal_save(trainer->frugal, trainer->instances, &(frugal_save_desc){.path = path});
     if (status) return training_fail("cannot save the embedding tables", error);
-    return training_saved_id(path, &trainer->saved, error);
+    return ranks_number() ? 0 : training_saved_id(path, &trainer->saved, error);
+}
+
+/* Each machine reads its own rows, when it opens. */
+static int dlrm_reopen(dlrm_trainer *trainer, const char *tables, program_error *error) {
+    training_sums sums = dlrm_sums(trainer, trainer->step, trainer->clock.before);
+    frugal_saved saved;
+    if (frugal_read_saved(tables, 0, &saved)) return training_fail("cannot read the best evaluation's tables", error);
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        frugal_close(trainer->frugal[i]);
+        trainer->frugal[i] = NULL;
+        ranks_deal_close(&trainer->dealing[i]);
+    }
+    trainer->earlier = (training_sums){.stall = sums.stall, .hits = sums.hits, .misses = sums.misses};
+    trainer->words.others = (training_sums){.step = 0};
+    trainer->settings.saved = tables;
+    int status = dlrm_instances_open(trainer, saved.step, error);
+    trainer->settings.saved = NULL;
+    return status;
 }
 
 int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_state *state, program_error *error) {
@@ -897,6 +915,7 @@ int dlrm_trainer_go_back(dlrm_trainer *trainer, const char *tables, const dlrm_s
                             (unsigned long long)state->parameters, (unsigned long long)trainer->layers.parameters);
     if (!trainer->done) dlrm_end(trainer);
     memcpy(trainer->parameters, state->values, state->parameters * sizeof(float));
+    if (ranks_all() > 1) return dlrm_reopen(trainer, tables, error);
     return best_read(trainer->frugal, trainer->instances, tables, error);
 }
 

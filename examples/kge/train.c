@@ -640,7 +640,7 @@ int kge_trainer_done(const kge_trainer *trainer) {
 int kge_trainer_save(kge_trainer *trainer, const char *path, program_error *error) {
     frugal_status status = frugal_save(&trainer->frugal, 1, &(frugal_save_desc){.path = path});
     if (status) return training_fail("cannot save the embedding tables", error);
-    return training_saved_id(path, &trainer->saved, error);
+    return ranks_number() ? 0 : training_saved_id(path, &trainer->saved, error);
 }
 
 int kge_trainer_write_state(const kge_trainer *trainer, const char *path, program_error *error) {
@@ -663,7 +663,27 @@ int kge_trainer_write_state(const kge_trainer *trainer, const char *path, progra
     return status;
 }
 
+/* Each machine reads its own rows, when it opens. */
+static int kge_reopen(kge_trainer *trainer, const char *tables, program_error *error) {
+    kge_batch shape = kge_shape(trainer);
+    training_sums sums = kge_sums(trainer, trainer->step, trainer->clock.before);
+    frugal_saved saved;
+    uint64_t step = trainer->step;
+    if (frugal_read_saved(tables, 0, &saved)) return training_fail("cannot read the best evaluation's tables", error);
+    frugal_close(trainer->frugal);
+    trainer->frugal = NULL;
+    ranks_deal_close(&trainer->dealing);
+    trainer->earlier = (training_sums){.stall = sums.stall, .hits = sums.hits, .misses = sums.misses};
+    trainer->words.others = (training_sums){.step = 0};
+    trainer->step = saved.step, trainer->settings.saved = tables;
+    int status = kge_frugal_open(trainer, kge_batch_positions(&trainer->settings.model, &shape), error);
+    trainer->step = step, trainer->settings.saved = NULL;
+    trainer->done = 1;
+    return status;
+}
+
 int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error *error) {
+    if (ranks_all() > 1) return kge_reopen(trainer, tables, error);
     if (kge_take_back(trainer)) return training_fail("cannot take back what is announced", error);
     if (training_drain(trainer->frugal, trainer->step, error)) return -1;
     return best_read(&trainer->frugal, 1, tables, error);
