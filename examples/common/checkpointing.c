@@ -103,9 +103,8 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
 }
 
 void checkpointing_follow(checkpointing *k, const char *program, const training_outputs *outputs) {
-    *k = (checkpointing){.outputs = outputs,
-                         .program = program,
-                         .path = outputs->checkpoint ? outputs->checkpoint : outputs->resume};
+    *k = (checkpointing){
+        .outputs = outputs, .program = program, .path = outputs->checkpoint ? outputs->checkpoint : outputs->resume};
 }
 
 void checkpointing_end_reading(checkpointing *k) {

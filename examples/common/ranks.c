@@ -15,7 +15,7 @@ static struct {
     uint32_t number, all, started; /* started: the number of ranks also while this one is alone */
     int is_open, failed;           /* failed: all know that one has, and why: */
     program_error why;
-    int said;                      /* where a rank that is not heard can say its last word; 0: stderr */
+    int said; /* where a rank that is not heard can say its last word; 0: stderr */
     atomic_int signal;
 } ranks = {.all = 1, .started = 1};
 

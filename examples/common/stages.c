@@ -514,9 +514,9 @@ static int stages_parse(stages *c, int argc, char **argv, program_error *error) 
     int status = ranks_open(error);
     if (!status) status = c->parts->parse(c, argc, argv, error);
     if (!status && ranks_all() > 1 && outputs->patience && !outputs->checkpoint && !outputs->resume)
-        status = program_fail(error,
-                              "--patience keeps the best tables in a file of all machines: give --checkpoint DIR, a "
-                              "folder that they share, too");
+        status =
+            program_fail(error, "--patience keeps the best tables in a file of all machines: give --checkpoint DIR, a "
+                                "folder that they share, too");
     return ranks_agree(status, error);
 }
 

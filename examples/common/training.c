@@ -59,8 +59,7 @@ int training_find_tables(const char *folder, const char *name, char *path, progr
                         "%.150s is of %" PRIu32 " machine%s, and there %s %" PRIu32 "; make a copy for %s, and resume "
                         "again: cd %.150s; frugal_file %s %s %s%s",
                         path, of, of == 1 ? "" : "s", machines == 1 ? "is" : "are", machines,
-                        machines == 1 ? "it" : "them", folder, machines == 1 ? "merge" : "split", other, name,
-                        how);
+                        machines == 1 ? "it" : "them", folder, machines == 1 ? "merge" : "split", other, name, how);
 }
 
 int training_check_saved(const char *path, uint64_t id, program_error *error) {

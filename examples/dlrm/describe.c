@@ -81,3 +81,15 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     }
     return 0;
 }
+
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error) {
+    program_fail(error,
+                 "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
+                 "nothing is saved",
+                 what, (double)settings->common.lr, (double)settings->dense_lr);
+    size_t n = strlen(error->text);
+    if (settings->table_file)
+        snprintf(error->text + n, sizeof error->text - n,
+                 ", and the tables in %.200s have been trained on: they are ruined, delete them", settings->table_file);
+    return -1;
+}

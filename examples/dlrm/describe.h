@@ -11,4 +11,7 @@ void dlrm_describe_model(const dlrm_model *model, FILE *lines);
  * of writing. 0, or -1 with *error filled if the log cannot be read. */
 int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t samples, FILE *lines, program_error *error);
 
+/* -1: `what` ("its loss is") no finite number, which lets nothing be saved; and what becomes of a table's file. */
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error);
+
 #endif

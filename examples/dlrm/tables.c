@@ -16,6 +16,30 @@ uint32_t dlrm_most_keys(const clicks *log) {
     return clicks_has_bags(log) ? clicks_most_ids(log) : clicks_features(log);
 }
 
+int dlrm_tables_check(const dlrm_settings *settings, const clicks *log, program_error *error) {
+    uint32_t most = dlrm_most_keys(log);
+    uint64_t keys = (uint64_t)settings->common.batch * settings->common.devices * most;
+    double rows = 0;
+    for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(log, i);
+    if (keys > FRUGAL_MAX_KEYS)
+        return program_fail(error,
+                            "%u devices, %u samples each and %u %s make %llu keys a step; the limit is %d; "
+                            "use a smaller --batch%s",
+                            settings->common.devices, settings->common.batch, most,
+                            clicks_has_bags(log) ? "ids a sample" : "features", (unsigned long long)keys,
+                            FRUGAL_MAX_KEYS, clicks_has_bags(log) ? ", or --most-ids" : "");
+    for (uint32_t d = 0; d < settings->common.devices && clicks_has_bags(log); d++)
+        if (settings->common.gpu[d])
+            return program_fail(error,
+                                "features with several ids a sample are pooled on host cores only, and --device gives "
+                                "device %u a GPU; leave it out, or give each feature one id",
+                                d);
+    if (rows > FRUGAL_MAX_ROWS)
+        return program_fail(error, "%u features have %.0f rows in all; the limit is %.0f; use fewer --rows",
+                            settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
+    return 0;
+}
+
 /* The name of the file with the instance's tables, if they lie in a file. */
 static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
                            program_error *error) {

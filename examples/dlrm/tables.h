@@ -23,7 +23,9 @@ typedef struct dlrm_tables {
 
 /* Keys of a sample, at most. */
 uint32_t dlrm_most_keys(const clicks *log);
-/* 0, or -1 with *error filled. */
+/* Are keys and rows within the limits? Frugal refuses them, too, but does not know what they come from. 0, or -1 with
+ * *error filled, here and below. */
+int dlrm_tables_check(const dlrm_settings *settings, const clicks *log, program_error *error);
 int dlrm_tables_open(const dlrm_tables *t, program_error *error);
 /* After a failure: removes the files that were made, while this process still holds them. */
 void dlrm_tables_remove(frugal *const frugal[DLRM_INSTANCES], const int made[DLRM_INSTANCES]);

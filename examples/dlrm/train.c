@@ -4,6 +4,7 @@
 #include "examples/dlrm/dense.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/dlrm/tables.h"
+#include "examples/dlrm/words.h"
 #include "examples/common/best.h"
 #include "examples/common/processes.h"
 #include "examples/common/ranks.h"
@@ -54,16 +55,6 @@ typedef struct dlrm_run {
     _Atomic uint64_t until;
     _Atomic uint64_t loaded; /* the slots of steps below this are filled, in all runs */
 } dlrm_run;
-
-/* Of several machines, what a rank tells the others in each step: a training_word, and of each device here its loss and
- * the gradients of the dense layers. */
-typedef struct dlrm_words {
-    unsigned char *mine, *all; /* all[ranks][bytes] */
-    size_t bytes, device;      /* device: bytes of one */
-    training_sums others;      /* statistics of the other ranks */
-} dlrm_words;
-enum { DLRM_WORD = 64 }; /* bytes before those of the devices */
-_Static_assert(sizeof(training_word) <= DLRM_WORD, "gradients begin at a cache line");
 
 /* Each process has its own, and those of its devices. All processes share devices, ends, slots, the dense layers and
  * the run. The first process has the loader; those of others announce what it has loaded. */
@@ -176,33 +167,6 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     return dlrm_cpu_open(device, error);
 }
 
-/* Frugal refuses these, too, but does not know what they come from. */
-static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
-    const dlrm_settings *settings = &trainer->settings;
-    uint32_t most = dlrm_most_keys(trainer->source.log);
-    uint64_t keys = (uint64_t)settings->common.batch * settings->common.devices * most;
-    double rows = 0;
-    for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
-    if (keys > FRUGAL_MAX_KEYS)
-        return program_fail(error,
-                            "%u devices, %u samples each and %u %s make %llu keys a step; the limit is %d; "
-                            "use a smaller --batch%s",
-                            settings->common.devices, settings->common.batch, most,
-                            clicks_has_bags(trainer->source.log) ? "ids a sample" : "features",
-                            (unsigned long long)keys, FRUGAL_MAX_KEYS,
-                            clicks_has_bags(trainer->source.log) ? ", or --most-ids" : "");
-    for (uint32_t d = 0; d < settings->common.devices && clicks_has_bags(trainer->source.log); d++)
-        if (settings->common.gpu[d])
-            return program_fail(error,
-                                "features with several ids a sample are pooled on host cores only, and --device gives "
-                                "device %u a GPU; leave it out, or give each feature one id",
-                                d);
-    if (rows > FRUGAL_MAX_ROWS)
-        return program_fail(error, "%u features have %.0f rows in all; the limit is %.0f; use fewer --rows",
-                            settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
-    return 0;
-}
-
 /* Continues from settings.resumed. `state`: number of floats in the state of the dense layers' optimizer. */
 static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *error) {
     const dlrm_state *from = trainer->settings.resumed;
@@ -252,21 +216,6 @@ static int dlrm_fail_dense(const dlrm_trainer *trainer, program_error *error) {
                         (unsigned long long)trainer->layers.parameters);
 }
 
-/* What this rank tells the others. The gradients of its devices lie there at once. */
-static int dlrm_words_open(dlrm_trainer *trainer, program_error *error) {
-    dlrm_words *words = &trainer->words;
-    uint32_t devices = trainer->settings.common.devices, here = ranks_devices(devices), first = ranks_first(devices);
-    if (ranks_all() == 1) return 0;
-    words->device = (trainer->layers.parameters * sizeof(float) + sizeof(double) + 63) / 64 * 64;
-    words->bytes = DLRM_WORD + here * words->device;
-    words->mine = processes_memory(trainer->processes, words->bytes);
-    words->all = processes_memory(trainer->processes, ranks_all() * words->bytes);
-    if (!words->mine || !words->all) return dlrm_fail_dense(trainer, error);
-    for (uint32_t i = 0; i < here; i++)
-        trainer->device[first + i].parameter_grads = (float *)(void *)(words->mine + DLRM_WORD + i * words->device);
-    return 0;
-}
-
 /* The dense layers as the model begins. */
 static int dlrm_dense_open(dlrm_trainer *trainer, uint64_t state, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
@@ -277,11 +226,12 @@ static int dlrm_dense_open(dlrm_trainer *trainer, uint64_t state, program_error 
     trainer->parameter_sum = processes_memory(p, bytes);
     if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
         return dlrm_fail_dense(trainer, error);
-    if (dlrm_words_open(trainer, error)) return -1;
-    for (uint32_t d = 0; d < settings->common.devices && ranks_all() == 1; d++) {
-        if (settings->common.gpu[d] && settings->common.processes <= 1) continue;
-        trainer->device[d].parameter_grads = processes_memory(p, bytes);
-        if (!trainer->device[d].parameter_grads) return dlrm_fail_dense(trainer, error);
+    if (dlrm_words_open(&trainer->words, trainer->layers.parameters, settings->common.devices, error)) return -1;
+    for (uint32_t d = 0; d < settings->common.devices; d++) {
+        dlrm_device *device = &trainer->device[d];
+        if (ranks_all() > 1) device->parameter_grads = dlrm_words_gradient(&trainer->words, d);
+        if (ranks_all() > 1 || (settings->common.gpu[d] && settings->common.processes <= 1)) continue;
+        if (!(device->parameter_grads = processes_memory(p, bytes))) return dlrm_fail_dense(trainer, error);
     }
     dlrm_init(&settings->model, settings->common.seed, trainer->parameters);
     for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
@@ -373,7 +323,9 @@ static int dlrm_instances_open(dlrm_trainer *trainer, uint64_t step, program_err
 static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     static const processes_work work = {dlrm_work, dlrm_leave};
     const dlrm_settings *settings = &trainer->settings;
-    if (dlrm_check_sizes(trainer, error) || dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
+    if (dlrm_tables_check(settings, trainer->source.log, error) ||
+        dlrm_layout(&settings->model, &trainer->layers, error))
+        return -1;
     if (dlrm_shared_open(trainer, error)) return -1;
     if (processes_start(trainer->processes, &work, trainer, error)) return -1;
     if (dlrm_instances_open(trainer, trainer->step + trainer->skipped, error)) return -1;
@@ -452,6 +404,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     for (uint32_t i = 0; i < DLRM_INSTANCES; i++) ranks_deal_close(&trainer->dealing[i]);
     for (uint32_t d = 0; d < devices; d++) dlrm_device_close(&trainer->device[processes_first(trainer->processes) + d]);
     dlrm_passes_close(trainer->passes);
+    dlrm_words_close(&trainer->words);
     processes_close(trainer->processes);
     free(trainer);
 }
@@ -645,23 +598,15 @@ static void dlrm_decide(dlrm_trainer *trainer, uint64_t step, const training_wor
 
 /* The ranks tell each other what they know; `dense`: with the gradients of the dense layers. */
 static frugal_status dlrm_exchange(dlrm_trainer *trainer, double seconds, int dense, training_word *heard) {
-    dlrm_words *words = &trainer->words;
-    uint32_t devices = trainer->settings.common.devices, first = ranks_first(devices), here = ranks_devices(devices);
-    size_t bytes = dense ? words->bytes : DLRM_WORD, loss = trainer->layers.parameters * sizeof(float);
+    uint32_t devices = trainer->settings.common.devices;
+    double losses[FRUGAL_MAX_DEVICES];
+    for (uint32_t i = 0; i < ranks_devices(devices); i++) losses[i] = trainer->device[ranks_first(devices) + i].loss;
     *heard = training_word_of(trainer->frugal, trainer->instances, seconds);
     heard->pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
-    memcpy(words->mine, heard, sizeof *heard);
-    for (uint32_t i = 0; i < here; i++)
-        memcpy(words->mine + DLRM_WORD + i * words->device + loss, &trainer->device[first + i].loss, sizeof(double));
-    frugal_status status = frugal_exchange(trainer->frugal[0], words->mine, bytes, words->all);
-    if (status) return status;
-    *heard = training_hear(words->all, bytes, &words->others);
-    for (uint32_t d = 0; d < devices && dense; d++) {
-        unsigned char *of = words->all + d / here * words->bytes + DLRM_WORD + d % here * words->device;
-        trainer->device[d].gradient = (const float *)(const void *)of;
-        memcpy(&trainer->device[d].loss, of + loss, sizeof(double));
-    }
-    return FRUGAL_OK;
+    frugal_status status = dlrm_words_exchange(&trainer->words, trainer->frugal[0], heard, dense ? losses : NULL);
+    for (uint32_t d = 0; d < devices && dense && !status; d++)
+        trainer->device[d].gradient = dlrm_words_heard(&trainer->words, d, &trainer->device[d].loss);
+    return status;
 }
 
 /* All gradients of the dense layers are there, also of other machines. */
@@ -949,16 +894,4 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
 
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer) {
     return &trainer->settings;
-}
-
-int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error) {
-    program_fail(error,
-                 "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
-                 "nothing is saved",
-                 what, (double)settings->common.lr, (double)settings->dense_lr);
-    size_t n = strlen(error->text);
-    if (settings->table_file)
-        snprintf(error->text + n, sizeof error->text - n,
-                 ", and the tables in %.200s have been trained on: they are ruined, delete them", settings->table_file);
-    return -1;
 }

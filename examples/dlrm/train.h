@@ -88,7 +88,4 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer);
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer);
 
-/* -1: `what` ("its loss is") no finite number, which lets nothing be saved; and what becomes of a table's file. */
-int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error);
-
 #endif
