@@ -130,9 +130,24 @@ FRUGAL_INTERNAL frugal_status check_device(const frugal *f, uint32_t d, const ch
     return FRUGAL_OK;
 }
 
-/* For calls of a device's own thread: in the process that opened, a device of another process is not called. */
+/* Is it a device of another machine? */
+FRUGAL_INTERNAL int is_elsewhere(const frugal *f, uint32_t d) {
+    return f->dealing && d / f->dealing->here != f->dealing->me;
+}
+
+FRUGAL_INTERNAL frugal_status fail_elsewhere(const frugal *f, uint32_t d, const char *call) {
+    const dealing *g = f->dealing;
+    return frugal_fail(FRUGAL_ERR_DEVICE,
+                       "%s: device %u is of machine %u, which makes its calls; this is machine %u, which has devices "
+                       "%u to %u",
+                       call, d, d / g->here, g->me, g->me * g->here, (g->me + 1) * g->here - 1);
+}
+
+/* For calls of a device's own thread: in the process that opened, a device of another process is not called, and on a
+ * machine that of no other one. */
 FRUGAL_INTERNAL frugal_status check_own(frugal *f, uint32_t d, const char *call) {
     frugal_status status = check_device(f, d, call);
+    if (status == FRUGAL_OK && is_elsewhere(f, d)) return fail_elsewhere(f, d, call);
     if (status != FRUGAL_OK || !f->shared.door) return status;
     if (frugal_load_relaxed(&f->devices[d].linked)) /* relaxed: it was set before `attached`, which was acquired */
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is that of another process, which makes its calls", call,

@@ -37,6 +37,8 @@ FRUGAL_INTERNAL frugal_status check_open(const frugal *f, const char *call);
 FRUGAL_INTERNAL int is_usable(const frugal *f);
 FRUGAL_INTERNAL frugal_status check_owner(const frugal *f, const char *call);
 FRUGAL_INTERNAL frugal_status check_device(const frugal *f, uint32_t d, const char *call);
+FRUGAL_INTERNAL int is_elsewhere(const frugal *f, uint32_t d);
+FRUGAL_INTERNAL frugal_status fail_elsewhere(const frugal *f, uint32_t d, const char *call);
 FRUGAL_INTERNAL frugal_status check_own(frugal *f, uint32_t d, const char *call);
 
 /* event.c */

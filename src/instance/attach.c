@@ -18,7 +18,7 @@ frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (status != FRUGAL_OK) return status;
     if (d >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
-    if (is_attached(f, d)) return fail_attached(d);
+    if (is_attached(f, d)) return is_elsewhere(f, d) ? fail_elsewhere(f, d, "attach") : fail_attached(d);
     return f->ops->may_attach ? f->ops->may_attach((frugal *)(uintptr_t)f, d) : FRUGAL_OK;
 }
 

@@ -16,9 +16,11 @@ typedef struct parcel_head { /* begins every message; of machines with the same 
     uint64_t step;
     uint32_t n, early; /* rows; of these, those that the message before had, or this one has */
     uint32_t flags;
-    float lr, scale; /* of records */
-    uint32_t call;   /* of a collective call: what is called */
-    uint8_t pad[32];
+    float lr, scale;        /* of records */
+    uint32_t call, version; /* of a collective call: what is called, by which version of the library */
+    uint32_t pad;
+    uint64_t bytes; /* of a collective call: what is given */
+    uint8_t pads[16];
 } parcel_head;
 _Static_assert(sizeof(parcel_head) == 64, "as docs/machines.md counts");
 
@@ -53,11 +55,15 @@ typedef struct visit {
 
 typedef struct visitor { /* a device of this machine */
     uint32_t d;
+    FRUGAL_ATOMIC(uint32_t) behind;   /* a machine that has not taken what was sent to it; relaxed: a hint */
     int ends;                         /* 1: homes were told that its data has ended */
     uint64_t keys_sent, records_sent; /* steps */
     visit *visits;                    /* [machines]; of machine (me + k) % machines, k > 0 */
 } visitor;
 
+/* What is given in a collective call goes in one message up to so many bytes, for which there always is room, also if
+ * the machines make different calls; else in a second message, which is asked for when the first is as it should be. */
+enum { MEET_SMALL = 4096 };
 typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEET_SAVE, MEET_CALLS } meet_call;
 
 /* A collective call under way. Its memory is the instance's, because a call that is given up leaves the wire at it. */
@@ -69,9 +75,11 @@ typedef struct meeting {
     size_t memory_bytes;
     FRUGAL_ATOMIC(uint32_t) posted; /* 1: the communication thread is to do it */
     FRUGAL_ATOMIC(uint32_t) done;   /* 1: all have given, and were given; 2: `wrong` says who has given another thing */
-    FRUGAL_ATOMIC(uint32_t) missing; /* a machine that has not; relaxed: a hint */
-    int begun;                       /* the communication thread's */
-    int broken;                      /* 1: a call was given up, so there can be no more; under the lock */
+    FRUGAL_ATOMIC(uint32_t) missing;   /* a machine that has not; relaxed: a hint */
+    int begun;                         /* the communication thread's, as the next */
+    uint8_t part[FRUGAL_MAX_MACHINES]; /* of each: 0: the first message is waited for; 1: the second; 2: neither */
+    int broken;                        /* 1: a call was given up, so there can be no more; under the lock */
+    frugal_status refusal;             /* with `wrong` */
     char wrong[256];
 } meeting;
 
@@ -92,6 +100,7 @@ typedef struct machines {
     uint8_t *busy, *kinds;                 /* [requests]: begun, and not done; bit 1: a receive. frugal_wire_kind */
     size_t *sizes;                         /* [requests] */
     parcel_head *meet_heads, *leave_heads; /* [2][machines] */
+    unsigned char *meet_room;              /* [machines][MEET_SMALL]: where what others give arrives, if it is small */
     pthread_mutex_t meeting_lock;          /* held by the thread that meets */
     meeting meeting;
     struct { /* as frugal_wire_counts; relaxed, all */

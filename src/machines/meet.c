@@ -82,8 +82,10 @@ FRUGAL_INTERNAL frugal_status meet(frugal *f, meet_call call, const void *const 
         now->broken = 1;
         return status;
     }
-    if (frugal_load_relaxed(&now->done) == 2) /* relaxed: acquired by meet_ready */
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: %s", name, now->wrong);
+    if (frugal_load_relaxed(&now->done) == 2) { /* relaxed: acquired by meet_ready */
+        now->broken = 1;
+        return frugal_fail(now->refusal, "%s: %s", name, now->wrong);
+    }
     for (uint32_t i = 0; i < f->dealing->machines; at += now->in[i++])
         if (i != f->dealing->me && now->in[i]) memcpy(in[i], at, now->in[i]);
     return FRUGAL_OK;

@@ -177,11 +177,14 @@ static uint32_t home_at(const dealing *g, uint32_t k) {
 }
 
 /* Are the requests of the step done, of all homes? */
-static int all_keys_done(machines *m, const visitor *h, uint64_t step) {
+static int all_keys_done(machines *m, visitor *h, uint64_t step) {
     const dealing *g = m->f->dealing;
     uint32_t at = VISIT_KEYS + (uint32_t)(step % (m->f->desc.lookahead + 1));
-    for (uint32_t k = 1; k < g->machines; k++)
-        if (!is_done(m, h->visits[k].request + at)) return 0;
+    for (uint32_t k = 1; k < g->machines; k++) {
+        if (is_done(m, h->visits[k].request + at)) continue;
+        frugal_store_relaxed(&h->behind, home_at(g, k)); /* relaxed: a hint */
+        return 0;
+    }
     return 1;
 }
 
@@ -347,7 +350,9 @@ static int raise_counts(machines *m, visitor *h) {
     int any = 0, gone = records < h->records_sent, before = guests_ready(f, h->d, step);
     for (uint32_t k = 1; k < g->machines; k++) {
         here = LEAST(here, here_of(&h->visits[k]));
-        gone = gone && is_done(m, records_request(f, &h->visits[k], records));
+        if (!gone || is_done(m, records_request(f, &h->visits[k], records))) continue;
+        gone = 0;
+        frugal_store_relaxed(&h->behind, home_at(g, k)); /* relaxed: a hint */
     }
     if (here > arrived) frugal_store_release(&guests->arrived, here), any = 1; /* [F70] pairs with [F69], all */
     if (keys < h->keys_sent && all_keys_done(m, h, keys)) frugal_store_release(&guests->keys_gone, keys + 1), any = 1;
@@ -369,10 +374,11 @@ FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, 
     const visitor *h = &f->machines->visitors[d - g->me * g->here];
     unsigned long long t = step;
     if (frugal_load_relaxed(&guests->keys_gone) <= step)
-        snprintf(text, size, "keys of step %llu have not left this machine", t);
+        snprintf(text, size, "machine %u has not taken the keys of step %llu of device %u",
+                 frugal_load_relaxed(&h->behind), t, d);
     else if (frugal_load_relaxed(&guests->records_gone) + f->desc.staging <= step)
-        snprintf(text, size, "records of step %llu have not left this machine",
-                 (unsigned long long)frugal_load_relaxed(&guests->records_gone));
+        snprintf(text, size, "machine %u has not taken the records of step %llu of device %u",
+                 frugal_load_relaxed(&h->behind), (unsigned long long)frugal_load_relaxed(&guests->records_gone), d);
     else {
         uint32_t k = 1;
         while (k + 1 < g->machines && frugal_load_relaxed(&h->visits[k].here) > step) k++;
@@ -385,49 +391,93 @@ FRUGAL_INTERNAL void explain_guests(const frugal *f, uint32_t d, uint64_t step, 
 
 /* >>meet - a collective call, which the calling thread waits for (meet.c) */
 
-/* Requests: of machine i, meet_request + 2 i to send, and the next to receive. */
+/* Requests of machine i, from meet_request + MEET_REQUESTS i on. */
+enum { MEET_FIRST, MEET_SECOND, MEET_RECEIVE, MEET_REQUESTS };
+
+static uint32_t request_of(const machines *m, uint32_t i, uint32_t which) {
+    return m->meet_request + MEET_REQUESTS * i + which;
+}
+
+/* Where what is given to machine i lies, or what it gives. */
+static unsigned char *meet_memory(const machines *m, uint32_t i, int receives) {
+    const meeting *now = &m->meeting;
+    unsigned char *at = now->memory;
+    for (uint32_t k = 0; k < (receives ? m->f->dealing->machines : i); k++) at += now->out[k];
+    for (uint32_t k = 0; receives && k < i; k++) at += now->in[k];
+    return at;
+}
+
 static void begin_meeting(machines *m) {
     const dealing *g = m->f->dealing;
     meeting *now = &m->meeting;
-    unsigned char *at = now->memory;
-    for (int receives = 0; receives < 2; receives++)
-        for (uint32_t i = 0; i < g->machines; i++) {
-            parcel_head *head = &m->meet_heads[2 * i + (uint32_t)receives];
-            size_t bytes = receives ? now->in[i] : now->out[i];
-            if (!receives) *head = (parcel_head){.step = now->number, .call = (uint32_t)now->call};
-            const frugal_parcel p = {i, TAG_MEET, head, at, sizeof *head, bytes};
-            at += bytes;
-            if (i != g->me)
-                begin_request(m, m->meet_request + 2 * i + (uint32_t)receives, FRUGAL_WIRE_CALLS, &p, receives);
-        }
+    for (uint32_t k = 1; k < g->machines; k++) {
+        uint32_t i = home_at(g, k);
+        parcel_head *head = &m->meet_heads[2 * i];
+        int is_small = now->out[i] <= MEET_SMALL;
+        *head = (parcel_head){
+            .step = now->number, .call = (uint32_t)now->call, .version = FRUGAL_VERSION, .bytes = now->out[i]};
+        frugal_parcel p = {i, TAG_MEET, head, meet_memory(m, i, 0), sizeof *head, is_small ? now->out[i] : 0};
+        begin_send(m, request_of(m, i, MEET_FIRST), FRUGAL_WIRE_CALLS, &p);
+        p.head_bytes = 0, p.body_bytes = now->out[i];
+        if (!is_small) begin_send(m, request_of(m, i, MEET_SECOND), FRUGAL_WIRE_CALLS, &p);
+        p = (frugal_parcel){i, TAG_MEET, head + 1, m->meet_room + i * MEET_SMALL, sizeof *head, MEET_SMALL};
+        begin_receive(m, request_of(m, i, MEET_RECEIVE), FRUGAL_WIRE_CALLS, &p);
+        now->part[i] = 0;
+    }
     now->begun = 1;
 }
 
-/* Is what the machine has given what this one wants? */
+/* Is what the machine gives what this one wants? */
 static int check_meeting(machines *m, uint32_t i) {
     meeting *now = &m->meeting;
     const parcel_head *head = &m->meet_heads[2 * i + 1];
-    size_t bytes = m->sizes[m->meet_request + 2 * i + 1] - sizeof *head;
-    if (head->step == now->number && head->call == (uint32_t)now->call && bytes == now->in[i]) return 1;
-    snprintf(
-        now->wrong, sizeof now->wrong,
-        "machine %u calls %s with %zu bytes where this one calls %s and wants %zu: all machines make the same calls "
-        "in the same order",
-        i, call_name(head->call), bytes, call_name((uint32_t)now->call), now->in[i]);
+    size_t bytes = m->sizes[request_of(m, i, MEET_RECEIVE)];
+    now->refusal = FRUGAL_ERR_SETTINGS;
+    if (bytes < sizeof *head || head->version != FRUGAL_VERSION) {
+        snprintf(now->wrong, sizeof now->wrong,
+                 "machine %u has version %u of Frugal, and this one, %u, has %u: take the same on all", i,
+                 bytes < sizeof *head ? 0 : head->version, m->f->dealing->me, FRUGAL_VERSION);
+        return 0;
+    }
+    if (head->step == now->number && head->call == (uint32_t)now->call && head->bytes == now->in[i] &&
+        bytes == sizeof *head + (now->in[i] <= MEET_SMALL ? now->in[i] : 0))
+        return 1;
+    now->refusal = FRUGAL_ERR_ARGUMENT;
+    snprintf(now->wrong, sizeof now->wrong,
+             "machine %u calls %s with %llu bytes where this one calls %s and wants %zu: all machines make the same "
+             "calls in the same order",
+             i, call_name(head->call), (unsigned long long)head->bytes, call_name((uint32_t)now->call), now->in[i]);
     return 0;
 }
 
+/* What a machine gives has come, or its first part. 0: it is another thing. */
+static int take_meeting(machines *m, uint32_t i) {
+    meeting *now = &m->meeting;
+    int is_small = now->in[i] <= MEET_SMALL;
+    if (now->part[i] == 0 && !check_meeting(m, i)) return 0;
+    now->part[i] = is_small ? 2 : now->part[i] + 1;
+    if (is_small && now->in[i]) memcpy(meet_memory(m, i, 1), m->meet_room + i * MEET_SMALL, now->in[i]);
+    if (now->part[i] == 2) return 1;
+    const frugal_parcel p = {i, TAG_MEET, NULL, meet_memory(m, i, 1), 0, now->in[i]};
+    begin_receive(m, request_of(m, i, MEET_RECEIVE), FRUGAL_WIRE_CALLS, &p);
+    return 1;
+}
+
+/* Where machines make different calls, it does not wait for what is still to leave or to come. */
 static int talk_meeting(machines *m) {
     const dealing *g = m->f->dealing;
     meeting *now = &m->meeting;
     uint32_t missing = g->machines, wrong = 0;
     if (!frugal_load_acquire(&now->posted)) return 0; /* [F72] pairs with [F71] */
     if (!now->begun) begin_meeting(m);
-    for (uint32_t i = g->machines; i-- > 0;)
-        if (!is_done(m, m->meet_request + 2 * i) || !is_done(m, m->meet_request + 2 * i + 1)) missing = i;
+    for (uint32_t i = g->machines; i-- > 0;) {
+        if (i == g->me) continue;
+        if (now->part[i] < 2 && is_done(m, request_of(m, i, MEET_RECEIVE))) wrong |= !take_meeting(m, i);
+        if (now->part[i] < 2 || !is_done(m, request_of(m, i, MEET_FIRST)) || !is_done(m, request_of(m, i, MEET_SECOND)))
+            missing = i;
+    }
     frugal_store_relaxed(&now->missing, missing); /* relaxed: a hint */
-    if (missing < g->machines) return 0;
-    for (uint32_t i = 0; i < g->machines && !wrong; i++) wrong = i != g->me && !check_meeting(m, i);
+    if (missing < g->machines && !wrong) return 0;
     now->begun = 0, now->number++;
     frugal_store_relaxed(&now->posted, 0);           /* relaxed: published by `done` */
     frugal_store_release(&now->done, wrong ? 2 : 1); /* [F70] pairs with [F69] */
@@ -606,10 +656,12 @@ static size_t lay_rings(frugal *f, machines *m) {
         }
     uint64_t meets = take_bytes(&at, 2 * g->machines * sizeof(parcel_head));
     uint64_t leaves = take_bytes(&at, 2 * g->machines * sizeof(parcel_head));
+    uint64_t room = take_bytes(&at, g->machines * MEET_SMALL);
     uint64_t sizes = take_bytes(&at, m->requests * sizeof *m->sizes), busy = take_bytes(&at, m->requests);
     uint64_t kinds = take_bytes(&at, m->requests);
     if (!memory) return (size_t)at;
     m->meet_heads = (parcel_head *)(void *)(memory + meets), m->leave_heads = (parcel_head *)(void *)(memory + leaves);
+    m->meet_room = memory + room;
     m->sizes = (size_t *)(void *)(memory + sizes), m->busy = memory + busy, m->kinds = memory + kinds;
     return (size_t)at;
 }
@@ -642,8 +694,8 @@ static void number_requests(frugal *f, machines *m) {
             m->requests += VISIT_KEYS + f->desc.lookahead + 1 + f->desc.staging;
         }
     }
-    m->meet_request = m->requests, m->leave_request = m->requests + 2 * g->machines;
-    m->requests += 4 * g->machines;
+    m->meet_request = m->requests, m->leave_request = m->requests + MEET_REQUESTS * g->machines;
+    m->requests += (MEET_REQUESTS + 2) * g->machines;
 }
 
 static frugal_status allocate_machines(frugal *f) {

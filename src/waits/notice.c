@@ -136,16 +136,11 @@ static int is_missing(const frugal *f, uint32_t d) {
     return f->ops->owns && !is_attached(f, d);
 }
 
-/* Is it a device of another machine? */
-static int is_away(const frugal *f, uint32_t d) {
-    return f->dealing && d / f->dealing->here != f->dealing->me;
-}
-
 /* A call of device `d` waits until device `late` has announced the step. */
 FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late, uint64_t step, char *text,
                                       size_t size) {
     unsigned long long s = step;
-    if (is_away(f, late))
+    if (is_elsewhere(f, late))
         snprintf(text, size, "machine %u has not announced step %llu of device %u; or the message is lost",
                  late / f->dealing->here, s, late);
     else if (is_missing(f, late))
@@ -169,7 +164,7 @@ FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late
 /* A call waits until device `late` has updated the step. */
 FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t step, char *text, size_t size) {
     unsigned long long s = step;
-    if (is_away(f, late)) {
+    if (is_elsewhere(f, late)) {
         snprintf(text, size, "machine %u has not sent records of step %llu of device %u; or the message is lost",
                  late / f->dealing->here, s, late);
         return;
@@ -185,7 +180,7 @@ FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t ste
  * that has not updated that step; NO_DEVICE: all have. */
 FRUGAL_INTERNAL void explain_ahead(const frugal *f, uint32_t late, uint64_t closed, char *text, size_t size) {
     unsigned long long s = closed, last = closed + f->desc.lookahead;
-    if (late != NO_DEVICE && is_away(f, late))
+    if (late != NO_DEVICE && is_elsewhere(f, late))
         snprintf(text, size,
                  "lookahead is %u and step %llu is not closed: machine %u has not sent records of it of device %u; or "
                  "the message is lost",
