@@ -33,6 +33,10 @@
  * those beyond the largest of fp16 become infinite, which is told, too. It needs a base before its next increment,
  * because all files of a chain are of one type. Saves of floats alone have the format of before there were other types,
  * and older versions of Frugal read them; a save with weights of 16 bits they refuse by its format, 2.
+ * An instance that is dealt over machines (frugal_machines.h) is saved by all of them at once: each writes its rows to
+ * a file of its own, its share, and then machine 0 writes the file that was asked for, a manifest. As many machines
+ * that deal rows alike are opened from it. For one machine, or others, `frugal_file merge` and `frugal_file split` make
+ * another save of it (docs/durability.md).
  * Not saved: announced keys, and what the trainer keeps beside the tables. Rows that the caller has changed in its own
  * matrix are in a base, but not in an increment, which does not know of them.
  *
@@ -57,12 +61,14 @@ typedef struct frugal_save_desc {
 /* Saves instances[n], 1 to 64 of at most 2^20 tables, to one file: part i is instances[i]. All must be drained (else
  * BUSY). Their next increment needs the same instances in the same order. The call reads them with threads of its own,
  * as many as the first instance's init_threads; no other call on them may be under way. Each thread takes memory, 4 to
- * 8 MiB or a row, from the first instance's allocator. A save that fails has changed nothing; rows stay marked for the
- * next increment. There is one exception: a file was to be replaced, and the folder cannot be synced. Then the new
- * file, which is whole, has replaced the old one, but after a power loss either may have the name; the message says so.
- * The next save may take the same name. If a base failed like this, the next save must be a base (else ARGUMENT). If an
- * increment did, the next increment continues the same save as the failed one. (A new file that was to replace none is
- * removed.) Errors: ARGUMENT, BUSY, FILE, MEMORY. */
+ * 8 MiB or a row, from the first instance's allocator. Of several machines all make the call, with the same instances
+ * and the same path; if it fails on one, it fails on all, with the reason. A save that fails has changed nothing; rows
+ * stay marked for the next increment. There is one exception: a file was to be replaced, and the folder cannot be
+ * synced. Then the new file, which is whole, has replaced the old one, but after a power loss either may have the name;
+ * the message says so. The next save may take the same name. If a base failed like this, or because a machine was lost,
+ * the next save must be a base (else ARGUMENT). If an increment did, the next increment continues the same save as the
+ * failed one. (A new file that was to replace none is removed.) Errors: ARGUMENT, BUSY, FILE, MEMORY; of several
+ * machines also LIMIT, STUCK, STOPPED, LOST. */
 FRUGAL_API frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc);
 
 typedef struct frugal_saved { /* what a save contains */
@@ -71,7 +77,7 @@ typedef struct frugal_saved { /* what a save contains */
     uint64_t parent;   /* the id of the save that an increment continues; 0: a base */
     uint64_t base;     /* the id of its base; of a base its own id */
     uint64_t sequence; /* 0: a base; its increments: 1, 2, ...; of merged increments the last one's */
-    uint64_t bytes;    /* of the file */
+    uint64_t bytes;    /* of the file; of a manifest and its shares */
     uint32_t parts;    /* instances; the fields below are of one of them */
     uint32_t n_tables;
     uint64_t rows, step; /* of all its tables; the next step to train */
@@ -84,7 +90,8 @@ typedef struct frugal_saved { /* what a save contains */
     uint32_t machines;        /* that saved it: `path` is their manifest, and `rows` are those of all. 0: one alone */
 } frugal_saved;
 /* Says what the save `path` contains; `part` is the number of the instance. Head and end of the file are checked, but
- * not its rows: frugal_open and `frugal_file check` check them; of a manifest all, but not the shares. Any thread. Errors: ARGUMENT, FILE, MEMORY. */
+ * not its rows: frugal_open and `frugal_file check` check them. Of a manifest all is checked, but no share. Any thread.
+ * Errors: ARGUMENT, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *out);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 /* shares.c - frugal_save. Of an instance that is dealt over machines it is collective: each machine writes its share,
  * and when all are on the disk, machine 0 writes the manifest that names them.
  *
- * The machines speak three times: may all save, and what? Are all shares on the disk? Is the manifest there? What one
- * of them says fails the call on all, with its reason. A machine that has said that its share is on the disk keeps it
+ * The machines speak: may all save, and what? Then, every second or when a share is written: are all on the disk? So
+ * none waits for long, however slow another one's disk is. Last: is the manifest there? What one of them says fails the
+ * call on all, with its reason. A machine that has said that its share is on the disk keeps it
  * until it knows that there is no manifest; so no manifest ever names a share that is gone. A share that is left over
  * is removed by the next save of that name.
  *
@@ -14,7 +15,8 @@ typedef struct save_word { /* what a machine says */
     uint64_t id, tag;      /* drawn; those of machine 0 are taken */
     uint64_t parent, base, sequence;
     uint64_t bytes; /* of its share */
-    uint32_t sums, status, parts, increment, named;
+    uint32_t sums, status, parts, increment;
+    uint32_t done, named; /* its share is on the disk; the manifest has its name */
     char why[300];
 } save_word;
 
@@ -27,6 +29,11 @@ typedef struct dealt_save {
     saved_file set; /* the head that the manifest gets; those of the shares follow from it */
     save_job job;
     file_name name; /* of the share */
+    pthread_mutex_t lock;
+    pthread_cond_t written; /* `done` is set */
+    int done;               /* the share is written, or has failed; under the lock, as the next two */
+    frugal_status status;
+    char why[sizeof last_message];
     manifest m;
     new_file file; /* the manifest, on machine 0 */
     int is_sure;   /* 1: it is known whether there is a manifest */
@@ -87,8 +94,56 @@ static frugal_status write_share(dealt_save *s) {
     if (status != FRUGAL_OK) return status;
     begin_job(&s->job, s->instances, &head);
     status = write_save(&s->job, &s->name);
-    if (status == FRUGAL_OK) status = publish_new(&s->job.file, 0);
-    s->mine.bytes = s->job.file_bytes, s->mine.sums = s->job.end_sums;
+    return status == FRUGAL_OK ? publish_new(&s->job.file, 0) : status;
+}
+
+static void *write_in_thread(void *argument) {
+    dealt_save *s = argument;
+    frugal_status status = write_share(s);
+    pthread_mutex_lock(&s->lock);
+    s->done = 1, s->status = status;
+    memcpy(s->why, last_message, sizeof s->why);
+    pthread_cond_signal(&s->written);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Waits for the share, a second at most. */
+static int is_written(dealt_save *s, frugal_status *status) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_mutex_lock(&s->lock);
+    while (!s->done && !pthread_cond_timedwait(&s->written, &s->lock, &until)) {
+    }
+    int done = s->done;
+    *status = done ? s->status : FRUGAL_OK;
+    if (done) memcpy(last_message, s->why, sizeof s->why);
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+/* Writes the share, and speaks meanwhile, until all are written or one has failed. */
+static frugal_status write_shares(dealt_save *s) {
+    pthread_t writer;
+    frugal_status status;
+    int all = 0, is_known = 1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->written, NULL);
+    int error = start_quiet_thread(&writer, write_in_thread, s);
+    if (error) write_in_thread(s);
+    do {
+        if ((s->mine.done = (uint32_t)is_written(s, &status)))
+            s->mine.bytes = s->job.file_bytes, s->mine.sums = s->job.end_sums;
+        s->said = s->mine.done && status == FRUGAL_OK; /* whether or not they can be heard */
+        status = agree(s, status, &is_known);
+        all = 1;
+        for (uint32_t i = 0; is_known && i < s->f->dealing->machines; i++) all &= (int)s->all[i].done;
+    } while (status == FRUGAL_OK && !all);
+    if (!error) pthread_join(writer, NULL);
+    pthread_cond_destroy(&s->written);
+    pthread_mutex_destroy(&s->lock);
+    s->is_sure = is_known; /* that there is no manifest, if one of them has failed */
     return status;
 }
 
@@ -198,10 +253,7 @@ static frugal_status save_share(dealt_save *s) {
     int is_known;
     s->set.id = s->all[0].id, s->m.head.tag = s->all[0].tag;
     if (s->set.kind == SAVED_BASE) s->set.base = s->set.id;
-    frugal_status status = write_share(s);
-    s->said = status == FRUGAL_OK;
-    status = agree(s, status, &is_known);
-    s->is_sure = is_known; /* that there is none, if one of them failed */
+    frugal_status status = write_shares(s);
     if (status != FRUGAL_OK) return status;
     s->is_sure = s->f->dealing->me == 0;
     if (s->f->dealing->me == 0) status = write_dealt(s);

@@ -188,7 +188,7 @@ static frugal_status deal_part(split *s, uint32_t p) {
 /* >>writing */
 
 /* All shares; each stays open, and so locked, until the manifest names it. */
-static frugal_status write_shares(split *s, frugal_status (*finish)(void *source)) {
+static frugal_status deal_all(split *s, frugal_status (*finish)(void *source)) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < s->m.head.machines && status == FRUGAL_OK; i++) status = begin_share(s, i);
     for (uint32_t p = 0; p < s->m.head.head.parts && status == FRUGAL_OK; p++) status = deal_part(s, p);
@@ -253,7 +253,7 @@ static frugal_status write_split(split *s, const saves *from) {
     s->m.file = s->file.file;
     if (status == FRUGAL_OK) status = lay_split(s);
     if (status == FRUGAL_OK) status = make_images(s);
-    if (status == FRUGAL_OK) status = write_shares(s, from->finish);
+    if (status == FRUGAL_OK) status = deal_all(s, from->finish);
     return status == FRUGAL_OK ? publish_split(s) : status;
 }
 
