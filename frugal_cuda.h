@@ -31,10 +31,11 @@
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; W + 4 F per secondary, and 4 (L + 1) K once there are any; where it
  *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
- *                  of the table; less than 1 KiB more; 72 per group
+ *                  of the table; 4 (L + 1) K if rows are dealt over machines by a list and rounded by random bits;
+ *                  less than 1 KiB more; 72 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with secondaries;
  *                  K (W + 4 F) if the host gathers; W + 4 F if rows are updated in place; 1536 per group; 4 K once
- *                  squares are summed; 41 (L + 1) KiB where the GPU sorts
+ *                  squares are summed; 41 (L + 1) KiB where the GPU sorts; 4 (L + 1) K as above
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  *
@@ -78,8 +79,9 @@ typedef struct frugal_cuda_desc {
      * place does not need it. Several devices must all announce a step, and be given the one before, before any is
      * given it; lookup waits for that. Then nothing that the gate waits for needs a call of the GPU's driver, so a call
      * of any thread that waits for the whole GPU, as cudaFree does, ends when the gate opens. There is one exception:
-     * with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). 2: a kernel waits, also where the
-     * driver could make the stream wait for a word (to test what older drivers do). */
+     * with shared workers, instances of which one keeps updates (FRUGAL_ALONE_KEPT). Several machines do not have it:
+     * the host waits. 2: a kernel waits, also where the driver could make the stream wait for a word (to test what
+     * older drivers do). */
     int gate_on_stream;
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share

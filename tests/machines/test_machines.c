@@ -5,7 +5,8 @@
  *      test_machines SEED [COUNT]   replays the configuration that a failure named, and COUNT - 1 after it
  *
  * Random configurations are those of the property test (tests/property/trial.h), with machines as one more choice. A
- * trainer's calls are those of that test, too, made by threads of each machine. FRUGAL_TEST_COUNT sets how many. */
+ * trainer's calls are those of that test, too, made by threads of each machine. FRUGAL_TEST_COUNT sets how many. With
+ * TEST_CUDA devices are on GPUs or on host cores, by the seed. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,13 @@
 #include "tests/stress/stress.h"
 #include "wires.h"
 
-enum { MOST_MACHINES = 4, RANDOM_COUNT = 1000, SHORT_COUNT = 25 };
+#ifdef TEST_CUDA
+enum { MOST_MACHINES = 4, RANDOM_COUNT = 200, SHORT_COUNT = 5, ON_GPUS = 1 };
+#define NAME "test_cuda_machines"
+#else
+enum { MOST_MACHINES = 4, RANDOM_COUNT = 1000, SHORT_COUNT = 25, ON_GPUS = 0 };
+#define NAME "test_machines"
+#endif
 enum { FIRST_SEED = 59000 };
 
 static const char *program;
@@ -49,6 +56,11 @@ static void *machine_main(void *of) {
     machine *m = of;
     run *r = m->r;
     const trial *t = r->t;
+    if (t->storage == TRIAL_FILE) {
+        snprintf(r->file, sizeof r->file, "/tmp/frugal_machines_%d_%llx_%u", (int)getpid(), (unsigned long long)t->seed,
+                 r->first);
+        unlink(r->file);
+    }
     open_workspaces(r);
     if (open_instance(r, t->first_step) && t->preload) preload(r, 99);
     pthread_barrier_wait(m->barrier);
@@ -64,6 +76,7 @@ static void *machine_main(void *of) {
     if (r->f) frugal_get_stats(r->f, &m->stats);
     if (m->waits) pthread_barrier_wait(m->barrier);
     run_close(r);
+    if (r->file[0]) unlink(r->file);
     return NULL;
 }
 
@@ -84,7 +97,7 @@ static wires_options options_of(const trial *t) {
 static void expect(const trial *t, expectation *e, progress *p) {
     trial one = *t;
     run plain = {.t = &one, .e = e, .listed = TRIAL_BOUNDARIES, .end = t->devices};
-    one.machines = 0;
+    one.machines = 0, one.storage = TRIAL_OWN_MEMORY;
     progress_begin(p, &plain, 1);
     run_open(&plain);
     run_close(&plain);
@@ -186,6 +199,7 @@ static void test_grid(void **state) {
                 trial t;
                 char message[512];
                 if (test_is_short() && (lookahead + (uint32_t)way + (uint32_t)kind) % 11) continue;
+                if (test_is_short() && ON_GPUS && (machines != 2 || way != (int)kind % 3)) continue;
                 make_plain(&t, seed, machines);
                 t.lookahead = t.ahead = lookahead, t.alone = alone[way], t.workers = seed % 2 ? 2 : 0;
                 t.optimizer.kind = t.own[1].kind = kind;
@@ -200,11 +214,12 @@ static void test_grid(void **state) {
 static void make_random(trial *t, uint64_t seed) {
     trial_make_dealt(t, seed, 1 + (uint32_t)(test_mix(seed) % MOST_MACHINES));
     t->shares = 0;
+    if (trial_chance(t, 99, 0, 0, 15)) t->storage = TRIAL_FILE; /* of each machine; for GPUs the host gathers from it */
 }
 static void test_random_configurations(void **state) {
     (void)state;
     const char *count = getenv("FRUGAL_TEST_COUNT");
-    uint64_t base = test_seed("test_machines", FIRST_SEED);
+    uint64_t base = test_seed(NAME, FIRST_SEED);
     uint64_t n = count ? strtoull(count, NULL, 0) : test_is_short() ? SHORT_COUNT : RANDOM_COUNT;
     for (uint64_t i = 0; i < n; i++) {
         trial t;
@@ -245,5 +260,5 @@ int main(int argc, char **argv) {
         GRID("Adam", FRUGAL_ADAM),
         cmocka_unit_test(test_random_configurations),
     };
-    return stress_run_group(1, argv, "test_machines", tests);
+    return stress_run_group(1, argv, NAME, tests);
 }
