@@ -157,10 +157,10 @@ _Static_assert(SAVED_MOST_COUNTS <= SAVED_BLOCK_BYTES / 2,
 
 /* >>manifest - what several machines have saved. It is written when all shares are on the disk:
  *
- *     header | manifest_share[machines] | manifest_part and its tables, of each instance | homes of each LISTED instance
+ *     header | manifest_share[machines] | manifest_part and its tables, by instance | homes, by instance that is LISTED
  *
- * Share m lies beside the manifest, as STEM.m-of-M-TAG; STEM is the name that the manifest had when it was saved, TAG 16
- * hexadecimal digits, drawn for each, so that no share takes the place of another one's. The chain of shares m of a base
+ * Share m lies beside the manifest, as STEM.m-of-M-TAG; STEM is the name that the manifest had when it was saved, TAG
+ * 16 hexadecimal digits, drawn for each, so that no share takes another one's place. The chain of shares m of a base
  * and its increments is that of their manifests, with ids that follow from theirs: share_id.
  *
  * The homes of an instance are a byte a row, filled up with zeros to a multiple of 8. Those of an increment are its

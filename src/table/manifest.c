@@ -297,7 +297,7 @@ FRUGAL_INTERNAL frugal_status check_share(const manifest *m, uint32_t machine, c
 
 /* >>writing */
 
-/* Makes room for the list: instance p has n_tables[p]. The caller fills in m->shares, and m->parts with their tables. */
+/* Makes room for the list: instance p has n_tables[p]. The caller fills in shares, and parts with their tables. */
 FRUGAL_INTERNAL frugal_status lay_manifest(manifest *m, const frugal_desc *memory, const uint32_t *n_tables) {
     uint64_t at = m->head.machines * sizeof *m->shares;
     m->memory = memory;

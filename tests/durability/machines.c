@@ -185,8 +185,8 @@ static void check_left(void) {
 
 static int check(const char *hashes, const char *ack, const char *status, const char *call) {
     uint64_t step = find_saves();
-    /* Shares stay where it is not sure that they are old: one cannot be removed, the folder cannot be read, or it cannot
-     * be synced, so that a power loss may bring back the manifest that was replaced. The next save removes them. */
+    /* Shares stay where it is not sure that they are old: one cannot be removed, or the folder cannot be read, or not
+     * synced, so that a power loss may bring back the manifest that was replaced. The next save removes them. */
     int may_be_left = !strcmp(call, "unlink") || !strcmp(call, "read") || !strcmp(call, "sync");
     if (!strcmp(status, "done") && !strcmp(call, "open")) may_be_left = 1;
     if ((!strcmp(status, "failed") || !strcmp(status, "done")) && !may_be_left) check_left();
