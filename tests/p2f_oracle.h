@@ -237,7 +237,7 @@ static void do_announce(world *w) {
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
-    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place};
+    const frugal_p2f_batch announced = {.rows = b.rows, .n = b.n, .read_only = b.read_only, .in_place = b.in_place};
     frugal_status status = frugal_p2f_announce(w->p, device, step, &announced);
     if (w->wordless && !b.in_place) {
         assert_int_equal(status, FRUGAL_ERR_ARGUMENT);

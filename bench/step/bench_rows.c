@@ -186,7 +186,7 @@ static void draw_batch(bench *b, batch *to, uint64_t seed) {
     to->records = (frugal_records){b->blocks, b->dim, KEYS, unique, to->record_of, to->order, to->start, to->rows};
 }
 
-static void prepare(bench *b) {
+static void prepare_rows(bench *b) {
     static const frugal_hyper hyper = {0.01f, 0.01f, 1, 0};
     /* Of all types as many rows as of fp32. */
     uint64_t row_bytes = (b->dim + frugal_state_floats(b->kind, b->dim)) * sizeof(float);
@@ -259,7 +259,7 @@ static void report(const bench *b, const char *with, const bench_samples *ns, co
 static void measure(bench *b, const options_list *which, const speeds *speed, uint32_t rounds, int json) {
     bench_samples ns[VARIANTS] = {{.n = 0}};
     int wanted[VARIANTS] = {0};
-    prepare(b);
+    prepare_rows(b);
     for (uint32_t i = 0; i < which->n; i++)
         wanted[(uint32_t)which->values[i]] = sets[(uint32_t)which->values[i]] != NULL;
     wanted[SAXPY_AT] =

@@ -274,8 +274,10 @@ static int world_try_announce(world *w, uint32_t device) {
     frugal_p2f *p = world_state(w);
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
-    const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
-                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s)};
+    const frugal_p2f_batch batch = {.rows = world_rows(w, device, s),
+                                    .n = *world_count(w, device, s),
+                                    .read_only = *world_kind(w, device, s) == READ_ONLY,
+                                    .in_place = world_is_in_place(w, device, s)};
     frugal_status status = frugal_p2f_announce(p, device, step, &batch);
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;

@@ -80,7 +80,8 @@ static void nothing_depends_on_the_order_of_announcing_and_planning(void **state
                 for (uint32_t row = 0; row < N; row++)
                     if (test_chance(&random, (unsigned)percent)) list[n++] = row;
                 frugal_p2f_batch *b = &batches[d][announced % FRUGAL_P2F_SLOTS];
-                *b = (frugal_p2f_batch){list, n, test_chance(&random, 30), test_chance(&random, 30)};
+                *b = (frugal_p2f_batch){.rows = list, .n = n};
+                b->read_only = test_chance(&random, 30), b->in_place = test_chance(&random, 30);
                 assert_int_equal(frugal_p2f_announce(p, d, announced, b), FRUGAL_OK);
                 plan_all(p);
             }

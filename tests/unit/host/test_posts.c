@@ -139,7 +139,7 @@ static struct {
 } actor;
 
 /* Tells this process of an operation, and goes on when it is told to. */
-static void meet(void) {
+static void meet_other(void) {
     tell(here);
     await(there);
 }
@@ -152,7 +152,7 @@ static frugal_status actor_update(void *device, const frugal_step *step, const v
     const host_device *own = &actor.f->devices[1];
     (void)device, (void)step, (void)grads;
     if (own->keeps) frugal_count_kept(actor.f, 1, 1, 0, 1);
-    if (actor.how == MEETS && !own->keeps) meet();
+    if (actor.how == MEETS && !own->keeps) meet_other();
     return FRUGAL_OK;
 }
 static frugal_status actor_preload(void *device, const uint32_t *rows, uint32_t n) {
@@ -173,7 +173,7 @@ static int actor_in_place(void *device) {
 }
 static frugal_status actor_write_back(void *device, const uint32_t *rows, uint32_t n) {
     (void)device, (void)rows, (void)n;
-    if (actor.how == MEETS) meet();
+    if (actor.how == MEETS) meet_other();
     if (actor.how == ENDS) _exit(0);
     frugal_count_kept(actor.f, 1, 0, 1, 0);
     frugal_add_release(&actor.written, 1);
@@ -367,7 +367,7 @@ static void count_told(void *device, const frugal_step *step) {
 static int ready_later(const frugal *f, const post_wait *what) {
     (void)f, (void)what;
     if (looks++ > 0) return 1;
-    meet(); /* the other side announces */
+    meet_other(); /* the other side announces */
     usleep((unsigned)(2e6 * A_MOMENT));
     return 0;
 }
@@ -470,7 +470,7 @@ static int write_on(void) {
         EXPECT_FAILS(FRUGAL_ERR_LOST, announce(f, 1, 1, 1), "device 0 was lost: FRUGAL_ERR_CUDA: the test took it");
     EXPECT(frugal_preload(f, 1, &keys) == FRUGAL_ERR_BUSY); /* step 0 is announced, and never trained */
     actor.how = DOES_NOTHING;
-    meet();
+    meet_other();
     frugal_close(f);
     return 0;
 }
@@ -506,7 +506,7 @@ static int call_after_stop(void) {
     frugal *f = join();
     EXPECT(announce(f, 1, 0, 1) == FRUGAL_OK);
     EXPECT(look_up(f, 1, 0) == FRUGAL_OK);
-    meet();
+    meet_other();
     if (which == 0) EXPECT_FAILS(FRUGAL_STOPPED, look_up(f, 1, 0), "lookup: the instance was stopped");
     EXPECT_FAILS(FRUGAL_STOPPED, update(f, 1, 0), "update: the instance was stopped");
     frugal_close(f);
@@ -536,7 +536,7 @@ static int update_polled(void) {
     host_device *own = &f->devices[1];
     EXPECT(take_step(f, 1, 0) == FRUGAL_OK);
     EXPECT(frugal_load_acquire(&own->mail->state) == MAIL_WRITER);
-    meet(); /* the other side has seen that the step is not committed, and ends training if the test is about that */
+    meet_other(); /* the other side has seen that the step is not committed, and ends training if the test is about that */
     if (which == STOPPED) EXPECT_FAILS(FRUGAL_STOPPED, announce(f, 1, 1, 1), "announce");
     if (which == OTHER_LOST) EXPECT_FAILS(FRUGAL_ERR_LOST, announce(f, 1, 1, 1), "device 0 was lost: FRUGAL_ERR_CUDA");
     frugal_store_release(which == BROKEN ? &actor.breaks : &actor.done, 1);
@@ -588,9 +588,9 @@ static int post_late(void) {
     frugal *f = join();
     EXPECT(announce(f, 1, 0, 1) == FRUGAL_OK);
     EXPECT(look_up(f, 1, 0) == FRUGAL_OK);
-    meet(); /* posts are held */
+    meet_other(); /* posts are held */
     EXPECT((which == IN_PLACE_NOTHING ? frugal_update(f, 1, 0, NULL) : update(f, 1, 0)) == FRUGAL_OK);
-    meet(); /* stopped, and drained */
+    meet_other(); /* stopped, and drained */
     frugal_close(f);
     return 0;
 }
@@ -624,7 +624,7 @@ static void test_not_taken(void **state) {
 
 static int fail_calls(void) {
     frugal *f = join_as_actor(FAILS, 0);
-    meet();
+    meet_other();
     EXPECT(frugal_load_relaxed(&actor.preloads) == 2);
     frugal_close(f);
     return 0;
