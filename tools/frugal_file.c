@@ -1,6 +1,6 @@
 /* frugal_file - shows and checks saves of frugal_save, merges a base with its increments and the shares of several
- * machines, splits a save into such shares, and converts saves from and to other files. `frugal_file --help` says how it
- * is called.
+ * machines, splits a save into such shares, and converts saves from and to other files. `frugal_file --help` says how
+ * it is called.
  *
  * It is one source, of parts that lie in file/; each calls only what stands above it here:
  *   file.h    the library, compiled into this program; the options; where rows come from

@@ -1,6 +1,6 @@
-/* test_shares.c - what several machines save: each a share, which a manifest names. As many machines go on from it. What
- * they do not agree on, or cannot read, is refused on all, and nothing is left. A manifest that is damaged is refused by
- * name, whichever byte it is. test_dealt_saves goes on with other numbers of machines. */
+/* test_shares.c - what several machines save: each a share, which a manifest names. As many machines go on from it.
+ * What they do not agree on, or cannot read, is refused on all, and nothing is left. A manifest that is damaged is
+ * refused by name, whichever byte it is. test_dealt_saves goes on with other numbers of machines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,8 +37,8 @@ static void same_rows(const machine *wanted) {
     assert_memory_equal(wanted->state, all[0].state, sizeof wanted->state);
 }
 
-/* A base is replaced, twice, and continued; what is trained from there has the bits of one instance alone. The shares of
- * manifests that are gone are gone, too, but not those of one that has another name now. */
+/* A base is replaced, twice, and continued; what is trained from there has the bits of one instance alone. The shares
+ * of manifests that are gone are gone, too, but not those of one that has another name now. */
 static void test_resumed(void **state) {
     frugal_deal deal = (frugal_deal)(intptr_t)*state;
     static machine alone;
