@@ -23,19 +23,36 @@ static const char *identity_differs(const char *a, const char *b, size_t *length
     return NULL;
 }
 
+/* The name of the first line that differs, *length of it, and both values. NULL: none does. */
+static const char *identity_compare(const char *a, const char *b, int *length, char shown[2][PROGRAM_SHOWN]) {
+    size_t n = 0, in_a = 4, in_b = 4;
+    const char *differs = identity_differs(a, b, &n);
+    if (!differs) differs = identity_differs(b, a, &n);
+    if (!differs) return NULL;
+    const char *first = identity_value(a, differs, n, &in_a), *second = identity_value(b, differs, n, &in_b);
+    program_show_both(first ? first : "none", in_a, second ? second : "none", in_b, shown);
+    *length = n < 30 ? (int)n : 30;
+    return differs;
+}
+
 int identity_check(const char *name, const char *made, const char *now, program_error *error) {
-    size_t n = 0, was = 4, is = 4;
-    const char *differs = identity_differs(made, now, &n);
-    if (!differs) differs = identity_differs(now, made, &n);
-    if (!differs) return 0;
-    const char *before = identity_value(made, differs, n, &was), *given = identity_value(now, differs, n, &is);
-    if (!before) before = "none";
-    if (!given) given = "none";
     char shown[2][PROGRAM_SHOWN];
-    int length = n < 30 ? (int)n : 30;
-    program_show_both(before, was, given, is, shown);
+    int length;
+    const char *differs = identity_compare(made, now, &length, shown);
+    if (!differs) return 0;
     return program_fail(error,
                         "%.120s is of a training with %.*s %s, and this one has %.*s %s, which would give other "
                         "bits; resume with the same settings and data, or begin another training without --resume",
                         name, length, differs, shown[0], length, differs, shown[1]);
+}
+
+int identity_check_machine(const char *first, const char *mine, program_error *error) {
+    char shown[2][PROGRAM_SHOWN];
+    int length;
+    const char *differs = identity_compare(first, mine, &length, shown);
+    if (!differs) return 0;
+    return program_fail(error,
+                        "machine 0 trains with %.*s %s, and this one would with %.*s %s; give all machines the same "
+                        "options and data",
+                        length, differs, shown[0], length, differs, shown[1]);
 }

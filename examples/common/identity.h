@@ -17,5 +17,7 @@ const char *identity_value(const char *text, const char *name, size_t n, size_t 
 /* Is it the same training? `made` (of the checkpoint `name`) and `now` are such texts. -1: *error names the first line
  * that differs, with both values. */
 int identity_check(const char *name, const char *made, const char *now, program_error *error);
+/* Does another machine train the same, of which `mine` tells, as the first one? */
+int identity_check_machine(const char *first, const char *mine, program_error *error);
 
 #endif

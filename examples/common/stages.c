@@ -1,6 +1,7 @@
 /* From the command line to the exit status. */
 #include "examples/common/stages.h"
 #include "examples/common/file.h"
+#include "examples/common/identity.h"
 #include "examples/common/manifest.h"
 #include "examples/common/ranks.h"
 #include "examples/common/training.h"
@@ -254,14 +255,26 @@ static int stages_start_json(stages *c, program_error *error) {
 
 static int stages_describe(stages *c, program_error *error) {
     size_t n = 0;
-    FILE *lines = c->checkpoints.path ? open_memstream(&c->identity, &n) : NULL;
-    if (!c->checkpoints.path) return 0;
+    int wanted = c->checkpoints.path || ranks_all() > 1;
+    FILE *lines = wanted ? open_memstream(&c->identity, &n) : NULL;
+    if (!wanted) return 0;
     if (!lines) return program_fail(error, "out of memory");
     const char *version = FRUGAL_VERSION_STRING; /* a change of the last part changes no bits */
     fprintf(lines, "version %.*s\nblas %s\n", (int)(strrchr(version, '.') - version), version, openblas_get_corename());
     int status = c->parts->describe(c, lines, error);
     if (fclose(lines) && !status) status = program_fail(error, "out of memory");
     return status;
+}
+
+/* Do all machines train the same? Their BLAS libraries may differ. */
+static int stages_compare_machines(stages *c, program_error *error) {
+    char first[RANKS_SHARED] = "", mine[RANKS_SHARED] = "";
+    if (ranks_all() == 1) return 0;
+    const char *lines = strchr(strchr(c->identity, '\n') + 1, '\n') + 1;
+    snprintf(mine, sizeof mine, "%s", lines);
+    memcpy(first, mine, sizeof first);
+    if (ranks_share(0, first, sizeof first, error)) return -1;
+    return ranks_agree(identity_check_machine(first, mine, error), error);
 }
 
 static int stages_check_steps(const stages *c, program_error *error) {
@@ -341,7 +354,8 @@ static int stages_prepare_files(stages *c, program_error *error) {
 static int stages_prepare(stages *c, program_error *error) {
     if (ranks_agree(stages_prepare_files(c, error), error) || stages_share_found(c, error)) return -1;
     if (c->parts->choose && c->parts->choose(c, error)) return -1;
-    if (ranks_agree(stages_describe(c, error), error) || stages_begin(c, error)) return -1;
+    if (ranks_agree(stages_describe(c, error), error) || stages_compare_machines(c, error)) return -1;
+    if (stages_begin(c, error)) return -1;
     checkpointing_end_reading(&c->checkpoints);
     return stages_start_json(c, error);
 }
