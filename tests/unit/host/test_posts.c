@@ -536,7 +536,7 @@ static int update_polled(void) {
     host_device *own = &f->devices[1];
     EXPECT(take_step(f, 1, 0) == FRUGAL_OK);
     EXPECT(frugal_load_acquire(&own->mail->state) == MAIL_WRITER);
-    meet_other(); /* the other side has seen that the step is not committed, and ends training if the test is about that */
+    meet_other(); /* the other side has seen that the step is not committed, and ends training if that is tested */
     if (which == STOPPED) EXPECT_FAILS(FRUGAL_STOPPED, announce(f, 1, 1, 1), "announce");
     if (which == OTHER_LOST) EXPECT_FAILS(FRUGAL_ERR_LOST, announce(f, 1, 1, 1), "device 0 was lost: FRUGAL_ERR_CUDA");
     frugal_store_release(which == BROKEN ? &actor.breaks : &actor.done, 1);
