@@ -22,12 +22,13 @@ PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times the
          "halves_gather": "Rows of 16 bits, read in place", "halves_steps": "Steps with rows of 16 bits",
          "kept_link": "Kept or in place, where the link is the bottleneck",
          "larger": "A table larger than the GPU's memory",
+         "machines": "Devices of several machines, beside as many of one",
          "litmus_gpus": "Litmus for caches, each GPU as reader and as writer",
          "links_gb": "Links of several GPUs, by size of host memory", "attach": "Attaching, by size of the table",
          "steps_one": "Steps on one GPU", "steps_two": "Steps on two GPUs",
          "steps_same": "Steps, two devices on one GPU"}
 CALLS = {"correctness": ["litmus"], # what is not named: measurement
-         "next": ["translation", "halves_gather", "halves_steps", "kept_link", "larger", "steps_keys"],
+         "next": ["translation", "halves_gather", "halves_steps", "kept_link", "larger", "steps_keys", "machines"],
          "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"],
          "two": ["litmus_gpus", "links_gb", "attach", "steps_one", "steps_two", "steps_same"]}
 
