@@ -32,11 +32,11 @@
  *
  *      Collective: all machines call open, drain, read_rows, save and the calls below, in the same order, each between
  *      its steps. frugal_view, write_rows, preload, verify, counts and statistics are of rows whose home the machine
- *      is; frugal_settings has the tables as they are there. A device's cache holds rows of its own machine; guests are
- *      never cached. Devices that are away stage their updates, so that a machine that is lost leaves no row in the
- *      middle of a step; if `alone` says PLACE or KEPT, the home updates in place what they alone touch. With KEPT no
- *      rows come early. Not together with `machines`: secondaries, `name`, frugal_cancel (announce no step that is not
- *      trained).
+ *      is; frugal_settings has the tables as they are there. No machine announces until such calls have returned on
+ *      all: frugal_exchange of 0 bytes is a barrier. A device's cache holds rows of its own machine; guests are never
+ *      cached. Devices that are away stage their updates, so that a machine that is lost leaves no row in the middle of
+ *      a step; if `alone` says PLACE or KEPT, the home updates in place what they alone touch. With KEPT no rows come
+ *      early. Not together with `machines`: secondaries, `name`, frugal_cancel (announce no step that is not trained).
  *
  *      Memory, beside that of an instance with as many devices (frugal.h, section 9; K = max_keys, w = bytes of a row's
  *      weights): for each device here K (8 (L + 1) + 8 + 2 w) bytes, and for each one that is away K (8 (L + 2) + 2 w).
