@@ -242,7 +242,8 @@ typedef struct table_header {
     uint32_t list_checksum; /* crc32c of the list, saved_table[n_tables], which begins at TABLE_PAGE */
     uint32_t process;       /* id of the process that has it, or had it last */
     uint8_t host[64];       /* name of the machine of that process, with a zero behind */
-    uint32_t rows_as, zero; /* frugal_type; zeros in TABLE_OF_FLOATS */
+    uint32_t rows_as;       /* frugal_type; 0 in TABLE_OF_FLOATS */
+    uint32_t dealt; /* of one of several machines: crc32c of how rows are dealt, and which machine it is; else 0 */
 } table_header;
 
 _Static_assert(offsetof(table_header, checksum) == 16 && offsetof(table_header, step) == 32 &&

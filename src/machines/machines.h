@@ -132,6 +132,7 @@ FRUGAL_INTERNAL int serve_away(frugal *f);
 FRUGAL_INTERNAL const char *call_name(uint32_t call);
 FRUGAL_INTERNAL frugal_status open_meeting(frugal *f);
 FRUGAL_INTERNAL void close_meeting(frugal *f);
+FRUGAL_INTERNAL frugal_status enter_meeting(frugal *f, meet_call call);
 FRUGAL_INTERNAL frugal_status meet(frugal *f, meet_call call, const void *const *out, void *const *in);
 FRUGAL_INTERNAL frugal_status meet_all(frugal *f, meet_call call, const void *mine, size_t bytes, void *all);
 FRUGAL_INTERNAL frugal_status compare_settings(frugal *f);

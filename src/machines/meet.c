@@ -41,6 +41,17 @@ static void meet_explain(frugal *f, const condition *what, char *text, size_t si
              frugal_load_relaxed(&f->machines->meeting.missing), what->call); /* relaxed: a hint */
 }
 
+/* Takes meeting_lock. Then the caller sets the sizes. Not after a call that was given up: the communication thread may
+ * still be at that one, and at its sizes. */
+FRUGAL_INTERNAL frugal_status enter_meeting(frugal *f, meet_call call) {
+    const char *name = call_name((uint32_t)call);
+    pthread_mutex_lock(&f->machines->meeting_lock);
+    if (!f->machines->meeting.broken) return FRUGAL_OK;
+    pthread_mutex_unlock(&f->machines->meeting_lock);
+    if (frugal_load_acquire(&f->loss.device)) return fail_lost(f, name); /* [F10] pairs with [F9] */
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: an earlier call of all machines was given up; open anew", name);
+}
+
 /* Makes room for what is given and wanted. */
 static frugal_status reserve_meeting(frugal *f, const char *call) {
     meeting *now = &f->machines->meeting;
@@ -61,13 +72,11 @@ static frugal_status reserve_meeting(frugal *f, const char *call) {
 }
 
 /* Gives meeting.out[i] bytes at out[i] to machine i, and waits for its meeting.in[i] bytes, in in[i]. The caller holds
- * meeting_lock, and has set the sizes. */
+ * meeting_lock (enter_meeting), and has set the sizes. */
 FRUGAL_INTERNAL frugal_status meet(frugal *f, meet_call call, const void *const *out, void *const *in) {
     const char *name = call_name((uint32_t)call);
     const condition all = {meet_ready, meet_explain, 0, frugal_p2f_closed(f->p2f), name, 1};
     meeting *now = &f->machines->meeting;
-    if (now->broken)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: an earlier call of all machines was given up; open anew", name);
     frugal_status status = reserve_meeting(f, name);
     if (status != FRUGAL_OK) return status;
     unsigned char *at = now->memory;
@@ -97,12 +106,13 @@ FRUGAL_INTERNAL frugal_status meet_all(frugal *f, meet_call call, const void *mi
     const void *out[FRUGAL_MAX_MACHINES];
     void *in[FRUGAL_MAX_MACHINES];
     machines *m = f->machines;
-    pthread_mutex_lock(&m->meeting_lock);
+    frugal_status status = enter_meeting(f, call);
+    if (status != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < g->machines; i++) {
         m->meeting.out[i] = m->meeting.in[i] = i == g->me ? 0 : bytes;
         out[i] = mine, in[i] = (unsigned char *)all + i * bytes;
     }
-    frugal_status status = meet(f, call, out, in);
+    status = meet(f, call, out, in);
     pthread_mutex_unlock(&m->meeting_lock);
     if (status == FRUGAL_OK && bytes) memcpy(in[g->me], mine, bytes);
     return status;
@@ -133,6 +143,9 @@ static uint32_t list_settings(const frugal *f, setting *list) {
                            {"reduce", (double)d->reduce},
                            {"early rows", f->dealing->early},
                            {"deal", (double)f->dealing->deal},
+                           {"file's step (-1: new)", f->file && f->file->kept ? (double)f->file->header.step : -1},
+                           {"id of save, lower half", (double)(uint32_t)f->saving.chain.id},
+                           {"id of save, upper half", (double)(f->saving.chain.id >> 32)},
                            {"crc32c of homes", (double)f->dealing->homes_sum}};
     memcpy(list, all, sizeof all);
     return sizeof all / sizeof *all;

@@ -44,13 +44,14 @@ static frugal_status pass(reading *r, const uint64_t *out_at, const void *out, c
     meeting *now = &r->f->machines->meeting;
     const void *from[FRUGAL_MAX_MACHINES];
     void *to[FRUGAL_MAX_MACHINES];
-    pthread_mutex_lock(&r->f->machines->meeting_lock);
+    frugal_status status = enter_meeting(r->f, MEET_READ);
+    if (status != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < g->machines; i++) {
         now->out[i] = i == g->me ? 0 : (out_at[i + 1] - out_at[i]) * bytes;
         now->in[i] = i == g->me ? 0 : (in_at[i + 1] - in_at[i]) * bytes;
         from[i] = (const unsigned char *)out + out_at[i] * bytes, to[i] = (unsigned char *)in + in_at[i] * bytes;
     }
-    frugal_status status = meet(r->f, MEET_READ, from, to);
+    status = meet(r->f, MEET_READ, from, to);
     pthread_mutex_unlock(&r->f->machines->meeting_lock);
     return status;
 }
@@ -89,7 +90,13 @@ static void put_rows(const reading *r, uint32_t i, const float *rows) {
 static frugal_status read_round_of(reading *r, const read_round *rounds) {
     const dealing *g = r->f->dealing;
     frugal_status status = FRUGAL_OK;
-    for (uint32_t i = 0; i < g->machines; i++) r->of[i + 1] = r->of[i] + (i == g->me ? 0 : rounds[i].n[g->me]);
+    for (uint32_t i = 0; i < g->machines; i++) {
+        uint64_t n = i == g->me ? 0 : rounds[i].n[g->me];
+        if (n > ROUND_KEYS)
+            return frugal_fail(FRUGAL_ERR_PROCESS, "read_rows: machine %u asks for %llu rows at a time, of %d at most",
+                               i, (unsigned long long)n, ROUND_KEYS);
+        r->of[i + 1] = r->of[i] + n;
+    }
     uint64_t mine = r->n[g->machines], bytes = (mine + r->of[g->machines]) * r->row;
     size_t asked = (r->of[g->machines] + 1) * sizeof *r->asked;
     r->asked = frugal_allocate(r->f, asked, CACHE_LINE);

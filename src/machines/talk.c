@@ -21,15 +21,17 @@
 
 /* >>requests */
 
-enum { BUSY = 1, RECEIVES = 2 };
+enum { BUSY = 1, RECEIVES = 2, REFUSED = 4 };
 
-/* The wire refuses: the machine cannot be reached. */
+/* The wire refuses: the machine cannot be reached. The request is never done, so that nothing is taken for its message.
+ */
 static void begin_request(machines *m, uint32_t request, frugal_wire_kind kind, const frugal_parcel *p, int receives) {
     frugal_wire *wire = &m->f->dealing->wire;
     frugal_status status = (receives ? wire->receive : wire->send)(wire->self, request, p);
     if (status != FRUGAL_OK) {
         char text[sizeof last_message];
         memcpy(text, last_message, sizeof text);
+        m->busy[request] = REFUSED | RECEIVES; /* nobody waits for it to leave, either */
         lose_machine(m->f, p->peer, text);
         return;
     }
@@ -51,6 +53,7 @@ static int is_done(machines *m, uint32_t request) {
     frugal_wire *wire = &m->f->dealing->wire;
     size_t bytes = 0;
     if (!m->busy[request]) return 1;
+    if (m->busy[request] & REFUSED) return 0;
     if (!wire->done(wire->self, request, &bytes)) return 0;
     if (m->busy[request] & RECEIVES) {
         m->sizes[request] = bytes;
@@ -98,7 +101,9 @@ static int talk_keys(machines *m, away *a) {
     uint32_t request = a->request + AWAY_KEYS + (uint32_t)(here % ring);
     const parcel_head *head = &a->keys_heads[here % ring];
     if (here == a->keys_asked || frugal_load_relaxed(&a->end) != UINT64_MAX || !is_done(m, request)) return any;
-    if (!check_parcel(m, request, a->machine, "keys", head, here, sizeof *head, head->n * sizeof(uint64_t))) return 0;
+    int is_known = head->flags == 0 || head->flags == HEAD_READ_ONLY || (head->flags == HEAD_ENDS && head->n == 0);
+    uint64_t body = is_known ? head->n * sizeof(uint64_t) : UINT64_MAX;
+    if (!check_parcel(m, request, a->machine, "keys", head, here, sizeof *head, body)) return 0;
     if (head->flags & HEAD_ENDS)
         frugal_store_relaxed(&a->end, here); /* relaxed: the event tells; nothing else is read for it */
     else
@@ -221,6 +226,12 @@ static void raise_here(visit *v) {
     frugal_store_relaxed(&v->here, here_of(v) + 1);
 }
 
+/* Of the early rows of a step. */
+static parcel_head *early_head_of(const machines *m, const visit *v, uint64_t step) {
+    uint64_t bytes = sizeof(parcel_head) + early_words(m->f->desc.max_keys) * sizeof(uint64_t);
+    return (parcel_head *)(void *)(v->early_heads + step % 2 * bytes);
+}
+
 /* Asks for the rows of a step, of one home; the early ones first, if there can be any. */
 static void ask_rows(machines *m, visitor *h, uint32_t k, int early) {
     frugal *f = m->f;
@@ -229,8 +240,7 @@ static void ask_rows(machines *m, visitor *h, uint32_t k, int early) {
     const uint32_t *first = guests_first(f, h->d, t);
     uint32_t n = first[k + 1] - first[k], came = 0;
     unsigned char *rows = guests_rows(f, h->d, t) + (first[k] - first[1]) * bytes;
-    parcel_head *head =
-        (parcel_head *)(void *)(v->early_heads + t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
+    parcel_head *head = early_head_of(m, v, t);
     if (!early && f->dealing->early) came = head->early;
     if (!early) head = &v->rows_heads[t % 2];
     uint64_t head_bytes = sizeof *head + (early ? early_words(n) * sizeof(uint64_t) : 0);
@@ -250,9 +260,7 @@ static int take_early(machines *m, visitor *h, uint32_t k, uint32_t n) {
     visit *v = &h->visits[k];
     uint64_t t = v->came, words = early_words(n), set = 0;
     uint32_t request = v->request + VISIT_EARLY + t % 2;
-    const parcel_head *head =
-        (const parcel_head *)(const void *)(v->early_heads +
-                                            t % 2 * (sizeof *head + early_words(f->desc.max_keys) * 8));
+    const parcel_head *head = early_head_of(m, v, t);
     if (!is_done(m, request)) return 0;
     uint64_t *early = guests_early(f, h->d, t, k);
     memcpy(early, head + 1, words * sizeof *early);
@@ -275,7 +283,9 @@ static int take_rows(machines *m, visitor *h, uint32_t k, uint32_t n) {
     uint32_t request = v->request + VISIT_ROWS + t % 2;
     const parcel_head *head = &v->rows_heads[t % 2];
     if (!is_done(m, request)) return 0;
-    uint64_t rows = head->n == n && head->early <= n ? n - head->early : UINT64_MAX;
+    const parcel_head *before = early_head_of(m, v, t);
+    uint32_t came = m->f->dealing->early ? before->early : 0;
+    uint64_t rows = head->n == n && head->early == came ? n - came : UINT64_MAX;
     if (!check_parcel(m, request, home_at(f->dealing, k), "rows", head, t, sizeof *head,
                       rows * frugal_row_bytes(&f->store)))
         return 0;
@@ -346,8 +356,10 @@ static int raise_counts(machines *m, visitor *h) {
     device_guests *guests = f->devices[h->d].guests;
     uint64_t here = UINT64_MAX, arrived = frugal_load_relaxed(&guests->arrived); /* relaxed, all: its own */
     uint64_t keys = frugal_load_relaxed(&guests->keys_gone), records = frugal_load_relaxed(&guests->records_gone);
-    uint64_t step = frugal_load_relaxed(&f->devices[h->d].looked_up); /* a hint: a trainer that waits is woken */
-    int any = 0, gone = records < h->records_sent, before = guests_ready(f, h->d, step);
+    /* A trainer that waits is woken. A hint: it may have done this step meanwhile, and wait for the next. */
+    uint64_t step = frugal_load_relaxed(&f->devices[h->d].looked_up);
+    int any = 0, gone = records < h->records_sent,
+        before = guests_ready(f, h->d, step) + guests_ready(f, h->d, step + 1);
     for (uint32_t k = 1; k < g->machines; k++) {
         here = LEAST(here, here_of(&h->visits[k]));
         if (!gone || is_done(m, records_request(f, &h->visits[k], records))) continue;
@@ -357,7 +369,7 @@ static int raise_counts(machines *m, visitor *h) {
     if (here > arrived) frugal_store_release(&guests->arrived, here), any = 1; /* [F70] pairs with [F69], all */
     if (keys < h->keys_sent && all_keys_done(m, h, keys)) frugal_store_release(&guests->keys_gone, keys + 1), any = 1;
     if (gone) frugal_store_release(&guests->records_gone, records + 1), any = 1;
-    if (!before && guests_ready(f, h->d, step)) event_notify(f->event);
+    if (any && guests_ready(f, h->d, step) + guests_ready(f, h->d, step + 1) > before) event_notify(f->event);
     return any;
 }
 
@@ -580,10 +592,11 @@ static int is_sent(machines *m) {
     return 1;
 }
 
-/* What was sent must leave before the wire ends. After a loss, or if the table is not drained, some may never. */
+/* What was sent must leave before the wire ends. After a loss, or if the table is not drained, some may never. Also then
+ * the others are told: they may know of no loss, as when one has refused what another has sent. */
 static void talk_last(machines *m) {
     double until = clock_now() + 1;
-    if (!frugal_load_relaxed(&m->f->loss.device)) send_leaving(m); /* relaxed: a hint */
+    send_leaving(m);
     while (!is_sent(m) && clock_now() < until) {
         uint32_t seen = event_prepare(&m->f->dealing->event);
         event_sleep(&m->f->dealing->event, seen, TALK_SHORTEST);

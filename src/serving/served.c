@@ -212,6 +212,11 @@ static frugal_status read_served_list(const table_file *t, uint64_t bytes, saved
             "the table is torn, its rows are of several steps: process %u on %.63s had it, and ended, or "
             "closed it, before it was drained; serve a save, or restore it from one: %s",
             h->process, (const char *)h->host, name);
+    if (h->dealt)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table's file has the rows of one of several machines alone; save on all, make one save "
+                           "of that by `frugal_file merge`, and serve it: %s",
+                           name);
     if (bytes != h->file_bytes || h->n_tables == 0 || h->n_tables > SAVED_MOST_TABLES || h->dim == 0 ||
         h->weights_stride < h->dim || h->rows == 0 || h->rows > FRUGAL_MAX_ROWS || h->weights_at % TABLE_PAGE ||
         h->weights_at < TABLE_PAGE + list_bytes || h->weights_at > bytes ||

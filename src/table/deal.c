@@ -65,6 +65,15 @@ FRUGAL_INTERNAL uint64_t id_of_dealt(const dealing *g, uint32_t k, uint32_t numb
     return g->deal == FRUGAL_DEAL_CYCLIC ? place * g->machines + home : home * g->block + place;
 }
 
+/* Which rows these are, for a file that outlives the instance. 0: all. */
+FRUGAL_INTERNAL uint32_t sum_of_dealing(const frugal *f) {
+    const dealing *g = f->dealing;
+    if (!g || g->machines == 1) return 0;
+    const uint32_t what[] = {g->me, g->machines, (uint32_t)g->deal, g->homes_sum};
+    uint32_t sum = crc32c(0, what, sizeof what);
+    return sum ? sum : 1;
+}
+
 /* Something has changed that the communication thread acts on. */
 FRUGAL_INTERNAL void wake_machines(frugal *f) {
     if (f->dealing) event_notify(&f->dealing->event);

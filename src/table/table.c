@@ -53,7 +53,8 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
                            .weights_at = behind_list,
                            .state_at = s->state_floats ? behind_list + state_at : 0,
                            .file_bytes = behind_list + table_pages(bytes),
-                           .rows_as = (uint32_t)s->rows_as};
+                           .rows_as = (uint32_t)s->rows_as,
+                           .dealt = sum_of_dealing(f)};
     memcpy(wanted.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
     frugal_status status = open_table_file(f, &wanted, s->rows_as == FRUGAL_FP32 ? bytes : 0); /* 0.1 had floats */
     if (status == FRUGAL_OK) f->memory.table = (unsigned char *)f->file->map + behind_list;

@@ -123,6 +123,7 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
                   FIELD(dim, "dim"),
                   FIELD(rows, "number of rows"),
                   FIELD(n_tables, "number of tables"),
+                  FIELD(dealt, "part of rows dealt over machines (a checksum of deal, homes and machine; 0: all rows)"),
                   FIELD(optimizer, "optimizer (" FRUGAL_OPTIMIZERS(NAME) "counted from 0)"),
                   FIELD(state_floats, "state (floats of a row)"),
                   FIELD(weights_stride, "stride of weights (weights)"),

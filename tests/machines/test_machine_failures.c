@@ -8,107 +8,8 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "../expect.h"
-#include "wires.h"
-
-enum { DIM = 3, ROWS = 8, KEYS = 4, STEPS = 12, AHEAD = 2 };
-
-/* >>pair: two machines with a device each, which train until a call fails */
-
-typedef struct side {
-    pthread_t thread;
-    struct pair *pair;
-    uint32_t me;
-    frugal_status status; /* of the call that failed, or of the last one */
-    char message[600], told[600];
-    pthread_mutex_t lock; /* of told */
-} side;
-typedef struct pair {
-    wires w;
-    frugal_wire wire[2];
-    frugal_desc desc[2];
-    frugal_table tables[2][2];
-    frugal_machines machines[2];
-    frugal_optimizer own[2];
-    side sides[2];
-    pthread_barrier_t barrier;
-    void (*run)(side *s, frugal *f); /* after open */
-} pair;
-
-static void note(const char *text, void *user) {
-    side *s = user;
-    pthread_mutex_lock(&s->lock);
-    if (!s->told[0]) snprintf(s->told, sizeof s->told, "%s", text);
-    pthread_mutex_unlock(&s->lock);
-}
-static frugal_status keep(side *s, frugal_status status) {
-    s->status = status;
-    snprintf(s->message, sizeof s->message, "%s", status == FRUGAL_OK ? "" : frugal_message());
-    return status;
-}
-static void pair_make(pair *p, wires_options options, double stuck) {
-    memset(p, 0, sizeof *p);
-    options.machines = 2;
-    wires_init(&p->w, &options);
-    pthread_barrier_init(&p->barrier, NULL, 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        p->wire[i] = wires_of(&p->w, i);
-        p->machines[i].wire = &p->wire[i];
-        p->tables[i][0].rows = ROWS, p->tables[i][1].rows = ROWS;
-        p->tables[i][0].init = p->tables[i][1].init = FRUGAL_INIT_UNIFORM;
-        p->tables[i][0].high = p->tables[i][1].high = 1;
-        p->desc[i] = (frugal_desc){.tables = p->tables[i], .n_tables = 2, .dim = DIM, .devices = 2, .max_keys = KEYS};
-        p->desc[i].lookahead = AHEAD, p->desc[i].machines = &p->machines[i], p->desc[i].stuck_seconds = stuck;
-        p->desc[i].notice = note, p->desc[i].user = &p->sides[i];
-        p->sides[i].pair = p, p->sides[i].me = i;
-        pthread_mutex_init(&p->sides[i].lock, NULL);
-    }
-}
-static void *side_main(void *of) { /* both pass the same barriers */
-    side *s = of;
-    pair *p = s->pair;
-    frugal *f = NULL;
-    if (keep(s, frugal_open(&p->desc[s->me], &f)) == FRUGAL_OK &&
-        keep(s, frugal_cpu_attach(f, s->me, NULL)) == FRUGAL_OK)
-        p->run(s, f);
-    pthread_barrier_wait(&p->barrier);
-    frugal_close(f);
-    return NULL;
-}
-static void pair_run(pair *p, void (*run)(side *s, frugal *f)) {
-    p->run = run;
-    for (uint32_t i = 0; i < 2; i++)
-        if (pthread_create(&p->sides[i].thread, NULL, side_main, &p->sides[i])) abort();
-    for (uint32_t i = 0; i < 2; i++) pthread_join(p->sides[i].thread, NULL);
-    wires_destroy(&p->w);
-    pthread_barrier_destroy(&p->barrier);
-    for (uint32_t i = 0; i < 2; i++) pthread_mutex_destroy(&p->sides[i].lock);
-}
-
-/* Each device reads rows of both homes in each step, half of them again in the next. */
-static frugal_status announce(side *s, frugal *f, uint64_t step) {
-    const uint64_t keys[KEYS] = {4 + step % 2, 6 + step % 2, 2, 3};
-    const frugal_keys segment = {.table = (uint32_t)(step / 2 % 2), .keys = keys, .n = KEYS};
-    return keep(s, frugal_announce(f, s->me, step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
-}
-static frugal_status train(side *s, frugal *f, uint64_t from, uint64_t steps) {
-    float rows[KEYS * DIM];
-    uint64_t announced = from;
-    for (uint64_t step = from; step < steps; step++) {
-        while (announced < steps && announced <= step + AHEAD)
-            if (announce(s, f, announced++) != FRUGAL_OK) return s->status;
-        if (keep(s, frugal_lookup(f, s->me, step, rows)) != FRUGAL_OK) return s->status;
-        frugal_gradients g = {.grads = rows, .lr = .1f};
-        if (keep(s, frugal_update(f, s->me, step, &g)) != FRUGAL_OK) return s->status;
-    }
-    return FRUGAL_OK;
-}
-static void train_and_drain(side *s, frugal *f) {
-    if (train(s, f, 0, STEPS) == FRUGAL_OK) keep(s, frugal_drain(f));
-}
-static void said(const char *message, const char *text, const char *of, uint32_t machine) {
-    if (!strstr(message, text)) fail_msg("%s: machine %u: no \"%s\" in: %s", of, machine, text, message);
-}
+#include "../scratch.h"
+#include "pair.h"
 
 /* >>drop: by tag, as src/machines/machines.h numbers them */
 
@@ -326,6 +227,37 @@ static void test_calls_differ(void **state) {
     said(p.sides[0].message, "machine 1 has not called drain", "alone", 0);
 }
 
+/* Tables in files: each machine opens its own, and all are of the same step. */
+static void run_files(pair *p, const char *first, const char *second) {
+    pair_make(p, (wires_options){.seed = 9, .delay = 3}, 60);
+    p->desc[0].file = first, p->desc[1].file = second;
+    pair_run(p, nothing);
+}
+static void test_files(void **state) {
+    (void)state;
+    const char *names[2] = {scratch_path("first"), scratch_path("second")};
+    pair p;
+    for (int i = 0; i < 2; i++) { /* new, then kept */
+        run_files(&p, names[0], names[1]);
+        for (uint32_t me = 0; me < 2; me++)
+            if (p.sides[me].status != FRUGAL_OK) fail_msg("files: machine %u: %s", me, p.sides[me].message);
+    }
+    run_files(&p, names[1], names[0]);
+    for (uint32_t me = 0; me < 2; me++) {
+        assert_int_equal(p.sides[me].status, FRUGAL_ERR_FILE);
+        said(p.sides[me].message, "part of rows dealt over machines", "files", me);
+    }
+    assert_int_equal(remove(names[0]), 0);
+    run_files(&p, names[0], names[1]);
+    for (uint32_t me = 0; me < 2; me++) {
+        assert_int_equal(p.sides[me].status, FRUGAL_ERR_SETTINGS);
+        said(p.sides[me].message,
+             me ? "is -1 on machine 0, and 0 on this one" : "is 0 on machine 1, and -1 on this one", "files", me);
+        said(p.sides[me].message, "file's step (-1: new)", "files", me);
+    }
+    scratch_end();
+}
+
 /* >>refusals, of one machine alone */
 
 static void refuse(frugal_status wanted, const pair *p, const char *a, const char *b, int line) {
@@ -435,7 +367,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropped),     cmocka_unit_test(test_lost),     cmocka_unit_test(test_left),
         cmocka_unit_test(test_differences), cmocka_unit_test(test_versions), cmocka_unit_test(test_calls_differ),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_calls),    cmocka_unit_test(test_without),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_refusals), cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_without),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void test_format(void **state) {
         assert_memory_equal("\x89"
                             "FRUGAL\n",
                             h.magic, 8);
-        assert_true(h.version == (as ? 2 : 1) && h.rows_as == as && h.zero == 0);
+        assert_true(h.version == (as ? 2 : 1) && h.rows_as == as && h.dealt == 0);
         assert_true(h.kind == 1 && h.use == TABLE_IN_USE && h.step == 40 && h.rows == 60);
         assert_true(h.dim == 5 && h.n_tables == 2 && h.optimizer == (uint32_t)kind);
         assert_true(h.state_floats == s->state_floats && h.weights_stride == s->weights_stride);
