@@ -16,11 +16,15 @@ static frugal_status fail_manifest(const manifest *m, const char *what) {
 
 /* >>names */
 
+static int is_manifest_magic(const void *begins) {
+    const uint32_t block = MANIFEST_MAGIC;
+    return !memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) &&
+           !memcmp((const char *)begins + SAVED_MAGIC_BYTES, &block, sizeof block);
+}
+
 FRUGAL_INTERNAL int begins_as_manifest(int file) {
     unsigned char begins[SAVED_MAGIC_BYTES + 4];
-    const uint32_t block = MANIFEST_MAGIC;
-    return !read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) &&
-           !memcmp(begins + SAVED_MAGIC_BYTES, &block, sizeof block);
+    return !read_at(file, begins, sizeof begins, 0) && is_manifest_magic(begins);
 }
 
 FRUGAL_INTERNAL int is_manifest(const char *path) {
@@ -95,7 +99,7 @@ static int has_shares(const manifest *m, int folder, const char *entry, uint64_t
     int file = openat(folder, entry, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (file < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EIO)) return -1;
     if (file < 0) return 0; /* not ours, not there any more, or no file */
-    int error = read_at(file, &h, sizeof h, 0), is_one = !error && begins_as_manifest(file);
+    int error = read_at(file, &h, sizeof h, 0), is_one = !error && is_manifest_magic(&h);
     close(file);
     *tag = h.tag;
     if (error == EIO) return -1;
@@ -254,14 +258,15 @@ FRUGAL_INTERNAL frugal_status open_manifest(manifest *m, const char *path, const
     if (status != FRUGAL_OK) return status;
     if (!m->name.there) return fail_system("open the save", ENOENT, path);
     if ((status = open_found(&m->name, O_RDONLY, &m->file)) != FRUGAL_OK) return status;
-    if (!begins_as_manifest(m->file))
+    if (fstat(m->file, &now)) return fail_system("look at the save", errno, path);
+    int error = read_at(m->file, &m->head, sizeof m->head, 0);
+    if (error > 0) return fail_system("read the manifest", error, path);
+    if (error ? !begins_as_manifest(m->file) : !is_manifest_magic(&m->head))
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the manifest of several machines is wanted, and this file is none; `frugal_file split` "
                            "deals a save of one machine: %s",
                            path);
-    if (fstat(m->file, &now)) return fail_system("look at the save", errno, path);
-    int error = read_at(m->file, &m->head, sizeof m->head, 0);
-    if (error) return error > 0 ? fail_system("read the manifest", error, path) : fail_manifest(m, "it ends too early");
+    if (error) return fail_manifest(m, "it ends too early");
     status = check_header(m, (uint64_t)now.st_size);
     if (status == FRUGAL_OK) status = read_manifest_list(m);
     return status == FRUGAL_OK ? check_homes(m) : status;
