@@ -10,9 +10,9 @@
  * damping (weights of questions), state and describe (for checkpoints), eval (ranking), save (names). In
  * examples/common, what the programs share: stages (a program that trains, from its options to its exit status),
  * settings (options that all have), placing (--place; uses partition), secondaries (uses placing),
- * training (threads, devices), processes (--processes), report, progress, save (sets of files; uses manifest, file,
- * crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options, program,
- * vector.h.
+ * training (threads, devices), processes (--processes), ranks (several machines), report, progress, save (sets of
+ * files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best
+ * evaluation), options, program, vector.h.
  */
 #include "examples/kge/columns.h"
 #include "examples/kge/describe.h"
