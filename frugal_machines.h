@@ -41,8 +41,8 @@
  *      Memory, beside that of an instance with as many devices (frugal.h, section 9; K = max_keys, w = bytes of a row's
  *      weights): for each device here K (8 (L + 1) + 8 + 2 w) bytes, and for each one that is away K (8 (L + 2) + 2 w).
  *      `rows` of frugal_records are numbers of this machine's own; behind them come guests.
- *      A table in a file is each machine's own. Opened again, it is that of the same machine, dealt in the same way, and
- *      of the same step on all.
+ *      A table in a file is each machine's own. Opened again, it is that of the same machine, dealt as before,
+ *      and of the same step on all.
  *
  * 3. THE WIRE
  *      Six functions. All are called by one thread of the instance, the *communication thread*, begin first and end

@@ -592,8 +592,8 @@ static int is_sent(machines *m) {
     return 1;
 }
 
-/* What was sent must leave before the wire ends. After a loss, or if the table is not drained, some may never. Also then
- * the others are told: they may know of no loss, as when one has refused what another has sent. */
+/* What was sent must leave before the wire ends. After a loss, or if the table is not drained, some may never. The
+ * others are told then, too: they may know of no loss, as when one has refused what another has sent. */
 static void talk_last(machines *m) {
     double until = clock_now() + 1;
     send_leaving(m);

@@ -1,5 +1,5 @@
-/* pair.h - two machines of this process with a device each, which train until a call fails. For tests of what goes wrong
- * between machines. Include after cmocka.h. */
+/* pair.h - two machines of this process with a device each, which train until a call fails. For tests of what goes
+ * wrong between machines. Include after cmocka.h. */
 #ifndef PAIR_H
 #define PAIR_H
 

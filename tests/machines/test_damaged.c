@@ -1,6 +1,6 @@
-/* test_damaged.c - what comes over a wire may be anything that fits where it is received: training ends with a text, and
- * memory is not harmed (`ninja asan` sees that). By the seed, one message of a training is changed: a byte or a word of
- * its head, of its body, or its length.
+/* test_damaged.c - what comes over a wire may be anything that fits where it is received: training ends with a text,
+ * and memory is not harmed (`ninja asan` sees that). By the seed, one message of a training is changed: a byte or a
+ * word of its head, of its body, or its length.
  *
  *      test_damaged                all cases, as cmocka tests
  *      test_damaged SEED [COUNT]   replays what a failure named, and COUNT - 1 after it
