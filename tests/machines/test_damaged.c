@@ -211,6 +211,27 @@ static void test_fewer_rows(void **state) {
     said(p.sides[0].message, "machine 1", "fewer rows", 0), said(p.sides[0].message, "sent rows", "fewer rows", 0);
 }
 
+/* A machine that has been sent what cannot be, and closes, tells the other, which would wait. */
+static void take_another_step(changer *c, const frugal_parcel *p, size_t *bytes) {
+    uint64_t step = 77;
+    if (c->changed || p->tag != 4 || *bytes < sizeof step) return; /* keys of device 1 */
+    memcpy(p->head, &step, sizeof step);
+    c->changed = 1;
+}
+static void test_told(void **state) {
+    (void)state;
+    static pair p;
+    changer c = {.change = take_another_step};
+    pair_make(&p, (wires_options){.seed = 4}, 60);
+    put_between(&p, 0, &c);
+    closing_begin(&p, train_and_call);
+    closing_end(&p);
+    assert_int_equal(p.sides[0].status, FRUGAL_ERR_LOST);
+    said(p.sides[0].message, "sent keys of step 77", "told", 0);
+    assert_int_equal(p.sides[1].status, FRUGAL_ERR_LOST);
+    said(p.sides[1].message, "machine 0", "told", 1), said(p.sides[1].message, "has closed", "told", 1);
+}
+
 /* A wire that refuses the second part of an exchange. */
 static void exchange_large(side *s, frugal *f) {
     unsigned char mine[LARGE] = {1}, all[2 * LARGE];
@@ -304,8 +325,8 @@ static void test_given_up(void **state) {
 
 int main(int n, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fewer_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_given_up),   cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_fewer_rows), cmocka_unit_test(test_told),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_many),   cmocka_unit_test(test_given_up), cmocka_unit_test(test_damaged),
     };
     if (n > 1) {
         int changed = 0,
