@@ -221,12 +221,10 @@ static frugal_status fill(mpi *m, frugal_wire *wire) {
     return FRUGAL_OK;
 }
 
+/* The communicator is not freed: messages that nobody has received may still come, and the next communicator could have
+ * its number, and so receive them. MPI_Finalize frees it. */
 static int free_mpi(mpi *m) {
-    int error = m->comm == MPI_COMM_NULL ? MPI_SUCCESS : MPI_Comm_free(&m->comm);
-    if (m->initialized) {
-        int at_end = MPI_Finalize();
-        if (!error) error = at_end;
-    }
+    int error = m->initialized ? MPI_Finalize() : MPI_SUCCESS;
     free(m->messages);
     free(m);
     return error;

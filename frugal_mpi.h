@@ -41,7 +41,8 @@ extern "C" {
  * failed otherwise; the message holds its text). */
 FRUGAL_API frugal_status frugal_mpi_wire(MPI_Comm comm, frugal_wire *wire);
 /* After frugal_close. Collective, by the thread that called frugal_mpi_wire. Of several wires, the one that has
- * initialized MPI is the last. A wire of zeros is accepted. Errors: LOST. */
+ * initialized MPI is the last. The communicator stays until MPI_Finalize, because what an instance has left in it must
+ * not reach another one. A wire of zeros is accepted. Errors: LOST. */
 FRUGAL_API frugal_status frugal_mpi_free(frugal_wire *wire);
 
 #ifdef __cplusplus

@@ -392,6 +392,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     if ((status = publish_table_file(f)) != FRUGAL_OK) return status;
     f->opened = 1;
     if ((status = meet_machines(f)) != FRUGAL_OK) {
+        leave_machines(f); /* its thread reads `opened` */
         f->opened = 0;
         return status;
     }

@@ -15,94 +15,31 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "tests/property/boundary.h"
-#include "tests/property/phase.h"
 #include "tests/stress/stress.h"
+#include "trials.h"
 #include "wires.h"
 
 #ifdef TEST_CUDA
-enum { MOST_MACHINES = 4, RANDOM_COUNT = 200, SHORT_COUNT = 5, ON_GPUS = 1 };
+enum { RANDOM_COUNT = 200, SHORT_COUNT = 5, ON_GPUS = 1 };
 #define NAME "test_cuda_machines"
 #else
-enum { MOST_MACHINES = 4, RANDOM_COUNT = 1000, SHORT_COUNT = 25, ON_GPUS = 0 };
+enum { RANDOM_COUNT = 1000, SHORT_COUNT = 25, ON_GPUS = 0 };
 #define NAME "test_machines"
 #endif
 enum { FIRST_SEED = 59000 };
 
 static const char *program;
 
-typedef struct machine {
-    pthread_t thread;
-    run *r;
-    frugal_wire wire;
-    frugal_machines dealt;
-    pthread_barrier_t *barrier; /* of all machines */
-    int waits;                  /* with closing, until all have made their last calls */
-    frugal_stats stats;
-} machine;
-
-/* >>machine: what each does; all pass the same barriers, whatever fails */
-
-static void announce_plan(run *r) {
-    const trial *t = r->t;
-    const trial_boundary *b = &t->boundaries[r->phase];
-    r->to = b->at;
-    for (uint32_t d = 0; d < t->devices; d++) {
-        int fewer = b->ragged && trial_bits(t, 17, d, r->phase) % 2 && b->announce_to > b->at;
-        r->announce_to[d] = b->announce_to - (uint32_t)fewer;
-    }
-}
-static void *machine_main(void *of) {
-    machine *m = of;
-    run *r = m->r;
-    const trial *t = r->t;
-    if (t->storage == TRIAL_FILE) {
-        snprintf(r->file, sizeof r->file, "/tmp/frugal_machines_%d_%llx_%u", (int)getpid(), (unsigned long long)t->seed,
-                 r->first);
-        unlink(r->file);
-    }
-    open_workspaces(r);
-    if (open_instance(r, t->first_step) && t->preload) preload(r, 99);
-    pthread_barrier_wait(m->barrier);
-    for (r->phase = 0; r->phase < t->n_boundaries; r->phase++) {
-        announce_plan(r);
-        if (!atomic_load(&r->p->failed)) run_phase(r);
-        pthread_barrier_wait(m->barrier);
-        if (!atomic_load(&r->p->failed)) run_boundary(r, r->phase);
-        pthread_barrier_wait(m->barrier);
-        r->from = r->to;
-    }
-    if (!atomic_load(&r->p->failed)) check_tables(r, "drained");
-    if (r->f) frugal_get_stats(r->f, &m->stats);
-    if (m->waits) pthread_barrier_wait(m->barrier);
-    run_close(r);
-    if (r->file[0]) unlink(r->file);
-    return NULL;
-}
-
 /* >>trial */
 
-static uint8_t *homes_of(const trial *t) {
-    uint8_t *homes = malloc(t->rows);
-    for (uint64_t row = 0; homes && row < t->rows; row++) homes[row] = (uint8_t)trial_home(t, row);
-    return homes;
+static void pass_barrier(machine *m) {
+    pthread_barrier_wait(m->barrier);
 }
 static wires_options options_of(const trial *t) {
     wires_options o = {.seed = t->seed, .machines = t->machines};
     o.delay = (uint32_t)(trial_bits(t, 94, 0, 0) % 3 ? trial_bits(t, 95, 0, 0) % 20 : 0);
     o.buffered = (unsigned)(trial_bits(t, 96, 0, 0) % 101), o.late = (unsigned)(trial_bits(t, 97, 0, 0) % 101);
     return o;
-}
-/* The reference begins as one machine does. */
-static void expect(const trial *t, expectation *e, progress *p) {
-    trial one = *t;
-    run plain = {.t = &one, .e = e, .listed = TRIAL_BOUNDARIES, .end = t->devices};
-    one.machines = 0, one.storage = TRIAL_OWN_MEMORY;
-    progress_begin(p, &plain, 1);
-    run_open(&plain);
-    run_close(&plain);
-    progress_end(p);
-    if (!p->failed) simulate(t, e);
 }
 /* What machines have counted, together. */
 static void check_counts(const trial *t, const expectation *e, const machine *all, progress *p) {
@@ -131,7 +68,8 @@ static void run_machines(const trial *t, expectation *e, progress *p) {
     pthread_barrier_init(&barrier, NULL, t->machines);
     for (uint32_t i = 0; i < t->machines; i++) {
         machine *m = &all[i];
-        *m = (machine){.r = &runs[i], .wire = wires_of(&w, i), .barrier = &barrier, .waits = waits};
+        *m = (machine){
+            .r = &runs[i], .wire = wires_of(&w, i), .pass = pass_barrier, .barrier = &barrier, .waits = waits};
         m->dealt = (frugal_machines){&m->wire, t->deal, t->deal == FRUGAL_DEAL_LISTED ? homes : NULL};
         runs[i].t = t, runs[i].e = e, runs[i].listed = TRIAL_BOUNDARIES, runs[i].machines = &m->dealt;
         runs[i].first = i * here, runs[i].end = (i + 1) * here;
@@ -162,17 +100,6 @@ static int run_trial(const trial *t, char *message) {
     stress_leave();
     return !p.failed;
 }
-static void describe(const trial *t) {
-    printf("# seed %llu: %u machines, deal %d, rows %llu in %u, dim %u, devices %u, keys %u, L %u, S %u, workers %u, "
-           "steps "
-           "%u from %llu, %s, alone %d, optimizer %d, trainers %u, loaders %u, boundaries %u, type %d\n",
-           (unsigned long long)t->seed, t->machines, (int)t->deal, (unsigned long long)t->rows, t->n_tables, t->dim,
-           t->devices, t->max_keys, t->lookahead, t->staging, t->workers, t->steps, (unsigned long long)t->first_step,
-           t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->alone, (int)t->optimizer.kind, t->trainers, t->loaders,
-           t->n_boundaries, (int)t->rows_as);
-    fflush(stdout);
-}
-
 /* >>grid: 1 x 4, 2 x 2, 4 x 1 machines and devices, by hand */
 
 static void make_plain(trial *t, uint64_t seed, uint32_t machines) {
@@ -211,11 +138,6 @@ static void test_grid(void **state) {
 
 /* >>random */
 
-static void make_random(trial *t, uint64_t seed) {
-    trial_make_dealt(t, seed, 1 + (uint32_t)(test_mix(seed) % MOST_MACHINES));
-    t->shares = 0;
-    if (trial_chance(t, 99, 0, 0, 15)) t->storage = TRIAL_FILE; /* of each machine; for GPUs the host gathers from it */
-}
 static void test_random_configurations(void **state) {
     (void)state;
     const char *count = getenv("FRUGAL_TEST_COUNT");
@@ -224,7 +146,7 @@ static void test_random_configurations(void **state) {
     for (uint64_t i = 0; i < n; i++) {
         trial t;
         char message[512];
-        make_random(&t, base + i);
+        make_random(&t, base + i, 1 + (uint32_t)(test_mix(base + i) % MOST_MACHINES));
         if (run_trial(&t, message)) continue;
         describe(&t);
         fail_msg("%s; replay: %s %llu", message, program, (unsigned long long)t.seed);
@@ -234,7 +156,7 @@ static int replay(uint64_t seed, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         trial t;
         char message[512];
-        make_random(&t, seed + i);
+        make_random(&t, seed + i, 1 + (uint32_t)(test_mix(seed + i) % MOST_MACHINES));
         describe(&t);
         if (run_trial(&t, message)) continue;
         printf("seed %llu FAILED: %s\n", (unsigned long long)t.seed, message);
