@@ -72,16 +72,17 @@ static void test_resumed(void **state) {
     assert_int_equal(15, saved_count());
     run_well(&(job){.machines = 4, .deal = deal, .homes = four.homes, .desc = four.desc, .plans = {{.to = LAST}}});
     same_rows(&alone);
-    assert_int_equal(0, remove(paths[OTHER])); /* now its shares are nobody's; that of a foreign name stays */
-    write_file(saved_path("a.1-of-4-notes"), "mine", 4);
+    assert_int_equal(0, remove(paths[OTHER])); /* now its shares are nobody's; those of foreign names stay */
+    write_file(saved_path("a.1-of-4-notes"), SAVED_MAGIC, SAVED_MAGIC_BYTES);
+    write_file(saved_path("a.1-of-4-0123456789abcdef.old"), SAVED_MAGIC, SAVED_MAGIC_BYTES);
     saved[0] = paths[A], four.desc.n_saved = 1;
     four.plans[0] = (plan){.to = 10, .path = paths[A], .replace = 1};
     run_well(&four);
     same_rows(&alone);
-    assert_int_equal(11, saved_count());
+    assert_int_equal(12, saved_count());
     one.plans[0] = (plan){.to = 3, .path = paths[A], .replace = 1}, one.plans[1] = (plan){.to = LAST};
     run_well(&one); /* one machine alone replaces the manifest */
-    assert_int_equal(7, saved_count());
+    assert_int_equal(8, saved_count());
 }
 
 /* A save that fails on one machine fails on all, by its reason, and leaves nothing. The next one succeeds. */
