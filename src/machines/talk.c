@@ -1,10 +1,10 @@
 /* talk.c - the communication thread: the only one that calls the wire.
  *
- * Every message that can come is asked for before it is sent: keys of the next L + 2 steps; rows once their number is
- * known; records when the rows are given. So nothing is received into memory of the wire's own, and records land in the
- * staging block. The thread goes round: it tests the oldest request of each kind of each pair of device and home, since
- * messages of a kind come in the order of steps; raises counts for the threads that wait or serve; and begins what they
- * have made ready. When nothing has come it helps, as a thread that waits does, and then sleeps.
+ * The messages of a step are asked for as soon as they can be sent: keys of the next L + 2 steps; rows once their
+ * number is known; records when the rows are given. So little is received into memory of the wire's own, and records
+ * land in the staging block. The thread goes round: it tests the oldest request of each kind of each pair of device
+ * and home, since messages of a kind come in the order of steps; raises counts for the threads that wait or serve; and
+ * begins what they have made ready. When nothing has come it helps, as a thread that waits does, and then sleeps.
  *
  * Contents: >>requests >>away >>here >>meet >>leaving >>thread >>begin
  */
