@@ -1,5 +1,5 @@
 """Builds the package: the C library as a shared object, and a wheel around it. A build backend (PEP 517) without
-dependencies, so that `pip wheel` needs no network: a wheel is a zip file, and two compiler calls make the library.
+dependencies, so that `pip wheel` needs no network: a wheel is a zip file, and one compiler call makes the library.
 
 The C sources are those of the repository that this folder is in (pip builds a folder in place), or those that a source
 distribution carries in `source`. Environment:
@@ -88,9 +88,8 @@ def build_library(folder: pathlib.Path) -> None:
         # Only the public calls are visible. In a file, because nvcc passes its own arguments through a shell.
         visible = pathlib.Path(made, "visible.h")
         visible.write_text('#define FRUGAL_API __attribute__((visibility("default")))\n')
-        objects = [f"{made}/frugal_flush.o", f"{made}/wire.o"]
-        for name, made_of in zip(objects, (source / "frugal_flush.c", PACKAGE / "wire.c")):
-            run([*compiler, *flags, "-include", str(visible), "-I", str(source), "-c", str(made_of), "-o", name])
+        objects = [f"{made}/frugal_flush.o"]
+        run([*compiler, *flags, "-include", str(visible), "-c", str(source / "frugal_flush.c"), "-o", objects[0]])
         new = f"{made}/{LIBRARY}"
         if wants_cuda():
             arch = os.environ.get("FRUGAL_CUDA_ARCH", "sm_75")
@@ -196,7 +195,7 @@ def build_sdist(sdist_directory, config_settings=None):
     source, version = source_folder(), version_of(source_folder())
     root = f"frugal-{version}"
     with tarfile.open(pathlib.Path(sdist_directory, f"{root}.tar.gz"), "w:gz") as archive:
-        own = [HERE / "pyproject.toml", HERE / "README.md", PACKAGE / "wire.c", *package_files(),
+        own = [HERE / "pyproject.toml", HERE / "README.md", *package_files(),
                *sorted(HERE.glob("backend/*.py")),
                *sorted(HERE.glob("tests/*.py")), *sorted(HERE.glob("examples/**/*.py")),
                *sorted(HERE.glob("bench/*.py"))]

@@ -22,6 +22,7 @@ calls that say "Collective", in the same order. Waits are as with several proces
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -37,8 +38,7 @@ from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, mat
 from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, has_cuda, lib
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
-from .machines import Machines, Wire
-from .machines import forget as forget_wires
+from .machines import Dealt, Wire, at_exit
 from .settings import (ALONE, KINDS, MODES, POLICIES, POOLING, REDUCE, ROUNDING, TYPES, Optimizer, Table, Workers,
                        _open_workers, as_optimizer, flag, in_range, named, path_of, struct_of, word_of)
 
@@ -70,7 +70,11 @@ class _Owner:
         return status
 
     def __del__(self) -> None:
-        if lib is not None:
+        if lib is None or self.handle is None:
+            return
+        if any(isinstance(one, Wire) for one in self.kept):  # it may be the instance's own thread that runs this
+            threading.Thread(target=self.close).start()
+        else:
             self.close()
 
 
@@ -125,10 +129,20 @@ def _forget() -> None:
         owner.handle = None
     for workers in list(_open_workers):
         workers._handle = None
-    forget_wires()
+    at_exit.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+@atexit.register
+def _close_wires() -> None:
+    """Threads of instances that several machines have call Python, which ends now."""
+    for owner in list(_owners):
+        if any(isinstance(one, Wire) for one in owner.kept):
+            owner.close()
+    while at_exit:
+        at_exit.pop()()
 
 
 def _kinds_of(dtype: Optional[str], call: str) -> tuple:
@@ -166,7 +180,7 @@ class Frugal:
                  stuck_seconds: float = 0.0, weights: Any = None, state: Any = None, file: Optional[str] = None,
                  sparse: bool = False, take_torn: bool = False, saved: Sequence[str] = (), saved_part: int = 0,
                  saved_settings_may_differ: bool = False, increments: bool = False, name: Optional[str] = None,
-                 rows_as: str = "fp32", rounding: str = "stochastic", machines: Optional[Machines] = None):
+                 rows_as: str = "fp32", rounding: str = "stochastic", machines: Optional[Dealt] = None):
         self._handle: Optional[int] = None
         self._owner: Optional[_Owner] = None
         kept: list = [weights, state]
@@ -270,7 +284,7 @@ class Frugal:
         return made
 
     def _take(self, handle: int, kept: list, name: Optional[str], joined: bool,
-              dealt: Optional[Machines] = None) -> None:
+              dealt: Optional[Dealt] = None) -> None:
         """Makes this the object of an open instance. All that it knows comes from the library, so that every way to
         open one can end here."""
         self._owner = _Owner(handle, kept)

@@ -1,59 +1,142 @@
-"""Several machines, over whose memories tables are dealt: this process as one of them, and its connections to the
-others. What goes over them is wire.c's; frugal_machines.h says what a machine is, and which calls all of them make."""
+"""Several machines, over whose memories tables are dealt: this process as one of them, and its wire to the others.
+frugal_machines.h says what a machine is, what a wire does, and which calls all machines make together."""
 from __future__ import annotations
 
 import array
 import ctypes
-import os
-import secrets
-import socket
-import struct
+import importlib
 import sys
 import time
-import weakref
-from typing import Any, Callable, Optional, Sequence, Union
+from collections import namedtuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
-from ._library import c, check, lib, version
+from ._library import c, version
 from .errors import SettingsError
 from .settings import in_range, named, words
 
 DEALS = words(c.frugal_deal, "FRUGAL_DEAL_")
-TOKEN = 16  # bytes
-LINGER = 5.0  # seconds that a closed instance waits for the others to read what it has sent
-SILENT = 30  # seconds after which a machine that answers nothing, not even its system, is lost
+at_exit: List[Callable[[], None]] = []  # behind the end of all instances
+LINGER = 5.0  # seconds that a closed instance waits until the others have what it has sent
 
-_wires: "weakref.WeakSet[Wire]" = weakref.WeakSet()
+Parcel = namedtuple("Parcel", "peer tag head head_bytes body body_bytes")  # as frugal_parcel, whose memory is reused
 
 
-class Machines:
-    """This process as one of several machines: the argument `machines` of Frugal. Under torchrun, and for modules, use
-    frugal.torch.Machines.
+def bytes_of(parcel: Parcel) -> int:
+    return parcel.head_bytes + parcel.body_bytes
 
-        from mpi4py.MPI import COMM_WORLD as world
-        machines = frugal.Machines(world.rank, world.size, world.allgather)
-        f = frugal.Frugal(tables, 64, max_keys=4096, devices=2 * world.size, machines=machines)
-        for device in f.own_devices:                     # two, of those that are numbered through all machines
-            f.attach_cpu(device)
-        ...                                              # announce, lookup, update: these devices, and no others
-        f.drain()                                        # all machines
 
-    `machine`: the number of this one, from 0. `machines`: how many there are; one is as no `machines`. `gather`: a
-    function of one argument that all machines call, and that returns a list of what each has given, in their order. It
-    is called once for each instance that is opened. `deal`: where rows are: "cyclic", "blocks", or uint8 [rows of all
-    tables], the home of each. `address`: where the other machines find this one, a name or a number; None: the
-    interface that GLOO_SOCKET_IFNAME names, else the one on the way to MASTER_ADDR, else the host's name. `seconds`:
-    how long opening waits for the others.
+def put(parcel: Parcel, pieces: Sequence[tuple]) -> None:
+    """Copies what lies at (address, bytes) into the head, then the body, which have room for it."""
+    done = 0
+    for at, size in pieces:
+        head = min(size, max(parcel.head_bytes - done, 0))
+        if head:
+            ctypes.memmove(parcel.head + done, at, head)
+        if size > head:
+            ctypes.memmove(parcel.body + done + head - parcel.head_bytes, at + head, size - head)
+        done += size
 
-    Messages go over TCP connections, one between any two machines, to ports that the system chooses.
-    """
 
-    def __init__(self, machine: int, machines: int, gather: Callable[[Any], Sequence[Any]], *, deal: Any = "cyclic",
-                 address: Optional[str] = None, seconds: float = 300.0):
+class Wire:
+    """The frugal_wire of one instance: its functions are methods of a subclass, and none may wait. They are called by
+    one thread of the library, which Python has not started."""
+
+    most_bytes = 0
+
+    def __init__(self, machines: "Dealt"):
+        self.loss = 0, b""  # a machine that is lost, plus 1
+        self.kept = {name: kind(getattr(self, f"_{name}")) for name, kind in _CALLS.items()}
+        self.wire = c.frugal_wire(machine=machines.machine, machines=machines.machines, most_bytes=self.most_bytes,
+                                  **{name: ctypes.cast(call, ctypes.c_void_p).value
+                                     for name, call in self.kept.items()})
+        self.homes = machines.homes  # which frugal_open reads
+        self.struct = c.frugal_machines(wire=ctypes.addressof(self.wire), deal=machines.deal,
+                                        homes=ctypes.cast(ctypes.c_char_p(self.homes), ctypes.c_void_p))
+
+    def begin(self, requests: int) -> None:
+        raise NotImplementedError
+
+    def send(self, request: int, parcel: Parcel) -> None:
+        raise NotImplementedError
+
+    def receive(self, request: int, parcel: Parcel) -> None:
+        raise NotImplementedError
+
+    def done(self, request: int) -> int:
+        """The length of the message, plus 1; 0: not yet."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Behind the end of the instance, which may have come before `begin`. May wait, for LINGER seconds."""
+        raise NotImplementedError
+
+    def lose(self, machine: int, why: str) -> None:
+        """The first loss is the cause of later ones."""
+        if not self.loss[0]:
+            self.loss = machine + 1, why.encode()
+
+    def too_long(self, parcel: Parcel, n: int) -> None:
+        self.lose(parcel.peer, f"a message of it, with tag {parcel.tag}, has {n} bytes, and there is room for "
+                               f"{bytes_of(parcel)}")
+
+    # What the library calls. An exception would be printed, and nothing else.
+
+    def _guarded(self, method: Any, *arguments: Any) -> Any:
+        try:
+            return method(*arguments) or 0
+        except Exception as error:
+            self.lose(self.wire.machine, f"its wire has failed: {type(error).__name__}: {error}")
+            return 0
+
+    def _begin(self, _: Any, requests: int) -> int:
+        return self._guarded(self.begin, requests)
+
+    def _send(self, _: Any, request: int, at: Any) -> int:
+        return self._guarded(self.send, request, _parcel_at(at))
+
+    def _receive(self, _: Any, request: int, at: Any) -> int:
+        return self._guarded(self.receive, request, _parcel_at(at))
+
+    def _done(self, _: Any, request: int, n: Any) -> int:
+        length = self._guarded(self.done, request)
+        if length:
+            n[0] = length - 1
+        return 1 if length else 0
+
+    def _lost(self, _: Any, text: int, size: int) -> int:
+        lost, why = self.loss
+        if lost and size:
+            why = why[:size - 1] + b"\0"
+            ctypes.memmove(text, why, len(why))
+        return lost
+
+    def _end(self, _: Any) -> None:
+        self._guarded(self.end)
+
+
+_BEGINS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(c.frugal_parcel))
+_CALLS = {"begin": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32), "send": _BEGINS,
+          "receive": _BEGINS, "end": ctypes.CFUNCTYPE(None, ctypes.c_void_p),
+          "done": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_size_t)),
+          "lost": ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)}
+
+
+def _parcel_at(at: Any) -> Parcel:
+    of = at[0]
+    return Parcel(of.peer, of.tag, of.head or 0, of.head_bytes, of.body or 0, of.body_bytes)
+
+
+class Dealt:
+    """This process as one of several machines. A subclass says how they reach each other."""
+
+    def __init__(self, machine: int, machines: int, deal: Any):
         self.machine, self.machines = in_range(machine, 32, "Machines: machine"), in_range(machines, 32, "Machines")
         if not self.machine < self.machines <= c.FRUGAL_MAX_MACHINES:
             raise ValueError(f"Machines: 1 to {c.FRUGAL_MAX_MACHINES} machines, numbered from 0, are wanted; machine "
                              f"{machine} of {machines} was given")
-        self._gather, self.address, self.seconds = gather, address, seconds
         self.homes: Optional[bytes] = None
         if isinstance(deal, str):
             self.deal = named(deal, DEALS, "Machines: deal")
@@ -62,79 +145,24 @@ class Machines:
         else:
             self.deal, self.homes = c.FRUGAL_DEAL_LISTED, _homes_of(deal)
 
-    def connect(self) -> "Wire":
-        """Connections for one instance. All machines call it. SettingsError, if they have different versions."""
-        if not hasattr(lib, "frugal_sockets_open"):
-            raise ImportError("Machines: the library that FRUGAL_LIBRARY names has no sockets: it was not built with "
-                              "the Python package. Build it so: pip install ./python")
-        until = time.monotonic() + self.seconds
-        with _listener(self.machines) as listener:
-            own = {"version": version, "order": sys.byteorder, "machines": self.machines, "host": socket.gethostname(),
-                   "address": self.address or _own_address(), "port": listener.getsockname()[1],
-                   "token": secrets.token_bytes(TOKEN)}
-            others = list(self._gather(own))
-            self._compare(own, others)
-            sockets: list = [None] * self.machines
-            try:
-                for other in range(self.machine):
-                    sockets[other] = self._reach(other, others[other], own["host"], until)
-                self._accept(listener, own["token"], sockets, until)
-                return Wire(self, sockets)
-            finally:
-                for one in sockets:
-                    if one is not None:
-                        one.close()  # unless they are the wire's
+    def gather(self, given: Any) -> List[Any]:
+        """What each machine gives, in their order."""
+        raise NotImplementedError
 
-    def _compare(self, own: dict, others: Sequence[Any]) -> None:
-        if len(others) != self.machines:
-            raise ValueError(f"Machines: gather: a list of {self.machines} is wanted, what each machine gave; "
-                             f"{len(others)} were returned")
-        if others[self.machine] != own:
-            raise ValueError(f"Machines: gather: what this machine gave is wanted at its number, {self.machine}; "
-                             "something else was there. Number machines as `gather` does")
-        for what, remedy in (("version", "Install one version of frugal on all"), ("machines", "Give all the same"),
+    def make_wire(self) -> Wire:
+        raise NotImplementedError
+
+    def connect(self) -> Wire:
+        """A wire for one instance. All machines call it. SettingsError, if they have different versions."""
+        own = {"version": version, "order": sys.byteorder}
+        others = self.gather(own)
+        for what, remedy in (("version", "Install one version of frugal on all"),
                              ("order", "Machines of one byte order are wanted")):
             for number, other in enumerate(others):
                 if other[what] != own[what]:
                     raise SettingsError(f"Machines: {what}: machine {self.machine} has {own[what]}, and machine "
                                         f"{number} has {other[what]}. {remedy}")
-
-    def _reach(self, number: int, other: dict, host: str, until: float) -> socket.socket:
-        place = (address_of(other, host), other["port"])
-        try:
-            made = socket.create_connection(place, max(until - time.monotonic(), 0.1))
-            made.sendall(other["token"] + struct.pack("<I", self.machine))
-            if _read(made, TOKEN) == other["token"]:
-                return made
-            made.close()
-            raise OSError("another program answered")
-        except OSError as error:
-            raise ConnectionError(f"Machines: machine {number} ({other['host']}) cannot be reached at {place[0]}, port "
-                                  f"{place[1]}: {error}. Give its process Machines(address=...), where the others find "
-                                  "it, and let the firewall pass connections between the machines") from error
-
-    def _accept(self, listener: socket.socket, token: bytes, sockets: list, until: float) -> None:
-        """From the machines of higher numbers. Whoever else connects is turned away."""
-        while None in sockets[self.machine + 1:]:
-            listener.settimeout(max(until - time.monotonic(), 0.01))
-            try:
-                made, _ = listener.accept()
-            except socket.timeout:
-                missing = [number for number in range(self.machine + 1, self.machines) if sockets[number] is None]
-                raise TimeoutError(f"Machines: machine {', '.join(map(str, missing))} has not connected within "
-                                   f"{self.seconds:g} s. All machines open the same instances in the same order; their "
-                                   "own message may say more") from None
-            made.settimeout(max(min(until - time.monotonic(), 10.0), 0.1))
-            try:
-                said = _read(made, TOKEN + 4)
-                number = struct.unpack("<I", said[TOKEN:])[0] if len(said) == TOKEN + 4 else 0
-                if secrets.compare_digest(said[:TOKEN], token) and self.machine < number < self.machines:
-                    made.sendall(token)
-                    sockets[number] = made
-                    continue
-            except OSError:
-                pass
-            made.close()
+        return self.make_wire()
 
     def keys_of(self, first: int, rows: int, total: int) -> Union[range, array.array]:
         """The keys of a table whose home this machine is, in rising order: of one with `rows` rows, which are numbered
@@ -149,47 +177,6 @@ class Machines:
         return range(begin, end)
 
 
-class Wire:
-    """The connections of one instance, and the structs that frugal_open reads. It owns the sockets."""
-
-    def __init__(self, machines: Machines, sockets: Sequence[Optional[socket.socket]]):
-        self.numbers = [-1 if one is None else one.fileno() for one in sockets]
-        self.wire = c.frugal_wire()
-        for one in sockets:
-            if one is not None:
-                _prepare(one)
-        _open, self._close = _functions()
-        check(_open((ctypes.c_int * len(sockets))(*self.numbers), machines.machine, machines.machines,
-                    ctypes.byref(self.wire)))
-        for one in sockets:
-            if one is not None:
-                one.detach()
-        self.homes = machines.homes  # which frugal_open reads
-        self.struct = c.frugal_machines(wire=ctypes.addressof(self.wire), deal=machines.deal,
-                                        homes=ctypes.cast(ctypes.c_char_p(self.homes), ctypes.c_void_p))
-        _wires.add(self)
-
-    def close(self) -> None:
-        """Behind the end of the instance."""
-        if self.numbers:
-            self.numbers = []
-            self._close(self.wire.self, LINGER)
-
-    def forget(self) -> None:
-        """In a forked child, which must not keep connections open that its parent has lost."""
-        for number in self.numbers:
-            if number >= 0:
-                os.close(number)
-        self.numbers = []
-
-
-def _functions() -> tuple:
-    opens, closes = lib.frugal_sockets_open, lib.frugal_sockets_close
-    opens.restype, opens.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
-    closes.restype, closes.argtypes = None, [ctypes.c_void_p, ctypes.c_double]
-    return opens, closes
-
-
 def _homes_of(given: Any) -> bytes:
     try:
         view = memoryview(given)
@@ -202,73 +189,94 @@ def _homes_of(given: Any) -> bytes:
     return view.tobytes()
 
 
-def _prepare(one: socket.socket) -> None:
-    """Small messages leave at once; a machine whose power is gone is lost at last."""
-    one.settimeout(None)
-    if one.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", SILENT // 3), ("TCP_KEEPINTVL", SILENT // 6), ("TCP_KEEPCNT", 4),
-                        ("TCP_USER_TIMEOUT", SILENT * 1000)):
-        if hasattr(socket, name):
-            one.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    if hasattr(socket, "SO_NOSIGPIPE"):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
+def _mpi4py() -> Any:
+    return importlib.import_module("mpi4py.MPI")
 
 
-def _listener(machines: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
+class Machines(Dealt):
+    """This process as one of several machines, which MPI connects: the argument `machines` of Frugal. Under torchrun,
+    and for modules, use frugal.torch.Machines.
+
+        from mpi4py import MPI
+        machines = frugal.Machines(MPI.COMM_WORLD)
+        f = frugal.Frugal(tables, 64, max_keys=4096, devices=2 * machines.machines, machines=machines)
+        for device in f.own_devices:                     # two, of those that are numbered through all machines
+            f.attach_cpu(device)
+        ...                                              # announce, lookup, update: these devices, and no others
+        f.drain()                                        # all machines
+
+    `communicator`: of mpi4py, whose ranks number the machines; one is as no `machines`. MPI must have been initialized
+    with MPI_THREAD_MULTIPLE, as mpi4py does unless it is told otherwise. Without fault tolerance MPI ends the job when
+    it has lost a process. `deal`: where rows are: "cyclic", "blocks", or uint8 [rows of all tables], the home of each.
+    """
+
+    def __init__(self, communicator: Any, *, deal: Any = "cyclic"):
+        MPI = _mpi4py()
+        if not isinstance(communicator, MPI.Intracomm):
+            raise TypeError("Machines: a communicator of mpi4py is wanted, such as MPI.COMM_WORLD; "
+                            f"{communicator!r} was given. Under torchrun use frugal.torch.Machines")
+        if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+            raise RuntimeError("Machines: MPI with MPI_THREAD_MULTIPLE is wanted, because a thread of the instance "
+                               "calls it beside yours. Leave its initialization to mpi4py, or ask for that level")
+        super().__init__(communicator.Get_rank(), communicator.Get_size(), deal)
+        self.communicator = communicator
+
+    def gather(self, given: Any) -> List[Any]:
+        return self.communicator.allgather(given)
+
+    def make_wire(self) -> Wire:
+        return _Mpi(self)
+
+
+class _Mpi(Wire):
+    """A message is Isend and Irecv of one buffer, and done when Test says so."""
+
+    most_bytes = 2 ** 31 - 1
+
+    def __init__(self, machines: Machines):
+        self.mpi, self.own = _mpi4py(), machines.communicator.Dup()
+        self.begun: Dict[int, tuple] = {}  # by request: MPI's, its buffer, and the parcel that a receive is for
+        super().__init__(machines)
+
+    def begin(self, requests: int) -> None:
+        pass
+
+    def send(self, request: int, p: Parcel) -> None:
+        data = ctypes.string_at(p.head, p.head_bytes) + ctypes.string_at(p.body, p.body_bytes)
+        self.begun[request] = self.own.Isend([data, self.mpi.BYTE], p.peer, p.tag), data, None
+
+    def receive(self, request: int, p: Parcel) -> None:
+        data = bytearray(bytes_of(p))
+        self.begun[request] = self.own.Irecv([data, self.mpi.BYTE], p.peer, p.tag), data, p
+
+    def done(self, request: int) -> int:
+        of, data, parcel = self.begun[request]
+        status = self.mpi.Status()
         try:
-            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=machines)
-        except OSError:
-            pass  # the system has IPv6, and this host has none
-    return socket.create_server(("", 0), backlog=machines)
+            if not of.Test(status):
+                return 0
+        except self.mpi.Exception as error:
+            self.lose(self.wire.machine if parcel is None else parcel.peer, str(error))
+            return 0
+        n = len(data)
+        if parcel is not None:
+            n = status.Get_count(self.mpi.BYTE)
+            put(parcel, [(ctypes.addressof(ctypes.c_char.from_buffer(data)), n)] if n else [])
+        del self.begun[request]
+        return n + 1
 
+    def end(self) -> None:
+        """Waits for a second at most. A receive that has begun to arrive is not cancelled, but comes."""
+        for of, _, parcel in self.begun.values():
+            if parcel is not None:
+                of.Cancel()
+        until = time.monotonic() + 1
+        while self.begun and time.monotonic() < until:
+            self.begun = {number: one for number, one in self.begun.items() if not one[0].Test()}
+            time.sleep(1e-4)
 
-def _own_address() -> str:
-    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-    if interface and sys.platform.startswith("linux"):
-        import fcntl
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            try:
-                found = fcntl.ioctl(one, 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
-            except OSError as error:
-                raise OSError(f"Machines: the interface {interface}, of GLOO_SOCKET_IFNAME, has no address: {error}. "
-                              "`ip address` lists them") from None
-        return socket.inet_ntoa(found[20:24])
-    master = os.environ.get("MASTER_ADDR")
-    if master:
-        try:
-            for family, kind, _, _, place in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
-                with socket.socket(family, kind) as one:
-                    one.connect(place)  # sends nothing: asks for the way
-                    return one.getsockname()[0]
-        except OSError:
-            pass
-    return socket.gethostname()
-
-
-def address_of(other: dict, host: str) -> str:
-    """Where another machine is found from `host`: what it says, unless that is where each machine finds itself."""
-    address = other["address"]
-    if other["host"] != host and (address.startswith("127.") or address in ("::1", "localhost")):
-        return other["host"]
-    return address
-
-
-def _read(one: socket.socket, n: int) -> bytes:
-    """`n` bytes, or fewer, if the connection ends before."""
-    got = b""
-    while len(got) < n:
-        part = one.recv(n - len(got))
-        if not part:
-            break
-        got += part
-    return got
-
-
-def forget() -> None:
-    """In a forked child."""
-    for wire in list(_wires):
-        wire.forget()
+    def close(self) -> None:
+        if self.own is not None:
+            own, self.own = self.own, None
+            if not self.begun and not self.mpi.Is_finalized():
+                own.Free()

@@ -1,23 +1,35 @@
 """Instances whose tables are dealt over several machines, each of which is a process here: the bits of one machine with
 as many devices, what each machine has, and what the others hear of one that is killed or differs."""
+import hashlib
+import importlib.util
+import multiprocessing
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 try:
     import numpy as np
+    import torch.distributed as dist
 except ImportError as error:
-    raise unittest.SkipTest("NumPy is not installed") from error
+    raise unittest.SkipTest("NumPy, or PyTorch, is not installed") from error
+if not dist.is_available() or not dist.is_gloo_available():
+    raise unittest.SkipTest("this PyTorch has no gloo")
 
 import frugal
+import frugal.torch
 from frugal.errors import LostError, SettingsError
 from reference import Reference
-from test_processes import DIM, KEYS, LIMIT, all_rows, batch, rate, spawn, tables
+from test_processes import DIM, KEYS, LIMIT, all_rows, batch, rate, tables
 
 STEPS, ROWS = 24, 60
+processes = multiprocessing.get_context("forkserver")  # so that PyTorch is imported once
+processes.set_forkserver_preload(["frugal.torch"])
 HOMES = np.array(random.Random(5).choices([0, 0, 1], k=ROWS), np.uint8)
 # By the number of machines: devices of each, how rows are dealt, and settings of the instance.
 WAYS = {2: [(1, "cyclic", dict(optimizer="adagrad", lookahead=3, workers=1, seed=1)),
@@ -72,11 +84,37 @@ class Trainer:
                     self.f.update(device, step, batch(device, step)[1], rate(step))
 
 
-# What a machine does, in one of these; `gather` leads to the others.
+class Gather:
+    """What leads a machine to the others: over a pipe to Several, and by torch.distributed."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def __call__(self, given):
+        self.pipe.send((True, given))
+        return self.pipe.recv()
+
+    @staticmethod
+    def machines(deal):
+        return frugal.torch.Machines(deal=deal)
+
+
+class GatherOfMpi:
+    def __init__(self, world):
+        self.world = world
+
+    def __call__(self, given):
+        return self.world.allgather(given)
+
+    def machines(self, deal):
+        return frugal.Machines(self.world, deal=deal)
+
+
+# What a machine does.
 
 def opened(machine, machines, gather, devices=1, deal="cyclic", **way):
-    dealt = frugal.Machines(machine, machines, gather, deal=deal, address="127.0.0.1")
-    return frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=machines * devices, machines=dealt, **way)
+    return frugal.Frugal(tables(), DIM, max_keys=KEYS, devices=machines * devices, machines=gather.machines(deal),
+                         **way)
 
 
 def trains_all(machine, machines, gather, folder):
@@ -141,20 +179,19 @@ class Several:
     """Processes, and the hub of what they gather. `run` returns what each returns, None for one that was killed."""
 
     def __init__(self, n, target, *arguments):
-        self.pipes, self.processes = [], []
+        self.pipes, self.processes, self.folder = [], [], tempfile.mkdtemp()
         for machine in range(n):
-            here, there = spawn.Pipe()
+            here, there = processes.Pipe()
             self.pipes.append(here)
-            self.processes.append(spawn.Process(target=self.of_one, args=(there, target, machine, n, arguments)))
+            self.processes.append(processes.Process(target=self.of_one, args=(
+                there, self.folder, target, machine, n, arguments)))
             self.processes[-1].start()
             there.close()
 
     @staticmethod
-    def of_one(pipe, target, machine, n, arguments):
-        def gather(given):
-            pipe.send((True, given))
-            return pipe.recv()
-        pipe.send((False, target(machine, n, gather, *arguments)))
+    def of_one(pipe, folder, target, machine, n, arguments):
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=machine, world_size=n)
+        pipe.send((False, target(machine, n, Gather(pipe), *arguments)))
 
     def run(self):
         made, going = [None] * len(self.pipes), set(range(len(self.pipes)))
@@ -182,6 +219,7 @@ class Several:
                 process.join(10 if not going else 0)
                 process.kill()
                 process.join()
+            shutil.rmtree(self.folder)
 
 
 class Bits(unittest.TestCase):
@@ -199,10 +237,45 @@ class Bits(unittest.TestCase):
                         self.assertTrue(found.tobytes() == reference.tobytes(), f"machine {machine}: {way}")
 
     def test_one_machine_is_as_none(self):
-        with opened(0, 1, list, 2) as f:
+        with opened(0, 1, Gather(None), 2) as f:
             self.assertEqual((f.machines, f.own_devices, f.own_keys(1)), (1, range(2), range(20)))
             self.assertEqual(f.wire_counts()["sent"], [0] * 5)
             self.assertTrue((f.exchange(np.arange(3)) == [[0, 1, 2]]).all())
+
+
+def of_mpi():
+    """A rank: prints what it has, and stays away from PyTorch."""
+    from mpi4py.MPI import COMM_WORLD as world
+    with tempfile.TemporaryDirectory() as folder:
+        rows = trains(world.rank, world.size, GatherOfMpi(world), world.bcast(folder), *WAYS[2][0])
+        world.barrier()  # all are done with the folder
+    print(f"rows {hash_of(rows)}\n", end="", flush=True)
+
+
+def hash_of(arrays):
+    made = hashlib.sha256()
+    for one in arrays:
+        made.update(one.tobytes())
+    return made.hexdigest()
+
+
+@unittest.skipUnless(importlib.util.find_spec("mpi4py") and shutil.which("mpirun"),
+                     "no mpi4py, or no mpirun (pip install mpi4py; apt-get install mpich)")
+class Mpi(unittest.TestCase):
+    def test_the_bits_of_one_machine(self):
+        settings = dict(os.environ, OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+        made = subprocess.run(["mpirun", "-n", "2", sys.executable, "-W", "ignore", "-c",
+                               "import test_machines as t; t.of_mpi()"], env=settings, capture_output=True, text=True,
+                              cwd=os.path.dirname(os.path.abspath(__file__)), timeout=LIMIT)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        wanted = judge(2, WAYS[2][0][2])
+        self.assertEqual([line for line in made.stdout.splitlines() if line.startswith("rows")],
+                         [f"rows {hash_of(wanted + wanted)}"] * 2)
+
+    def test_arguments(self):
+        with self.assertRaisesRegex(TypeError, "a communicator of mpi4py is wanted.*; 3 was given"):
+            frugal.Machines(3)
 
 
 class Failures(unittest.TestCase):

@@ -59,7 +59,15 @@ def asks_in_vain(rank, folder):
         ft.EmbeddingBag(10, 4, max_keys=8, machines=ft.Machines(), processes=ft.Processes(rank, 2, name="x"))
     except ValueError as error:
         assert "either `machines` or `processes` is wanted" in str(error), error
-        os._exit(7)
+    dist.barrier()
+    try:
+        machines = ft.Machines(dist.new_group([0, 1]), seconds=2)
+        if rank == 0:
+            ft.EmbeddingBag(10, 4, max_keys=8, machines=machines)  # rank 1 does not
+    except ConnectionError as error:
+        assert "all machines open the same instances in the same order, within 2 s" in str(error), error
+    dist.barrier()
+    os._exit(7 + rank)
 
 
 class Machines(unittest.TestCase):
@@ -90,7 +98,7 @@ class Machines(unittest.TestCase):
 
     def test_what_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(self.run_ranks(asks_in_vain, folder), [7, 7])
+            self.assertEqual(self.run_ranks(asks_in_vain, folder), [7, 8])
         with mock.patch.dict(os.environ, WORLD_SIZE="2"), \
                 self.assertRaisesRegex(RuntimeError, r"not initialized, and WORLD_SIZE is 2\. First call"):
             ft.Machines()

@@ -1,35 +1,31 @@
-"""Connections between machines, all of which are in this process: what messages arrive, what a loss says, how machines
-find each other. With Python's own library alone."""
+"""Wires over torch.distributed between machines that are all in this process: what messages arrive, what a loss says;
+what a machine refuses, and which rows it has."""
 import array
 import ctypes
 import os
 import random
-import socket
+import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
+from datetime import timedelta
 from unittest import mock
 
+try:
+    import torch.distributed as dist
+except ImportError as error:
+    raise unittest.SkipTest("PyTorch is not installed") from error
+if not dist.is_available() or not dist.is_gloo_available():
+    raise unittest.SkipTest("this PyTorch has no gloo")
+
 import frugal
-from frugal import machines as module
 from frugal._library import c
+from frugal.machines import Dealt
+from frugal.torch.machines import Gloo
 
 LIMIT = 60  # seconds that a test waits
-
-
-class Gather:
-    """One for each of several threads: what all have given."""
-
-    def __init__(self, n):
-        self.barrier, self.given = threading.Barrier(n), [None] * n
-
-    def of(self, number):
-        def gather(given):
-            self.given[number] = given
-            self.barrier.wait(LIMIT)
-            return list(self.given)
-        return gather
 
 
 def all_at_once(calls):
@@ -49,9 +45,11 @@ def all_at_once(calls):
     return made
 
 
-def machines_of(n, **options):
-    gather = Gather(n)
-    return [frugal.Machines(number, n, gather.of(number), address="127.0.0.1", **options) for number in range(n)]
+def groups_of(n):
+    """A group of n ranks, in this process."""
+    store = dist.HashStore()
+    return all_at_once([lambda rank=rank: dist.ProcessGroupGloo(store, rank, n, timedelta(seconds=LIMIT))
+                        for rank in range(n)])
 
 
 class End:
@@ -102,6 +100,9 @@ class End:
     def close(self):
         self.wire.close()
 
+    def threads(self):
+        return [thread for peer in self.wire.peers.values() for thread in peer.threads]
+
 
 def until(ready):
     """What `ready` returns, once it is true."""
@@ -116,11 +117,8 @@ def until(ready):
 
 
 class Messages(unittest.TestCase):
-    def open(self, n):
-        wires = all_at_once([one.connect for one in machines_of(n)])
-        for wire in wires:
-            self.assertIsInstance(wire, module.Wire)
-        ends = [End(wire) for wire in wires]
+    def open(self, n, groups=None, number=1):
+        ends = [End(Gloo(Dealt(rank, n, "cyclic"), group, number)) for rank, group in enumerate(groups or groups_of(n))]
         self.addCleanup(lambda: all_at_once([end.close for end in ends]))
         return ends
 
@@ -187,35 +185,63 @@ class Messages(unittest.TestCase):
         two.close()
         closing.join()
 
-    def test_a_machine_that_is_lost(self):
-        ends = self.open(3)
+    def test_wires_of_one_group_are_apart(self):
+        groups = groups_of(2)
+        wires = [self.open(2, groups, number) for number in (1, 2)]
+        got = [bytearray(3) for _ in wires]
+        for (one, _), text in zip(wires, (b"one", b"two")):
+            one.begin("send", 1, 4, bytearray(text), bytearray())
+        for at in (1, 0):
+            request = wires[at][1].begin("receive", 0, 4, bytearray(), got[at])
+            self.assertEqual(until(lambda: wires[at][1].done(request)), 3)
+        self.assertEqual(got, [b"one", b"two"])
+
+    def test_nothing_is_written_behind_the_end(self):
+        one, two = self.open(2)
+        room = bytearray(8), bytearray(8)
+        two.begin("receive", 0, 4, *room)
+        two.call("end")
+        one.begin("send", 1, 4, bytearray(b"x" * 16), bytearray(b"y" * 10 ** 6))
+        one.call("end")
+        all_at_once([one.close, two.close])
+        self.assertEqual(room, (bytearray(8), bytearray(8)))
+        self.assertEqual([end.lost()[0] for end in (one, two)], [0, 0])
+        self.assertFalse(any(thread.is_alive() for end in (one, two) for thread in end.threads()))
+
+    def test_a_machine_that_does_not_answer_is_not_waited_for(self):
+        one, _ = (Gloo(Dealt(rank, 2, "cyclic"), group, 1) for rank, group in enumerate(groups_of(2)))
+        one = End(one)
+        with mock.patch("frugal.torch.machines.LINGER", 0.1):
+            one.call("end")
+            one.close()
+        self.assertTrue(all(thread.is_alive() for thread in one.threads()))
+
+    def test_a_machine_that_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            child = os.fork()
+            if not child:
+                group = dist.ProcessGroupGloo(dist.FileStore(f"{folder}/store", 3), 2, 3, timedelta(seconds=LIMIT))
+                End(Gloo(Dealt(2, 3, "cyclic"), group, 1))
+                time.sleep(LIMIT)
+                os._exit(1)
+            try:
+                ends = self.open(3, all_at_once([lambda rank=rank: dist.ProcessGroupGloo(
+                    dist.FileStore(f"{folder}/store", 3), rank, 3, timedelta(seconds=LIMIT)) for rank in range(2)]))
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         pending = ends[0].begin("receive", 2, 1, bytearray(8), bytearray())
-        ends[2].close()  # without an end, as the system closes what a killed process has
-        for end in ends[:2]:
+        for end in ends:
             lost, text = until(lambda: end.lost() if end.lost()[0] else None)
             self.assertEqual(lost, 3)
-            self.assertRegex(text, "its process has ended, or closed the connection|its connection ended: ")
+            self.assertRegex(text, "^its connection ended: [^\\[]")
         self.assertIsNone(ends[0].done(pending))
         sent = ends[0].begin("send", 1, 1, bytearray(b"still here"), bytearray())
         got = bytearray(10)
         received = ends[1].begin("receive", 0, 1, got, bytearray())
         self.assertEqual(until(lambda: ends[1].done(received)), 10)
         self.assertEqual(bytes(got), b"still here")
-        until(lambda: ends[0].done(sent))
-
-    def test_a_forked_child_keeps_no_connection(self):
-        one, two = self.open(2)
-        reads, writes = os.pipe()
-        child = os.fork()
-        if not child:  # such as a data loader's worker, which outlives its parent
-            os.close(writes)
-            os.read(reads, 1)
-            os._exit(0)
-        one.close()
-        self.assertEqual(until(lambda: two.lost()[0]), 1)
-        os.close(writes)
-        os.waitpid(child, 0)
-        os.close(reads)
+        self.assertEqual(ends[0].done(sent), 10)
 
     def test_a_message_that_is_too_long(self):
         for before in (True, False):
@@ -233,77 +259,33 @@ class Messages(unittest.TestCase):
             self.assertEqual((lost, text), (1, "a message of it, with tag 4, has 17 bytes, and there is room for 16"))
 
 
-class Meeting(unittest.TestCase):
-    def test_a_stranger_is_turned_away(self):
-        one, two = machines_of(2)
-        gather = one._gather
-
-        def slow(given):
-            made = gather(given)
-            with socket.create_connection(("127.0.0.1", given["port"]), LIMIT) as stranger:
-                stranger.sendall(b"x" * 100)
-            return made
-        one._gather = slow
-        wires = all_at_once([one.connect, two.connect])
-        self.assertEqual([type(wire) for wire in wires], [module.Wire] * 2)
-        all_at_once([wire.close for wire in wires])
-
+class Machines(unittest.TestCase):
     def test_what_differs_is_named_with_both_values(self):
-        for what, own, value in (("version", frugal.__version__, "9.9.9"), ("machines", 2, 3),
-                                 ("order", sys.byteorder, "middle")):
-            one = frugal.Machines(0, 2, lambda given: [given, dict(given, **{what: value})])
+        for what, own, value in (("version", frugal.__version__, "9.9.9"), ("order", sys.byteorder, "middle")):
+            one = Dealt(0, 2, "cyclic")
+            one.gather = lambda given: [given, dict(given, **{what: value})]
             with self.assertRaisesRegex(frugal.errors.SettingsError,
                                         rf"{what}: machine 0 has {own}, and machine 1 has {value}\. \w+"):
                 one.connect()
 
-    def test_who_does_not_come_is_named(self):
-        one, two = machines_of(2, seconds=0.3)
-        made = all_at_once([one.connect, lambda: two._gather(dict(two_like(), port=1))])
-        self.assertIsInstance(made[0], TimeoutError)
-        self.assertRegex(str(made[0]), r"machine 1 has not connected within 0.3 s\. All machines open the same")
-
-    def test_who_cannot_be_reached_is_named(self):
-        one, two = machines_of(2, seconds=1)
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        made = all_at_once([lambda: one._gather(dict(two_like(), port=port)), two.connect])
-        self.assertIsInstance(made[1], ConnectionError)
-        self.assertRegex(str(made[1]), rf"machine 0 \(.*\) cannot be reached at 127.0.0.1, port {port}: .*address=")
-
-    def test_a_gather_that_returns_something_else(self):
-        with self.assertRaisesRegex(ValueError, "a list of 2 is wanted, what each machine gave; 1 were returned"):
-            frugal.Machines(0, 2, lambda given: [given]).connect()
-        with self.assertRaisesRegex(ValueError, "at its number, 1; something else"):
-            frugal.Machines(1, 2, lambda given: [given, None]).connect()
-
-    def test_where_a_machine_is(self):
-        there = {"address": "10.1.2.3", "host": "b"}
-        self.assertEqual(module.address_of(there, "a"), "10.1.2.3")
-        there["address"] = "127.0.1.1"  # as Debian's /etc/hosts says of each host
-        self.assertEqual(module.address_of(there, "a"), "b")
-        self.assertEqual(module.address_of(there, "b"), "127.0.1.1")
-        with mock.patch.dict(os.environ, MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME=""):
-            self.assertEqual(module._own_address(), "127.0.0.1")
-        if not sys.platform.startswith("linux"):
-            return
-        with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo"):
-            self.assertEqual(module._own_address(), "127.0.0.1")
-        with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME="none7"), \
-                self.assertRaisesRegex(OSError, "the interface none7, of GLOO_SOCKET_IFNAME, has no address"):
-            module._own_address()
+    def test_a_wire_that_fails_is_a_loss(self):
+        one, _ = groups_of(2)
+        end = End(Gloo(Dealt(0, 2, "cyclic"), one, 1))
+        end.call("send", 0, ctypes.byref(c.frugal_parcel(peer=7)))
+        self.assertEqual(end.lost(), (1, "its wire has failed: KeyError: 7"))
 
     def test_arguments(self):
         for machine, machines in ((2, 2), (0, 0), (0, 255)):
             with self.assertRaisesRegex(ValueError, f"machine {machine} of {machines} was given"):
-                frugal.Machines(machine, machines, list)
+                Dealt(machine, machines, "cyclic")
         with self.assertRaisesRegex(ValueError, "deal: one of cyclic, blocks"):
-            frugal.Machines(0, 2, list, deal="striped")
+            Dealt(0, 2, "striped")
         with self.assertRaisesRegex(ValueError, "give the list"):
-            frugal.Machines(0, 2, list, deal="listed")
+            Dealt(0, 2, "listed")
         with self.assertRaisesRegex(TypeError, "an array of uint8 is wanted; 7 was given"):
-            frugal.Machines(0, 2, list, deal=7)
+            Dealt(0, 2, 7)
         with self.assertRaisesRegex(TypeError, "uint8.*format 'q'"):
-            frugal.Machines(0, 2, list, deal=array.array("q", [0, 1]))
+            Dealt(0, 2, array.array("q", [0, 1]))
 
     def test_own_keys(self):
         rows = [7, 1, 12]
@@ -312,17 +294,11 @@ class Meeting(unittest.TestCase):
             of = {"cyclic": lambda number: number % 3, "blocks": lambda number: number // 7}.get(
                 deal if isinstance(deal, str) else "", lambda number: homes[number])
             for machine in range(3):
-                one = frugal.Machines(machine, 3, list, deal=deal)
+                one = Dealt(machine, 3, deal)
                 for table, n in enumerate(rows):
                     first = sum(rows[:table])
                     self.assertEqual(list(one.keys_of(first, n, 20)),
                                      [key for key in range(n) if of(first + key) == machine])
-
-
-def two_like():
-    """What a machine gives that has the settings of the others."""
-    return {"version": frugal.__version__, "order": sys.byteorder, "machines": 2, "host": socket.gethostname(),
-            "address": "127.0.0.1", "token": bytes(module.TOKEN)}
 
 
 if __name__ == "__main__":
