@@ -21,6 +21,7 @@ typedef struct job {
     const uint8_t *homes;
     frugal_desc desc; /* of all */
     plan plans[MOST_PLANS];
+    const char *other_saved; /* what machine 1 opens instead of desc.saved */
     wires wires;
 } job;
 
@@ -50,6 +51,7 @@ static inline void *run_machine(void *of) {
     const frugal_machines machines = {.wire = &wire, .deal = j->deal, .homes = j->homes};
     frugal_desc desc = j->desc;
     if (j->machines) desc.machines = &machines;
+    if (m->number == 1 && j->other_saved) desc.saved = &j->other_saved;
     note(m, 0, frugal_open(&desc, &f));
     if (m->status[0] == FRUGAL_OK) {
         uint64_t step = m->first_step = frugal_settings(f)->first_step;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include "../../frugal_serve.h"
 #include "../scratch.h"
 #include "pair.h"
 
@@ -247,6 +248,9 @@ static void test_files(void **state) {
         assert_int_equal(p.sides[me].status, FRUGAL_ERR_FILE);
         said(p.sides[me].message, "part of rows dealt over machines", "files", me);
     }
+    frugal_server *server; /* it would take keys for rows that are elsewhere */
+    expect_failure(FRUGAL_ERR_FILE, frugal_serve_open(&(frugal_serve_desc){.from.file = names[0]}, &server),
+                   "rows of one of several machines", "frugal_file merge", "frugal_serve_open", __LINE__);
     assert_int_equal(remove(names[0]), 0);
     run_files(&p, names[0], names[1]);
     for (uint32_t me = 0; me < 2; me++) {

@@ -137,6 +137,17 @@ static void refused_open(job j, frugal_status status, const char *first, const c
     }
 }
 
+/* Machines that open two saves of the same step, each its own. */
+static void test_other_saves(void **state) {
+    (void)state;
+    name_all();
+    job two = job_of(2, FRUGAL_DEAL_CYCLIC, FRUGAL_ADAGRAD), now = two;
+    two.plans[0] = (plan){.to = 4, .path = paths[A]}, two.plans[1] = (plan){.to = 4, .path = paths[B]};
+    run_well(&two);
+    now.other_saved = paths[B];
+    refused_open(now, FRUGAL_ERR_SETTINGS, paths[A], NULL, "id of save, ", "give all the same");
+}
+
 static void test_refused_opens(void **state) {
     (void)state;
     name_all();
@@ -313,6 +324,7 @@ int main(void) {
         SAVED_CASE("resumed: blocks", test_resumed, FRUGAL_DEAL_BLOCKS),
         SAVED_CASE("resumed: listed", test_resumed, FRUGAL_DEAL_LISTED),
         SAVED_TEST(test_refused_saves),
+        SAVED_TEST(test_other_saves),
         SAVED_TEST(test_refused_opens),
         SAVED_TEST(test_bytes),
         SAVED_TEST(test_fields),
