@@ -387,8 +387,8 @@ typedef struct machine_ops {
     /* Says what of a step of the device has not arrived, or not left. */
     void (*explain)(const frugal *f, uint32_t d, uint64_t step, char *text, size_t size);
     /* Begins a drain: all machines have called it, and what devices that are away have updated is here. */
-    frugal_status (*gather)(frugal *f);
-    frugal_status (*drained)(frugal *f); /* ... and ends it: all have drained */
+    frugal_status (*gather)(frugal *f, int reads); /* reads: for read_rows; else for a drain */
+    frugal_status (*drained)(frugal *f);           /* ... and ends it: all have drained */
 } machine_ops;
 
 enum { MOST_NODES = 1024 };

@@ -123,7 +123,7 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     frugal_status status = check_owner(f, "read_rows");
     if (status == FRUGAL_OK) status = check_any_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
-    if (f->talks && (status = f->talks->gather(f)) != FRUGAL_OK) return status;
+    if (f->talks && (status = f->talks->gather(f, 1)) != FRUGAL_OK) return status;
     condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
     if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;

@@ -179,7 +179,7 @@ frugal_status frugal_drain(frugal *f) {
     if (status != FRUGAL_OK) return status;
     trace_ring *claimed = trace_claim(f);
     double began = clock_now();
-    frugal_status gathered = talks(f) ? f->talks->gather(f) : FRUGAL_OK;
+    frugal_status gathered = talks(f) ? f->talks->gather(f, 0) : FRUGAL_OK;
     status = drain_all(f);
     if (gathered == FRUGAL_OK && talks(f)) gathered = f->talks->drained(f);
     if (status == FRUGAL_OK) status = gathered;

@@ -136,7 +136,7 @@ FRUGAL_INTERNAL frugal_status enter_meeting(frugal *f, meet_call call);
 FRUGAL_INTERNAL frugal_status meet(frugal *f, meet_call call, const void *const *out, void *const *in);
 FRUGAL_INTERNAL frugal_status meet_all(frugal *f, meet_call call, const void *mine, size_t bytes, void *all);
 FRUGAL_INTERNAL frugal_status compare_settings(frugal *f);
-FRUGAL_INTERNAL frugal_status gather_updates(frugal *f);
+FRUGAL_INTERNAL frugal_status gather_updates(frugal *f, int reads);
 FRUGAL_INTERNAL frugal_status meet_drained(frugal *f);
 
 /* read.c */

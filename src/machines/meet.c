@@ -239,16 +239,17 @@ static void updates_explain(frugal *f, const condition *what, char *text, size_t
 }
 
 /* Waits until what the devices of all machines have updated is committed here. */
-FRUGAL_INTERNAL frugal_status gather_updates(frugal *f) {
+FRUGAL_INTERNAL frugal_status gather_updates(frugal *f, int reads) {
     const dealing *g = f->dealing;
     uint64_t mine[FRUGAL_MAX_DEVICES], all[FRUGAL_MAX_DEVICES];
     for (uint32_t i = 0; i < g->here; i++) {
         mine[i] = updated_itself(&f->devices[g->me * g->here + i]);
         if (has_finished(f, g->me * g->here + i, mine[i])) mine[i] |= HAS_ENDED;
     }
-    frugal_status status = meet_all(f, MEET_DRAIN, mine, g->here * sizeof *mine, all);
+    meet_call call = reads ? MEET_READ : MEET_DRAIN;
+    frugal_status status = meet_all(f, call, mine, g->here * sizeof *mine, all);
     if (status != FRUGAL_OK) return status;
-    away_condition here = {{updates_ready, updates_explain, 0, frugal_p2f_closed(f->p2f), "drain", 1}, all};
+    away_condition here = {{updates_ready, updates_explain, 0, frugal_p2f_closed(f->p2f), call_name(call), 1}, all};
     return wait_until(f, &here.what);
 }
 

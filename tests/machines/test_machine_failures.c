@@ -206,6 +206,11 @@ static void exchange_other_sizes(side *s, frugal *f) {
 static void drain_alone(side *s, frugal *f) {
     if (s->me == 0) keep(s, frugal_drain(f));
 }
+static void read_alone(side *s, frugal *f) {
+    uint64_t key = 0;
+    float row[DIM];
+    if (s->me == 0) keep(s, frugal_read_rows(f, &(frugal_keys){.keys = &key, .n = 1}, row, NULL));
+}
 static void test_calls_differ(void **state) {
     (void)state;
     pair p;
@@ -226,6 +231,10 @@ static void test_calls_differ(void **state) {
     pair_run(&p, drain_alone);
     assert_int_equal(p.sides[0].status, FRUGAL_ERR_STUCK);
     said(p.sides[0].message, "machine 1 has not called drain", "alone", 0);
+    pair_make(&p, (wires_options){.seed = 4}, .5);
+    pair_run(&p, read_alone);
+    assert_int_equal(p.sides[0].status, FRUGAL_ERR_STUCK);
+    said(p.sides[0].message, "machine 1 has not called read_rows", "alone", 0);
 }
 
 /* Tables in files: each machine opens its own, and all are of the same step. */
