@@ -112,6 +112,7 @@ typedef struct dealing {
     uint64_t start[FRUGAL_MAX_MACHINES + 1]; /* the first dealt number of machine (me + k) % machines */
     int early;                               /* 1: rows are sent before the gate opens if they can be */
     int in_place;                            /* 1: devices that are away update in place */
+    FRUGAL_ATOMIC(uint32_t) waiting;         /* trainers that wait in a lookup; relaxed: a hint of what is urgent */
     host_event event;                        /* what the communication thread sleeps on */
 } dealing;
 

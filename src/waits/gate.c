@@ -265,7 +265,7 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
 }
 
 /* Waits, if `wait`, until the device may be given the lookup of `step`. */
-FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+static frugal_status pass_conditions(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     int in_order = is_in_order(f, d);
@@ -295,5 +295,14 @@ FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, in
     for (uint32_t i = 0; !waits_itself && i < b->n_own; i++)
         FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
 #endif
+    return status;
+}
+
+/* The same; the communication thread knows that a trainer may be waiting. */
+FRUGAL_INTERNAL frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+    if (!f->dealing || !wait) return pass_conditions(f, d, step, wait);
+    frugal_add_relaxed(&f->dealing->waiting, 1); /* relaxed, both: a hint */
+    frugal_status status = pass_conditions(f, d, step, wait);
+    frugal_add_relaxed(&f->dealing->waiting, (uint32_t)-1);
     return status;
 }
