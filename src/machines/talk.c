@@ -76,8 +76,8 @@ static int check_parcel(machines *m, uint32_t request, uint32_t machine, const c
     return 0;
 }
 
-static uint32_t tag_of(uint32_t d, uint32_t message) {
-    return d * MESSAGES + message;
+static uint32_t tag_of(uint32_t d, uint32_t kind) {
+    return d * MESSAGES + kind;
 }
 
 /* >>away - a device of another machine, which reads rows of this one */
@@ -673,11 +673,11 @@ static size_t lay_rings(frugal *f, machines *m) {
     uint64_t leaves = take_bytes(&at, 2 * g->machines * sizeof(parcel_head));
     uint64_t room = take_bytes(&at, g->machines * MEET_SMALL);
     uint64_t sizes = take_bytes(&at, m->requests * sizeof *m->sizes), busy = take_bytes(&at, m->requests);
-    uint64_t kinds = take_bytes(&at, m->requests);
+    uint64_t kinds_at = take_bytes(&at, m->requests);
     if (!memory) return (size_t)at;
     m->meet_heads = (parcel_head *)(void *)(memory + meets), m->leave_heads = (parcel_head *)(void *)(memory + leaves);
     m->meet_room = memory + room;
-    m->sizes = (size_t *)(void *)(memory + sizes), m->busy = memory + busy, m->kinds = memory + kinds;
+    m->sizes = (size_t *)(void *)(memory + sizes), m->busy = memory + busy, m->kinds = memory + kinds_at;
     return (size_t)at;
 }
 

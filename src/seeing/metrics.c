@@ -128,10 +128,10 @@ static void print_staging(metrics_text *out) {
 }
 /* Where the table is dealt over machines. */
 static void print_wire(metrics_text *out, const char *direction, const uint64_t *counts) {
-    static const char *const kinds[FRUGAL_WIRE_KINDS] = {"keys", "early", "rows", "records", "calls"};
+    static const char *const messages[FRUGAL_WIRE_KINDS] = {"keys", "early", "rows", "records", "calls"};
     char label[64];
     for (uint32_t k = 0; k < FRUGAL_WIRE_KINDS; k++) {
-        snprintf(label, sizeof label, "direction=\"%s\",message=\"%s\"", direction, kinds[k]);
+        snprintf(label, sizeof label, "direction=\"%s\",message=\"%s\"", direction, messages[k]);
         metrics_count(out, "_total", label, counts[k]);
     }
 }
