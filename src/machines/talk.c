@@ -574,8 +574,8 @@ static int talk_round(machines *m) {
     return any;
 }
 
-/* Nothing has come since `idle`. Without rest it goes round only while a trainer here waits, because what other machines
- * wait for begins with a call here, which wakes it. Other processes may need this processor, also while it does not yet
+/* Nothing has come since `idle`. Without rest it goes round only while a trainer here waits: what other machines wait
+ * for begins with a call here, which wakes it. Other processes may need this processor, also while it does not yet
  * sleep. */
 static void talk_rest(machines *m, uint32_t seen, double idle) {
     double now = clock_now(), waited = now - idle;
