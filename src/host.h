@@ -553,6 +553,14 @@ struct frugal {
     instance_work work;
 };
 
+/* Where a table is dealt: the machine that has the device; and machine k of those in turn, from this one on. */
+static inline uint32_t machine_of(const frugal *f, uint32_t d) {
+    return d / f->dealing->here;
+}
+static inline uint32_t home_at(const dealing *g, uint32_t k) {
+    return (g->me + k) % g->machines;
+}
+
 static inline void tally(atomic_word *counter, uint64_t n) {
     frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
 }

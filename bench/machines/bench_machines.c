@@ -12,6 +12,7 @@
  * With BENCH_CUDA devices are on GPUs, in turn, and machines are threads of this process, whose wire is a copy: it is
  * for hosts with a GPU and without MPI, and asks what rows of other machines cost a GPU beside their network.
  */
+#include "bench/choices.h"
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
@@ -34,8 +35,6 @@ static double cache = 0.05;
 #endif
 static uint32_t optimizer = FRUGAL_ROWWISE_ADAGRAD, alone;
 static int json;
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
-static const char *const alones[] = {"default", "staged", "place", "kept", NULL};
 
 static const options_entry options[] = {
     {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -45,8 +44,8 @@ static const options_entry options[] = {
     {"lookahead", OPTIONS_WHOLE64, &lookahead, 0, 15, NULL, "steps announced ahead"},
     {"workers", OPTIONS_WHOLE64, &workers, 0, 1024, NULL, "threads of each machine that flush"},
     {"zipf", OPTIONS_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"optimizer", OPTIONS_CHOICE, &optimizer, 0, 0, optimizers, "of the rows"},
-    {"alone", OPTIONS_CHOICE, &alone, 0, 0, alones, "where rows are updated that one device touches"},
+    {"optimizer", OPTIONS_CHOICE, &optimizer, 0, 0, bench_optimizers, "of the rows"},
+    {"alone", OPTIONS_CHOICE, &alone, 0, 0, bench_alone, "where rows are updated that one device touches"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "of a round"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
 #ifdef BENCH_CUDA
@@ -258,7 +257,7 @@ static void print(const totals *t, uint32_t machines) {
             "\"workers\": %llu, \"zipf\": %g, \"optimizer\": \"%s\", \"alone\": \"%s\", ",
             machines, (unsigned long long)devices, (unsigned long long)rows, (unsigned long long)dim,
             (unsigned long long)keys, (unsigned long long)lookahead, (unsigned long long)workers, zipf,
-            optimizers[optimizer], alones[alone]);
+            bench_optimizers[optimizer], bench_alone[alone]);
         printf("\"step_ms\": %.4f, \"cpu_ns_key\": %.2f, \"one_step_ms\": %.4f, \"one_cpu_ns_key\": %.2f, "
                "\"cpu_ratio\": %.3f, \"messages_step\": %.1f, \"awaited_pair\": %.3f, \"bytes_step\": %.0f, "
                "\"formula_bytes_step\": %.0f, \"early\": %.3f}\n",
@@ -268,7 +267,7 @@ static void print(const totals *t, uint32_t machines) {
     }
     printf("%u machines, %llu devices, %llu keys each, Zipf %g, lookahead %llu, %s\n", machines,
            (unsigned long long)devices, (unsigned long long)keys, zipf, (unsigned long long)lookahead,
-           optimizers[optimizer]);
+           bench_optimizers[optimizer]);
     printf("  processor time a key     %8.1f ns; in one process %.1f ns; ratio %.2f\n", bench_median(&t->key) * 1e9,
            bench_median(&t->alone_key) * 1e9, ratio);
     printf("  time of a step           %8.2f ms; in one process %.2f ms\n", bench_median(&t->step) * 1e3,

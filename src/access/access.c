@@ -87,34 +87,35 @@ static frugal_status write_back_rows(frugal *f, const uint32_t *rows, uint32_t n
     return status;
 }
 
-/* Reads n rows, at most 1024, of this machine: their weights and, behind those of each, its state. */
-static frugal_status read_here(frugal *f, const uint32_t *rows, uint32_t n, float *out) {
+/* Reads a row of this machine; devices keep no update of it. `weights`, `state` NULL: not wanted. */
+static frugal_status read_flushed(frugal *f, uint32_t row, float *weights, float *state) {
     const frugal_store *s = &f->store;
+    frugal_status status = flush_row(f, row);
+    if (status != FRUGAL_OK) return status;
+    if (weights) frugal_convert(weights, FRUGAL_FP32, weights_of(f, row), s->rows_as, s->dim);
+    if (state && s->state) memcpy(state, state_of(f, row), s->state_floats * sizeof *state);
+    return FRUGAL_OK;
+}
+
+/* Reads n rows of this machine: their weights and, behind those of each, its state. */
+static frugal_status read_here(frugal *f, const uint32_t *rows, uint32_t n, float *out) {
     frugal_status status = write_back_rows(f, rows, n);
-    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++, out += s->dim + s->state_floats) {
-        if ((status = flush_row(f, rows[i])) != FRUGAL_OK) return status;
-        frugal_convert(out, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
-        if (s->state) memcpy(out + s->dim, state_of(f, rows[i]), s->state_floats * sizeof *out);
-    }
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++, out += f->store.dim + f->store.state_floats)
+        status = read_flushed(f, rows[i], out, out + f->store.dim);
     return status;
 }
 
 /* The same of keys, to where the caller wants them. */
 static frugal_status read_keys_here(frugal *f, const frugal_keys *keys, float *weights, float *state) {
-    const frugal_store *s = &f->store;
     uint32_t rows[1024];
     frugal_status status = FRUGAL_OK;
-    for (uint32_t from = 0, n; from < keys->n; from += n) {
+    for (uint32_t from = 0, n; from < keys->n && status == FRUGAL_OK; from += n) {
         n = LEAST(keys->n - from, 1024);
         for (uint32_t i = 0; i < n; i++) rows[i] = (uint32_t)row_of(f, keys, from + i);
-        if ((status = write_back_rows(f, rows, n)) != FRUGAL_OK) return status;
-        for (uint32_t i = 0; i < n; i++) {
-            uint64_t at = from + i;
-            if ((status = flush_row(f, rows[i])) != FRUGAL_OK) return status;
-            if (weights) frugal_convert(weights + at * s->dim, FRUGAL_FP32, weights_of(f, rows[i]), s->rows_as, s->dim);
-            if (state && s->state)
-                memcpy(state + at * s->state_floats, state_of(f, rows[i]), s->state_floats * sizeof(float));
-        }
+        status = write_back_rows(f, rows, n);
+        for (uint64_t i = 0, at = from; i < n && status == FRUGAL_OK; i++, at++)
+            status = read_flushed(f, rows[i], weights ? weights + at * f->store.dim : NULL,
+                                  state ? state + at * f->store.state_floats : NULL);
     }
     return status;
 }

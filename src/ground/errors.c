@@ -132,7 +132,7 @@ FRUGAL_INTERNAL frugal_status check_device(const frugal *f, uint32_t d, const ch
 
 /* Is it a device of another machine? */
 FRUGAL_INTERNAL int is_elsewhere(const frugal *f, uint32_t d) {
-    return f->dealing && d / f->dealing->here != f->dealing->me;
+    return f->dealing && machine_of(f, d) != f->dealing->me;
 }
 
 FRUGAL_INTERNAL frugal_status fail_elsewhere(const frugal *f, uint32_t d, const char *call) {
@@ -140,7 +140,7 @@ FRUGAL_INTERNAL frugal_status fail_elsewhere(const frugal *f, uint32_t d, const 
     return frugal_fail(FRUGAL_ERR_DEVICE,
                        "%s: device %u is of machine %u, which makes its calls; this is machine %u, which has devices "
                        "%u to %u",
-                       call, d, d / g->here, g->me, g->me * g->here, (g->me + 1) * g->here - 1);
+                       call, d, machine_of(f, d), g->me, g->me * g->here, (g->me + 1) * g->here - 1);
 }
 
 /* For calls of a device's own thread: in the process that opened, a device of another process is not called, and on a

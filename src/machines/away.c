@@ -15,35 +15,27 @@
 
 /* >>operations */
 
-static unsigned char *rows_of(const away *a, uint64_t step) {
-    return a->rows + step % 2 * a->f->desc.max_keys * frugal_row_bytes(&a->f->store);
+/* Copies those of rows[n] whose bit is `wanted`. */
+static void copy_rows(const frugal_store *s, const uint32_t *rows, uint32_t n, const uint64_t *bits, uint32_t wanted,
+                      unsigned char *to) {
+    uint64_t bytes = frugal_row_bytes(s);
+    for (uint32_t u = 0; u < n; u++) {
+        if (u + AHEAD_GATHER < n) prefetch_bytes(frugal_row_at(s, rows[u + AHEAD_GATHER]), bytes, 0);
+        if ((bits[u / 64] >> u % 64 & 1) != wanted) continue;
+        memcpy(to, frugal_row_at(s, rows[u]), bytes);
+        to += bytes;
+    }
 }
 
-static uint64_t early_head_bytes(const frugal *f) {
-    return sizeof(parcel_head) + early_words(f->desc.max_keys) * sizeof(uint64_t);
-}
-
-static parcel_head *early_head(const away *a, uint64_t step) {
-    return (parcel_head *)(void *)(a->early_heads + step % 2 * early_head_bytes(a->f));
-}
-
-/* Copies rows: those whose bit in `early` is not set. The gate of the step is open. */
+/* Copies the rows that have not left early. The gate of the step is open. */
 static frugal_status away_lookup(void *device, const frugal_step *step, void *rows) {
     away *a = device;
     const frugal_store *s = &a->f->store;
     const frugal_records *r = &step->records;
-    const parcel_head *head = early_head(a, step->step);
-    const uint64_t *bits = (const uint64_t *)(const void *)(head + 1);
-    uint64_t bytes = frugal_row_bytes(s);
-    uint32_t early = a->f->dealing->early ? head->early : 0, ahead = AHEAD_GATHER;
-    unsigned char *to = rows_of(a, step->step) + early * bytes;
-    for (uint32_t u = 0; u < r->n_unique; u++) {
-        if (u + ahead < r->n_unique) prefetch_bytes(frugal_row_at(s, r->rows[u + ahead]), bytes, 0);
-        if (early && (bits[u / 64] >> u % 64 & 1)) continue;
-        memcpy(to, frugal_row_at(s, r->rows[u]), bytes);
-        to += bytes;
-    }
-    a->rows_heads[step->step % 2] = (parcel_head){.step = step->step, .n = r->n_unique, .early = early};
+    const parcel_head *head = early_head(a->f, a->early_heads, step->step);
+    copy_rows(s, r->rows, r->n_unique, (const uint64_t *)(const void *)(head + 1), 0,
+              rows_given(a, step->step) + head->early * frugal_row_bytes(s));
+    a->rows_heads[step->step % 2] = (parcel_head){.step = step->step, .n = r->n_unique, .early = head->early};
     (void)rows;
     return FRUGAL_OK;
 }
@@ -90,8 +82,7 @@ static const frugal_device_ops away_operations = {.lookup = away_lookup,
 FRUGAL_INTERNAL frugal_status attach_away(frugal *f) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++)
-        if (d / f->dealing->here != f->dealing->me)
-            status = frugal_attach(f, d, &away_operations, &f->machines->aways[d]);
+        if (is_elsewhere(f, d)) status = frugal_attach(f, d, &away_operations, &f->machines->aways[d]);
     return status;
 }
 
@@ -141,22 +132,15 @@ static int take_keys(away *a) {
  * chance to become it. */
 static int give_early(away *a) {
     frugal *f = a->f;
-    const frugal_store *s = &f->store;
-    uint64_t t = frugal_load_relaxed(&a->early_ready), bytes = frugal_row_bytes(s); /* relaxed: under the lock */
+    uint64_t t = frugal_load_relaxed(&a->early_ready); /* relaxed: under the lock */
     if (!f->dealing->early || t >= frugal_load_relaxed(&a->announced)) return 0;
     if (frugal_p2f_closed(f->p2f) + 1 < t || frugal_p2f_planned(f->p2f) <= t) return 0;
     if (frugal_load_acquire(&a->rows_gone) + 1 < t) return 0; /* [F69] pairs with [F70]: those of t - 2 */
     const host_batch *b = batch_at(f, a->d, t);
-    parcel_head *head = early_head(a, t);
+    parcel_head *head = early_head(f, a->early_heads, t);
     uint64_t *bits = (uint64_t *)(void *)(head + 1);
-    unsigned char *to = rows_of(a, t);
     uint32_t early = frugal_p2f_find_final(f->p2f, b->rows, b->n_unique, t, bits);
-    for (uint32_t u = 0; u < b->n_unique; u++) {
-        if (u + AHEAD_GATHER < b->n_unique) prefetch_bytes(frugal_row_at(s, b->rows[u + AHEAD_GATHER]), bytes, 0);
-        if (!(bits[u / 64] >> u % 64 & 1)) continue;
-        memcpy(to, frugal_row_at(s, b->rows[u]), bytes);
-        to += bytes;
-    }
+    copy_rows(&f->store, b->rows, b->n_unique, bits, 1, rows_given(a, t));
     *head = (parcel_head){.step = t, .n = b->n_unique, .early = early};
     frugal_store_release(&a->early_ready, t + 1); /* [F71] pairs with [F72] */
     wake_machines(f);

@@ -64,7 +64,7 @@ typedef struct visitor { /* a device of this machine */
 /* What is given in a collective call goes in one message up to so many bytes, for which there always is room, also if
  * the machines make different calls; else in a second message, which is asked for when the first is as it should be. */
 enum { MEET_SMALL = 4096 };
-typedef enum { MEET_OPEN, MEET_DRAIN, MEET_CANCEL, MEET_READ, MEET_EXCHANGE, MEET_SAVE, MEET_CALLS } meet_call;
+typedef enum { MEET_OPEN, MEET_DRAIN, MEET_READ, MEET_EXCHANGE, MEET_SAVE, MEET_CALLS } meet_call;
 
 /* A collective call under way. Its memory is the instance's, because a call that is given up leaves the wire at it. */
 typedef struct meeting {
@@ -117,6 +117,18 @@ typedef struct row_reader {
     /* Reads n rows of this machine, weights[n][dim] and, behind them, state[n][state_floats]. */
     frugal_status (*read)(frugal *f, const uint32_t *rows, uint32_t n, float *out);
 } row_reader;
+
+/* Heads of early rows, ring [2] by step: parcel_head, then a bit for each row: it goes early. */
+static inline uint64_t early_head_bytes(const frugal *f) {
+    return sizeof(parcel_head) + early_words(f->desc.max_keys) * sizeof(uint64_t);
+}
+static inline parcel_head *early_head(const frugal *f, unsigned char *heads, uint64_t step) {
+    return (parcel_head *)(void *)(heads + step % 2 * early_head_bytes(f));
+}
+/* Where the rows that a device which is away reads at the step leave from. */
+static inline unsigned char *rows_given(const away *a, uint64_t step) {
+    return a->rows + step % 2 * a->f->desc.max_keys * frugal_row_bytes(&a->f->store);
+}
 
 /* lost.c */
 

@@ -10,7 +10,7 @@
 /* >>meet */
 
 FRUGAL_INTERNAL const char *call_name(uint32_t call) {
-    static const char *const names[MEET_CALLS] = {"open", "drain", "cancel", "read_rows", "exchange", "save"};
+    static const char *const names[MEET_CALLS] = {"open", "drain", "read_rows", "exchange", "save"};
     return call < MEET_CALLS ? names[call] : "an unknown call";
 }
 
@@ -219,9 +219,8 @@ typedef struct away_condition { /* devices that are away have committed so many 
 static uint32_t device_behind(frugal *f, const condition *what) {
     const uint64_t *updated = ((const away_condition *)what)->updated;
     for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (d / f->dealing->here != f->dealing->me &&
-            (frugal_p2f_committed(f->p2f, d) < (updated[d] & ~HAS_ENDED) ||
-             (updated[d] & HAS_ENDED && !has_finished(f, d, updated[d] & ~HAS_ENDED))))
+        if (is_elsewhere(f, d) && (frugal_p2f_committed(f->p2f, d) < (updated[d] & ~HAS_ENDED) ||
+                                   (updated[d] & HAS_ENDED && !has_finished(f, d, updated[d] & ~HAS_ENDED))))
             return d;
     return f->desc.devices;
 }

@@ -117,14 +117,13 @@ static int talk_rows(machines *m, away *a) {
     frugal *f = m->f;
     const dealing *g = f->dealing;
     uint64_t bytes = frugal_row_bytes(&f->store), t = a->early_sent;
-    uint64_t head_bytes = sizeof(parcel_head) + early_words(f->desc.max_keys) * sizeof(uint64_t);
     int any = 0;
     if (g->early && t < frugal_load_acquire(&a->early_ready)) { /* [F72] pairs with [F71], as the next */
-        parcel_head *head = (parcel_head *)(void *)(a->early_heads + t % 2 * head_bytes);
+        parcel_head *head = early_head(f, a->early_heads, t);
         const frugal_parcel p = {a->machine,
                                  tag_of(a->d, MESSAGE_EARLY),
                                  head,
-                                 a->rows + t % 2 * f->desc.max_keys * bytes,
+                                 rows_given(a, t),
                                  sizeof *head + early_words(head->n) * sizeof(uint64_t),
                                  head->early * bytes};
         if (head->n > 0) begin_send(m, a->request + AWAY_EARLY + t % 2, FRUGAL_WIRE_EARLY, &p);
@@ -138,8 +137,7 @@ static int talk_rows(machines *m, away *a) {
         block_at(f, a->d, t), sizeof a->records_head,        (uint64_t)head->n * f->record_stride * sizeof(float)};
     begin_receive(m, a->request + AWAY_RECORDS, FRUGAL_WIRE_RECORDS, &records);
     a->records_asked++;
-    const frugal_parcel p = {a->machine,   tag_of(a->d, MESSAGE_ROWS),
-                             head,         a->rows + (t % 2 * f->desc.max_keys + head->early) * bytes,
+    const frugal_parcel p = {a->machine,   tag_of(a->d, MESSAGE_ROWS),     head, rows_given(a, t) + head->early * bytes,
                              sizeof *head, (head->n - head->early) * bytes};
     if (head->n > 0) begin_send(m, a->request + AWAY_ROWS + t % 2, FRUGAL_WIRE_ROWS, &p);
     a->rows_sent++;
@@ -175,10 +173,6 @@ enum { VISIT_EARLY, VISIT_ROWS = VISIT_EARLY + 2, VISIT_KEYS = VISIT_ROWS + 2 };
 
 static uint32_t records_request(const frugal *f, const visit *v, uint64_t step) {
     return v->request + VISIT_KEYS + f->desc.lookahead + 1 + (uint32_t)(step % f->desc.staging);
-}
-
-static uint32_t home_at(const dealing *g, uint32_t k) {
-    return (g->me + k) % g->machines;
 }
 
 /* Are the requests of the step done, of all homes? */
@@ -226,12 +220,6 @@ static void raise_here(visit *v) {
     frugal_store_relaxed(&v->here, here_of(v) + 1);
 }
 
-/* Of the early rows of a step. */
-static parcel_head *early_head_of(const machines *m, const visit *v, uint64_t step) {
-    uint64_t bytes = sizeof(parcel_head) + early_words(m->f->desc.max_keys) * sizeof(uint64_t);
-    return (parcel_head *)(void *)(v->early_heads + step % 2 * bytes);
-}
-
 /* Asks for the rows of a step, of one home; the early ones first, if there can be any. */
 static void ask_rows(machines *m, visitor *h, uint32_t k, int early) {
     frugal *f = m->f;
@@ -240,7 +228,7 @@ static void ask_rows(machines *m, visitor *h, uint32_t k, int early) {
     const uint32_t *first = guests_first(f, h->d, t);
     uint32_t n = first[k + 1] - first[k], came = 0;
     unsigned char *rows = guests_rows(f, h->d, t) + (first[k] - first[1]) * bytes;
-    parcel_head *head = early_head_of(m, v, t);
+    parcel_head *head = early_head(m->f, v->early_heads, t);
     if (!early && f->dealing->early) came = head->early;
     if (!early) head = &v->rows_heads[t % 2];
     uint64_t head_bytes = sizeof *head + (early ? early_words(n) * sizeof(uint64_t) : 0);
@@ -260,7 +248,7 @@ static int take_early(machines *m, visitor *h, uint32_t k, uint32_t n) {
     visit *v = &h->visits[k];
     uint64_t t = v->came, words = early_words(n), set = 0;
     uint32_t request = v->request + VISIT_EARLY + t % 2;
-    const parcel_head *head = early_head_of(m, v, t);
+    const parcel_head *head = early_head(m->f, v->early_heads, t);
     if (!is_done(m, request)) return 0;
     uint64_t *early = guests_early(f, h->d, t, k);
     memcpy(early, head + 1, words * sizeof *early);
@@ -283,7 +271,7 @@ static int take_rows(machines *m, visitor *h, uint32_t k, uint32_t n) {
     uint32_t request = v->request + VISIT_ROWS + t % 2;
     const parcel_head *head = &v->rows_heads[t % 2];
     if (!is_done(m, request)) return 0;
-    const parcel_head *before = early_head_of(m, v, t);
+    const parcel_head *before = early_head(m->f, v->early_heads, t);
     uint32_t came = m->f->dealing->early ? before->early : 0;
     uint64_t rows = head->n == n && head->early == came ? n - came : UINT64_MAX;
     if (!check_parcel(m, request, home_at(f->dealing, k), "rows", head, t, sizeof *head,
@@ -634,31 +622,32 @@ static void *talk_main(void *argument) {
 
 /* >>begin */
 
-/* Of rings for devices that are away; other memory of several machines is small, or a device's own (guests_bytes). */
+/* Lays the rings of a device that is away out, from *at on; with `memory` NULL it only adds their bytes. */
+static void lay_away(const frugal *f, away *a, unsigned char *memory, uint64_t *at) {
+    uint64_t ring = f->desc.lookahead + 2, keys = f->desc.max_keys;
+    uint64_t ids = take_bytes(at, ring * keys * sizeof(uint64_t)), heads = take_bytes(at, ring * sizeof(parcel_head));
+    uint64_t rows = take_bytes(at, 2 * keys * frugal_row_bytes(&f->store)),
+             bits = take_bytes(at, 2 * early_head_bytes(f));
+    if (!memory) return;
+    a->keys = (uint64_t *)(void *)(memory + ids), a->keys_heads = (parcel_head *)(void *)(memory + heads);
+    a->rows = memory + rows, a->early_heads = memory + bits;
+}
+
+/* Of all of them; other memory of several machines is small, or a device's own (guests_bytes). */
 FRUGAL_INTERNAL uint64_t away_bytes(const frugal *f) {
+    uint64_t one = 0;
     if (!f->dealing) return 0;
-    uint64_t keys = f->desc.max_keys, row = frugal_row_bytes(&f->store);
-    uint64_t one = (f->desc.lookahead + 2) * (keys * sizeof(uint64_t) + sizeof(parcel_head)) + 2 * keys * row +
-                   2 * (sizeof(parcel_head) + early_words(keys) * sizeof(uint64_t));
+    lay_away(f, NULL, NULL, &one);
     return (f->desc.devices - f->dealing->here) * one;
 }
 
 /* Lays the rings out in one block of memory; with m->memory NULL it only computes the size. */
 static size_t lay_rings(frugal *f, machines *m) {
     const dealing *g = f->dealing;
-    uint64_t at = 0, keys = f->desc.max_keys, ring = f->desc.lookahead + 2, row = frugal_row_bytes(&f->store);
-    uint64_t early = 2 * (sizeof(parcel_head) + early_words(keys) * sizeof(uint64_t));
+    uint64_t at = 0, ring = f->desc.lookahead + 2, early = 2 * early_head_bytes(f);
     unsigned char *memory = m->memory;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        if (d / g->here == g->me) continue;
-        uint64_t ids = take_bytes(&at, ring * keys * sizeof(uint64_t));
-        uint64_t heads = take_bytes(&at, ring * sizeof(parcel_head));
-        uint64_t rows = take_bytes(&at, 2 * keys * row), bits = take_bytes(&at, early);
-        if (!memory) continue;
-        away *a = &m->aways[d];
-        a->keys = (uint64_t *)(void *)(memory + ids), a->keys_heads = (parcel_head *)(void *)(memory + heads);
-        a->rows = memory + rows, a->early_heads = memory + bits;
-    }
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (is_elsewhere(f, d)) lay_away(f, &m->aways[d], memory, &at);
     for (uint32_t i = 0; i < g->here; i++)
         for (uint32_t k = 1; k < g->machines; k++) {
             uint64_t heads = take_bytes(&at, ring * sizeof(parcel_head));
@@ -687,8 +676,8 @@ static void number_requests(frugal *f, machines *m) {
     uint64_t first = f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         away *a = &m->aways[d];
-        if (d / g->here == g->me) continue;
-        a->f = f, a->d = d, a->machine = d / g->here, a->request = m->requests;
+        if (!is_elsewhere(f, d)) continue;
+        a->f = f, a->d = d, a->machine = machine_of(f, d), a->request = m->requests;
         m->requests += AWAY_KEYS + f->desc.lookahead + 2;
         pthread_mutex_init(&a->serving, NULL);
         a->keys_asked = a->early_sent = a->rows_sent = a->records_asked = first;

@@ -49,15 +49,8 @@ FRUGAL_INTERNAL void list_guests(frugal *f, uint32_t d, host_batch *b) {
     uint32_t *first = guests->first + first_at(f, b->step), u = 0;
     uint64_t *ids = guests_ids(f, d, b->step);
     for (uint32_t k = 0; k < g->machines; k++) {
-        uint32_t n = b->n_unique - u;
         first[k] = u;
-        while (n > 0) { /* to the first row that is not of this part */
-            uint32_t half = n / 2;
-            if (b->rows[u + half] < g->start[k + 1])
-                u += half + 1, n -= half + 1;
-            else
-                n = half;
-        }
+        u += (uint32_t)count_below(b->rows + u, b->n_unique - u, g->start[k + 1]); /* those of this part */
         if (k == 0) b->n_own = u;
         for (uint32_t i = first[k]; k > 0 && i < u; i++) ids[i - b->n_own] = id_of_dealt(g, k, b->rows[i]);
     }

@@ -15,12 +15,12 @@ static uint64_t ids_below(const dealing *g, uint32_t home, uint64_t id) {
     return id <= first ? 0 : LEAST(id - first, g->block);
 }
 
-/* Of LISTED: by search, because it is asked for the bounds of tables alone. */
-static uint64_t listed_below(const dealing *g, uint64_t id) {
+/* How many of rising[n] are below `value`. */
+FRUGAL_INTERNAL uint64_t count_below(const uint32_t *rising, uint64_t n, uint64_t value) {
     uint64_t low = 0;
-    for (uint64_t n = g->start[1]; n > 0;) {
+    while (n > 0) {
         uint64_t half = n / 2;
-        if (g->ids_of[low + half] < id)
+        if (rising[low + half] < value)
             low += half + 1, n -= half + 1;
         else
             n = half;
@@ -29,7 +29,7 @@ static uint64_t listed_below(const dealing *g, uint64_t id) {
 }
 
 FRUGAL_INTERNAL uint64_t own_ids_below(const dealing *g, uint64_t id) {
-    return g->deal == FRUGAL_DEAL_LISTED ? listed_below(g, id) : ids_below(g, g->me, id);
+    return g->deal == FRUGAL_DEAL_LISTED ? count_below(g->ids_of, g->start[1], id) : ids_below(g, g->me, id);
 }
 
 /* Which part of the dealt numbers a number lies in: k of machine (me + k) % machines. */
@@ -55,13 +55,13 @@ FRUGAL_INTERNAL uint32_t dealt_number(const dealing *g, uint64_t id) {
 FRUGAL_INTERNAL uint32_t home_of_id(const dealing *g, uint64_t id) {
     uint32_t i = (uint32_t)id, whole = divided(g, i);
     if (g->deal != FRUGAL_DEAL_LISTED) return g->deal == FRUGAL_DEAL_BLOCKS ? whole : i - whole * g->by;
-    return (g->me + part_of_number(g, g->dealt[id])) % g->machines;
+    return home_at(g, part_of_number(g, g->dealt[id]));
 }
 
 /* The id of a dealt number, which lies in part k. */
 FRUGAL_INTERNAL uint64_t id_of_dealt(const dealing *g, uint32_t k, uint32_t number) {
     if (g->ids_of) return g->ids_of[number];
-    uint64_t home = (g->me + k) % g->machines, place = number - g->start[k];
+    uint64_t home = home_at(g, k), place = number - g->start[k];
     return g->deal == FRUGAL_DEAL_CYCLIC ? place * g->machines + home : home * g->block + place;
 }
 
@@ -90,7 +90,7 @@ static frugal_status count_parts(frugal *f, const uint8_t *homes) {
         counts[homes[id]]++;
     }
     for (uint32_t k = 0; k < g->machines; k++) {
-        uint32_t home = (g->me + k) % g->machines;
+        uint32_t home = home_at(g, k);
         if (!homes) counts[home] = ids_below(g, home, g->ids);
         if (counts[home] == 0)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,

@@ -13,6 +13,7 @@
 FRUGAL_INTERNAL frugal_status open_dealing(frugal *f, const frugal_desc *desc);
 FRUGAL_INTERNAL void number_rows(frugal *f);
 FRUGAL_INTERNAL void close_dealing(frugal *f);
+FRUGAL_INTERNAL uint64_t count_below(const uint32_t *rising, uint64_t n, uint64_t value);
 FRUGAL_INTERNAL uint64_t own_ids_below(const dealing *g, uint64_t id);
 FRUGAL_INTERNAL uint32_t sum_of_dealing(const frugal *f);
 FRUGAL_INTERNAL uint32_t home_of_id(const dealing *g, uint64_t id);

@@ -142,7 +142,7 @@ FRUGAL_INTERNAL void explain_announce(const frugal *f, uint32_t d, uint32_t late
     unsigned long long s = step;
     if (is_elsewhere(f, late))
         snprintf(text, size, "machine %u has not announced step %llu of device %u; or the message is lost",
-                 late / f->dealing->here, s, late);
+                 machine_of(f, late), s, late);
     else if (is_missing(f, late))
         snprintf(text, size,
                  "device %u has not announced step %llu, because it is not attached: attach it%s, or open the instance "
@@ -166,7 +166,7 @@ FRUGAL_INTERNAL void explain_update(const frugal *f, uint32_t late, uint64_t ste
     unsigned long long s = step;
     if (is_elsewhere(f, late)) {
         snprintf(text, size, "machine %u has not sent records of step %llu of device %u; or the message is lost",
-                 late / f->dealing->here, s, late);
+                 machine_of(f, late), s, late);
         return;
     }
     snprintf(text, size,
@@ -184,7 +184,7 @@ FRUGAL_INTERNAL void explain_ahead(const frugal *f, uint32_t late, uint64_t clos
         snprintf(text, size,
                  "lookahead is %u and step %llu is not closed: machine %u has not sent records of it of device %u; or "
                  "the message is lost",
-                 f->desc.lookahead, s, late / f->dealing->here, late);
+                 f->desc.lookahead, s, machine_of(f, late), late);
     else if (late == NO_DEVICE)
         snprintf(text, size, "lookahead is %u and step %llu is not closed, by a thread that has not finished",
                  f->desc.lookahead, s);

@@ -42,6 +42,8 @@ static _Noreturn void die(const char *what, const char *why) {
     exit(1);
 }
 
+#include "hashes.h"
+
 static uint64_t hash_rows(frugal *f) {
     float values[2][DEALT_MOST * 2 * DEALT_SIZE] = {0};
     uint64_t hash = 1;
@@ -144,15 +146,6 @@ static int reference(uint64_t steps, const char *out) {
     }
     frugal_close(f);
     return fclose(file) != 0;
-}
-
-static uint64_t wanted_hash(const char *name, uint64_t step) {
-    uint64_t hash = 0;
-    FILE *file = fopen(name, "rb");
-    if (!file || fseek(file, (long)(step * sizeof hash), SEEK_SET) || fread(&hash, sizeof hash, 1, file) != 1)
-        die("no reference of the step", name);
-    fclose(file);
-    return hash;
 }
 
 /* Is it a share that a manifest in the folder names? */

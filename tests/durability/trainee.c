@@ -27,6 +27,8 @@
  */
 #include "tests/durability/saves.h"
 
+#include "hashes.h"
+
 #include <stddef.h>
 #include "src/format.h"
 
@@ -100,15 +102,6 @@ static int reference(uint64_t steps, const char *out) {
 }
 
 /* >>check */
-
-static uint64_t wanted_hash(const char *name, uint64_t step) {
-    uint64_t hash = 0;
-    FILE *file = fopen(name, "rb");
-    if (!file || fseek(file, (long)(step * sizeof hash), SEEK_SET) || fread(&hash, sizeof hash, 1, file) != 1)
-        die("no reference of the step", name);
-    fclose(file);
-    return hash;
-}
 
 /* Temporary files are left only if the process was killed, or could not remove them. */
 static void check_temporary(const char *folder, const char *status, const char *call) {

@@ -3,16 +3,7 @@
  *
  * frugal_file is compiled into this program, with the library in it: it merges and splits. Do not link frugal_flush.o.
  */
-#include <stdio.h>
-static int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int tell(const char *format, ...) { /* standard output is the test's */
-    return (int)format[0];
-}
-#define printf(...) tell(__VA_ARGS__)
-#define main        frugal_file_main
-#include "tools/frugal_file.c"
-#undef main
-#undef printf
+#include "tests/unit/tools/inside.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +12,6 @@ static int tell(const char *format, ...) { /* standard output is the test's */
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/machines/dealt_jobs.h"
-
-int frugal_file_main(int argc, char **argv);
 
 static uint8_t homes[DEALT_MOST];
 static char paths[8][PATH_MAX];

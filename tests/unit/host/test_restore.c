@@ -47,17 +47,6 @@ static size_t each(void) {
     return small_type == FRUGAL_FP32 ? EACH : 11 * EACH;
 }
 
-/* The definition of CRC-32C, a bit at a time: what is written here must not be right by the library's own mistake. */
-static uint32_t sum_of(uint32_t before, const void *data, size_t n) {
-    const unsigned char *at = data;
-    uint32_t sum = ~before;
-    for (size_t i = 0; i < n; i++) {
-        sum ^= at[i];
-        for (int bit = 0; bit < 8; bit++) sum = sum & 1 ? sum >> 1 ^ 0x82f63b78u : sum >> 1;
-    }
-    return ~sum;
-}
-
 /* A base at "base", and an increment of rows 1 and 6 at "increment". With `count` each has a block of counts before its
  * end. */
 static void make_saves_of(uint64_t count) {
@@ -215,9 +204,9 @@ static void mend(file_image *image) {
             memcpy(image->bytes + at + sizeof h, &end, sizeof end);
         }
         memcpy(image->bytes + at, &h, sizeof h);
-        h.sum = sum_of(0, image->bytes + at, whole);
+        h.sum = saved_sum(0, image->bytes + at, whole);
         memcpy(image->bytes + at, &h, sizeof h);
-        if (h.type != SAVED_END) sums = sum_of(sums, &h.sum, sizeof h.sum);
+        if (h.type != SAVED_END) sums = saved_sum(sums, &h.sum, sizeof h.sum);
         at += whole;
     }
     write_file(saved_path("image"), image->bytes, image->n);
@@ -516,7 +505,7 @@ static void test_ends(void **state) {
         memcpy(&h, image.bytes + at, sizeof h);
         h.sum = 0;
         memcpy(image.bytes + at, &h, sizeof h);
-        h.sum = sum_of(0, image.bytes + at, whole);
+        h.sum = saved_sum(0, image.bytes + at, whole);
         memcpy(image.bytes + at, &h, sizeof h);
         write_file(saved_path("base"), image.bytes, image.n);
         check_refused(FRUGAL_ERR_FILE, "its end", 1);

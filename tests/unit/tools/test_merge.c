@@ -2,24 +2,7 @@
  * that later increments continue; it checks whole chains.
  *
  * The program is compiled into this one, with the library in it. Do not link frugal_flush.o. */
-#include <stdarg.h>
-#include <stdio.h>
-static char printed[4096]; /* what the program has told: standard output is the test's */
-static int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int tell(const char *format, ...) {
-    size_t used = 0;
-    va_list arguments;
-    while (printed[used]) used++;
-    va_start(arguments, format);
-    int n = vsnprintf(printed + used, sizeof printed - used, format, arguments);
-    va_end(arguments);
-    return n;
-}
-#define printf(...) tell(__VA_ARGS__)
-#define main        frugal_file_main
-#include "tools/frugal_file.c"
-#undef main
-#undef printf
+#include "inside.h"
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -27,8 +10,6 @@ static int tell(const char *format, ...) {
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/unit/host/saved.h"
-
-int frugal_file_main(int argc, char **argv);
 
 enum { SAVES = 4 };
 static char paths[SAVES + 1][PATH_MAX]; /* a base, its increments; what is merged */

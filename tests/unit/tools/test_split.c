@@ -3,16 +3,7 @@
  * others, are refused by name.
  *
  * The program is compiled into this one, with the library in it. Do not link frugal_flush.o. */
-#include <stdio.h>
-static int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int tell(const char *format, ...) { /* standard output is the test's */
-    return (int)format[0];
-}
-#define printf(...) tell(__VA_ARGS__)
-#define main        frugal_file_main
-#include "tools/frugal_file.c"
-#undef main
-#undef printf
+#include "inside.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +12,6 @@ static int tell(const char *format, ...) { /* standard output is the test's */
 #include <cmocka.h>
 #include "tests/case.h"
 #include "tests/unit/host/saved.h"
-
-int frugal_file_main(int argc, char **argv);
 
 enum { MANY = 39, FEW = 2, LARGE = 16, TYPE = 32 };
 static frugal_table few_tables[2] = {{.rows = MANY - FEW, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
@@ -168,16 +157,6 @@ static void test_opened(void **state) {
 
 /* >>refused */
 
-static uint32_t sum_of(uint32_t before, const void *data, size_t n) { /* the definition of CRC-32C, a bit at a time */
-    const unsigned char *at = data;
-    uint32_t sum = ~before;
-    for (size_t i = 0; i < n; i++) {
-        sum ^= at[i];
-        for (int bit = 0; bit < 8; bit++) sum = sum & 1 ? sum >> 1 ^ 0x82f63b78u : sum >> 1;
-    }
-    return ~sum;
-}
-
 static unsigned char whole[4096]; /* [n_whole]: a manifest that is sound */
 static size_t n_whole;
 
@@ -197,16 +176,6 @@ static void make_manifest(void) {
     assert_true(n_whole <= sizeof whole);
     memcpy(whole, bytes, n_whole);
     free(bytes);
-}
-
-/* Makes the checksums of changed bytes right. */
-static void seal(unsigned char *bytes) {
-    manifest_header h;
-    memcpy(&h, bytes, sizeof h);
-    h.list_checksum = sum_of(0, bytes + sizeof h, h.list_bytes < n_whole - sizeof h ? h.list_bytes : 0);
-    h.checksum = 0;
-    h.checksum = sum_of(0, &h, sizeof h);
-    memcpy(bytes, &h, sizeof h);
 }
 
 /* Manifest and shares that do not belong together: all are sound by themselves. */
@@ -246,17 +215,17 @@ static void test_shares(void **state) {
     memcpy(&h, bytes, sizeof h);
     size_t homes = sizeof h + h.list_bytes;
     bytes[homes] = (unsigned char)((bytes[homes] + 1) % 3);
-    h.homes_checksum = sum_of(0, bytes + homes, n_whole - homes);
+    h.homes_checksum = saved_sum(0, bytes + homes, n_whole - homes);
     memcpy(bytes, &h, sizeof h);
-    seal(bytes);
+    saved_seal(bytes, n_whole);
     write_file(manifest_path, bytes, n_whole);
     assert_int_equal(1, merge_files(again, 1, (char **)(uintptr_t)only));
     assert_non_null(strstr(frugal_message(), "the home of"));
     assert_int_equal(1, check_files(1, (char **)(uintptr_t)only));
     bytes[homes] = 3; /* ... or of no machine */
-    h.homes_checksum = sum_of(0, bytes + homes, n_whole - homes);
+    h.homes_checksum = saved_sum(0, bytes + homes, n_whole - homes);
     memcpy(bytes, &h, sizeof h);
-    seal(bytes);
+    saved_seal(bytes, n_whole);
     write_file(manifest_path, bytes, n_whole);
     assert_int_equal(1, merge_files(again, 1, (char **)(uintptr_t)only));
     assert_non_null(strstr(frugal_message(), "row 0 has the home 3, and there are 3 machines"));
