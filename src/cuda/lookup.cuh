@@ -68,10 +68,10 @@ __device__ static inline void copy_row(const gpu_view &g, const lane_group<V> &g
 /* Fetches the bits of the rows that the update will update in place. They are set when the gate is open, and the update
  * would read them over the link for each row. Relaxed: the gate was acquired before; behind a gate that was forced open
  * they may be changing, and are not used. */
-__device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &step) {
-    uint32_t words = (step.n_unique + 63) / 64;
+__device__ static inline void fetch_alone(const gpu_view &g, const step_fields &step) {
+    uint32_t words = (step.n_unique() + 63) / 64;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
-        g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone)[i]).load(cuda::memory_order_relaxed);
+        g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone())[i]).load(cuda::memory_order_relaxed);
 }
 
 /* Writes a copy to its host row, with the same bits. The thread that reads an element of the copy is the one that then
@@ -87,13 +87,12 @@ __device__ static inline void write_back_copy(const gpu_view &g, const lane_grou
 /* Touches the ways of the batch's rows, before any way is claimed (directory.cuh). Each row is done by one thread,
  * and no other kernel is at the directory. Relaxed, both: nothing is read through a word here. */
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
-    const gpu_step step = given.replayed ? *g.current : given;
-    /* Not step.step, which nvcc 13.0 here reads from the parameter, even if the step is replayed. */
-    uint32_t now = (uint32_t)(given.replayed ? g.current->step : given.step);
-    if (step.waits && g.counters->forced) return;
-    const uint32_t n_own = step.n_unique - step.n_guests;
+    const step_fields step = {g, given};
+    uint32_t now = (uint32_t)step.step();
+    if (step.waits() && g.counters->forced) return;
+    const uint32_t n_own = step.n_unique() - step.n_guests();
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n_own; i += gridDim.x * blockDim.x) {
-        const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, now};
+        const row_touch touch = {step.rows()[i], step.worth() ? step.worth()[i] : 0u, now};
         uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
         for (uint32_t way = 0; way < WAYS; way++) {
             gpu_atomic<uint64_t> at(set[way]);
@@ -142,29 +141,30 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
 template <int V, element_types T, bool KEEPS>
 __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, const row_output &to,
                                           int preloading) {
-    const gpu_step step = given.replayed ? *g.current : given;
+    const step_fields step = {g, given};
     lane_group<V> group;
-    uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0, n_own = step.n_unique - step.n_guests;
+    uint32_t now = (uint32_t)step.step(), hits = 0, cleaned = 0, n_own = step.n_unique() - step.n_guests();
     int keeps = KEEPS && (T == FLOATS || g.keeps); /* a device of any type has one kernel */
     int into_block = to.by_record && !to.rows;
-    if (step.waits && (keeps || into_block)) {
+    if (step.waits() && (keeps || into_block)) {
         if (g.counters->forced) return; /* noted before; nothing may be written back or into the block now */
-    } else if (step.waits && !given.replayed && blockIdx.x == 0 && threadIdx.x == 0) {
-        note_forced(g, step.step); /* for the update; in a graph, frugal_begin_kernel has asked */
+    } else if (step.waits() && !given.replayed && blockIdx.x == 0 && threadIdx.x == 0) {
+        note_forced(g, step.step()); /* for the update; in a graph, frugal_begin_kernel has asked */
     }
-    void *out = into_block ? step.block : to.rows;
-    if (step.alone) fetch_alone(g, step);
-    if (g.sets > 0 && step.n_outdated > 0 && !step.repeated) free_outdated(g, step.outdated, step.n_outdated, now);
-    for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
+    void *out = into_block ? step.block() : to.rows;
+    if (step.alone()) fetch_alone(g, step);
+    if (g.sets > 0 && step.n_outdated() > 0 && !step.repeated())
+        free_outdated(g, step.outdated(), step.n_outdated(), now);
+    for (uint64_t at = group.first; at < step.n_unique(); at += group.stride) {
         uint64_t item = at + group.of_warp;
-        int active = item < step.n_unique, is_own = item < n_own; /* else it has no copy, and no way */
-        uint32_t row = active ? step.rows[item] : 0;
-        uint32_t secondary = active && step.secondaries ? step.secondaries[item] : NO_WAY;
-        uint32_t worth = active && step.worth ? step.worth[item] : 0;
+        int active = item < step.n_unique(), is_own = item < n_own; /* else it has no copy, and no way */
+        uint32_t row = active ? step.rows()[item] : 0;
+        uint32_t secondary = active && step.secondaries() ? step.secondaries()[item] : NO_WAY;
+        uint32_t worth = active && step.worth() ? step.worth()[item] : 0;
         claimed_way claimed =
             claim_way<V, KEEPS>(g, group, {row, worth, now}, is_own && secondary == NO_WAY, preloading);
         int has_copy = claimed.found || secondary != NO_WAY;
-        int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
+        int valid = has_copy && !preloading && frugal_copy_is_current(step.valid(), item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (KEEPS) cleaned += (uint32_t)__popc(__ballot_sync(FULL_WARP, claimed.evicted != NO_ROW && group.lane == 0));
         if (!active) continue;
@@ -172,7 +172,7 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
         if (group.lane == 0 && g.sets > 0 && !preloading) g.ways[item] = claimed.way;
         uint64_t source = g.gathered ? item : row;
         float *copy = claimed.way != NO_WAY ? g.copies + (uint64_t)claimed.way * g.copy_stride : NULL;
-        if (secondary != NO_WAY) copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
+        if (secondary != NO_WAY) copy = step.secondary_copies() + (uint64_t)secondary * g.copy_stride;
         const void *at_home = is_own ? host_row<T>(g, source) : guest_row<T>(g, step, item - n_own);
         const row_source row_at = {valid ? copy : at_home, g.rows_as};
         float *refreshed = valid ? NULL : copy;
@@ -180,14 +180,14 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
         if (!preloading && to.by_record) {
             targets.out = element_at<T>(out, to.as, item * to.stride), targets.n = 1;
         } else if (!preloading) {
-            uint32_t k = step.start[item], n = step.start[item + 1] - k;
-            targets.n = n < CHUNK ? n : CHUNK, targets.order = step.order + k;
+            uint32_t k = step.start()[item], n = step.start()[item + 1] - k;
+            targets.n = n < CHUNK ? n : CHUNK, targets.order = step.order() + k;
         }
         gather_row<V, T>(g, group, row_at, targets);
         if (refreshed && g.state_floats)
             copy_state<V>(g, group, refreshed + g.state_at, g.state + source * g.state_stride);
     }
-    if (threadIdx.x % WARP == 0 && hits && !step.repeated && !preloading)
+    if (threadIdx.x % WARP == 0 && hits && !step.repeated() && !preloading)
         gpu_atomic<unsigned long long>(g.counters->hits).fetch_add(hits, cuda::memory_order_relaxed);
     if (KEEPS && threadIdx.x % WARP == 0 && cleaned)
         gpu_atomic<unsigned long long>(g.counters->cleaned).fetch_add(cleaned, cuda::memory_order_relaxed);
@@ -217,16 +217,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
  * group does a chunk, so that no group is left alone with a hot row. */
 template <int V, element_types T>
 __device__ static inline void spread_rows(const gpu_view &g, const gpu_step &given, const row_output &to) {
-    const gpu_step step = given.replayed ? *g.current : given;
+    const step_fields step = {g, given};
     lane_group<V> group;
-    for (uint64_t item = group.first + group.of_warp; item < step.n_chunks; item += group.stride) {
-        const row_chunk chunk = step.chunks[item];
-        uint32_t begin = step.start[chunk.unique], end = step.start[chunk.unique + 1];
+    for (uint64_t item = group.first + group.of_warp; item < step.n_chunks(); item += group.stride) {
+        const row_chunk chunk = step.chunks()[item];
+        uint32_t begin = step.start()[chunk.unique], end = step.start()[chunk.unique + 1];
         uint32_t k = begin + ((uint32_t)item - chunk.first) * CHUNK;
         if (k == begin) continue;
-        const void *row = element_at<T>(to.rows, to.as, step.order[begin] * to.stride);
+        const void *row = element_at<T>(to.rows, to.as, step.order()[begin] * to.stride);
         uint32_t n = end - k < CHUNK ? end - k : CHUNK;
-        gather_row<V, T>(g, group, {row, to.as}, {NULL, to.rows, to.stride, to.as, n, step.order + k});
+        gather_row<V, T>(g, group, {row, to.as}, {NULL, to.rows, to.stride, to.as, n, step.order() + k});
     }
 }
 

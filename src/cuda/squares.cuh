@@ -9,10 +9,11 @@ namespace frugal_cuda {
 
 /* squares[n_unique]: of each row's gradient, summed as in an update; 0 of own rows of frozen tables. */
 template <int V, element_types T>
-__device__ static inline void square_gradients(const gpu_view &g, const gpu_step &step, const gradient_source &s,
+__device__ static inline void square_gradients(const gpu_view &g, const gpu_step &given, const gradient_source &s,
                                                float *squares) {
     lane_group<V> group;
-    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : step.n_unique;
+    const step_fields step = {g, given};
+    uint64_t items = s.grads ? (uint64_t)step.n_unique() + step.n_chunks() : step.n_unique();
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         gradient_item it = gradient_item_of<V, T>(g, group, step, s, item);
@@ -26,8 +27,8 @@ __device__ static inline void square_gradients(const gpu_view &g, const gpu_step
         }
         float all = fold_lanes<V>(lanes);
         if (!it.active || group.lane != 0) continue;
-        int grouped = g.groups && it.unique < step.n_unique - step.n_guests;
-        uint32_t of = grouped ? frugal_group_of(g.groups, g.n_groups, step.rows[it.unique]) : 0;
+        int grouped = g.groups && it.unique < step.n_unique() - step.n_guests();
+        uint32_t of = grouped ? frugal_group_of(g.groups, g.n_groups, step.rows()[it.unique]) : 0;
         squares[it.unique] = grouped && g.groups[of].optimizer.frozen ? 0 : all;
     }
 }

@@ -75,14 +75,15 @@ template <element_types T> __device__ static inline void *host_row(const gpu_vie
 /* A row of another machine: they lie as they have arrived, one behind the other, so they are aligned as host rows are
  * that are moved four elements at a time. */
 template <element_types T>
-__device__ static inline const void *guest_row(const gpu_view &g, const gpu_step &step, uint64_t guest) {
-    return element_at<T>((const void *)step.guests, g.rows_as, (uint64_t)step.guest_at[guest] * g.dim);
+__device__ static inline const void *guest_row(const gpu_view &g, const step_fields &step, uint64_t guest) {
+    return element_at<T>((const void *)step.guests(), g.rows_as, (uint64_t)step.guest_at()[guest] * g.dim);
 }
 
 /* What random bits of a row depend on: frugal_id_of. */
-__device__ static inline uint32_t id_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
-    if (step.ids) return step.ids[unique];
-    uint32_t row = step.rows[unique];
+__device__ static inline uint32_t id_of(const gpu_view &g, const step_fields &step, uint32_t unique) {
+    const uint32_t *ids = step.ids();
+    if (ids) return ids[unique];
+    uint32_t row = step.rows()[unique];
     return g.id_times ? row * g.id_times + g.id_plus : row;
 }
 

@@ -120,10 +120,10 @@ enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
 
 /* The rule by which a row takes its step: that of its table's group. */
 template <update_form FORM>
-__device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
+__device__ static inline step_rule step_rule_of(const gpu_view &g, const step_fields &step, uint32_t unique) {
     if (FORM == UPDATE_ONE_RULE || (FORM == UPDATE_PLACE && !g.groups))
-        return {g.eps, g.rest1, g.rest2, g.decay, g.clip, 0, step.hyper, step.hyper.scale, 0, 0};
-    uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
+        return {g.eps, g.rest1, g.rest2, g.decay, g.clip, 0, step.hyper(), step.hyper().scale, 0, 0};
+    uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows()[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
     const frugal_hyper &hyper = g.hypers[group];
     return {o.eps,
@@ -170,12 +170,12 @@ template <update_form FORM> __device__ static inline float *state_of(const gpu_v
 /* The row that takes the step of a batch's unique row. With a secondary in place there are two, because the
  * copy may differ from the host row: in pass 0 the copy, in pass 1 the host row. */
 template <element_types T, update_form FORM>
-__device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
+__device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const step_fields &step, uint32_t unique,
                                                           int alone, uint32_t pass) {
     stepped_row<FORM> row = {};
-    uint32_t secondary = step.secondaries ? step.secondaries[unique] : NO_WAY;
+    uint32_t secondary = step.secondaries() ? step.secondaries()[unique] : NO_WAY;
     if (secondary != NO_WAY && pass == 0) {
-        float *copy = step.secondary_copies + (uint64_t)secondary * g.copy_stride;
+        float *copy = step.secondary_copies() + (uint64_t)secondary * g.copy_stride;
         row.weights = copy;
         if constexpr (FORM == UPDATE_PLACE) row.state = copy + g.state_at;
         return row;
@@ -191,8 +191,8 @@ __device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, con
             row.word = g.words + way;
             return row;
         }
-        row.host_weights = host_row<T>(g, step.rows[unique]);
-        if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
+        row.host_weights = host_row<T>(g, step.rows()[unique]);
+        if (g.state_floats) row.host_state = g.state + step.rows()[unique] * g.state_stride;
         if (way == NO_WAY) row = {row.host_weights, row.host_state, NULL, NULL, NULL};
     }
     return row;
@@ -335,6 +335,10 @@ __device__ static inline float step_factor(const gpu_view &g, const lane_group<V
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 
+__device__ static inline float *record_of(const step_fields &step, uint32_t unique) {
+    return step.block() + (uint64_t)unique * step.record_stride();
+}
+
 /* An item of an update: a unique row, or a chunk of a row that has more than 32 positions. */
 struct update_item {
     uint32_t unique, begin, n; /* begin, n: in `order` */
@@ -343,16 +347,16 @@ struct update_item {
 };
 
 /* Chunks come first, because the group that ends the last chunk of a row has more to do. */
-__device__ static inline update_item update_item_of(const gpu_step &step, uint64_t item) {
+__device__ static inline update_item update_item_of(const step_fields &step, uint64_t item) {
     update_item it = {};
-    int is_chunk = item < step.n_chunks;
-    if (item >= (uint64_t)step.n_unique + step.n_chunks) return it;
+    int is_chunk = item < step.n_chunks();
+    if (item >= (uint64_t)step.n_unique() + step.n_chunks()) return it;
     it.active = 1;
-    it.unique = is_chunk ? step.chunks[item].unique : (uint32_t)(item - step.n_chunks);
-    uint32_t begin = step.start[it.unique], end = step.start[it.unique + 1];
+    it.unique = is_chunk ? step.chunks()[item].unique : (uint32_t)(item - step.n_chunks());
+    uint32_t begin = step.start()[it.unique], end = step.start()[it.unique + 1];
     it.begin = begin, it.n = end - begin;
     if (is_chunk) {
-        it.first = step.chunks[item].first;
+        it.first = step.chunks()[item].first;
         it.chunks = (it.n + CHUNK - 1) / CHUNK;
         it.begin += ((uint32_t)item - it.first) * CHUNK;
         it.n = end - it.begin < CHUNK ? end - it.begin : CHUNK;
@@ -364,13 +368,13 @@ __device__ static inline update_item update_item_of(const gpu_step &step, uint64
 /* Writes a chunk's sum. Returns 1 to the group that comes last: it has acquired the sums of the others, and adds them
  * all. All lanes of the warp call it. */
 template <int V, element_types T>
-__device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &group, const gpu_step &step,
+__device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &group, const step_fields &step,
                                        const gradient_source &s, const update_item &it, uint64_t item) {
     int is_chunk = it.active && it.chunks > 0;
     uint32_t arrived = 0;
     if (!__any_sync(FULL_WARP, is_chunk)) return 0;
     for (uint32_t tile = group.lane * V; is_chunk && tile < g.dim; tile += TILE) {
-        tile_sum<V> sum = sum_tile<V, T>(g, s, {SUM_POSITIONS, it.n, step.order + it.begin, NULL}, tile);
+        tile_sum<V> sum = sum_tile<V, T>(g, s, {SUM_POSITIONS, it.n, step.order() + it.begin, NULL}, tile);
         float *to = g.partials + item * g.partial_stride + tile;
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
@@ -399,18 +403,19 @@ struct gradient_item {
 /* All lanes of the warp call it. */
 template <int V, element_types T>
 __device__ static inline gradient_item gradient_item_of(const gpu_view &g, const lane_group<V> &group,
-                                                        const gpu_step &step, const gradient_source &s, uint64_t item) {
+                                                        const step_fields &step, const gradient_source &s,
+                                                        uint64_t item) {
     update_item it = update_item_of(step, item);
     sum_kind kind = SUM_POSITIONS;
     if (!s.grads) {
         kind = SUM_RECORD;
-        it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
+        it.active = item < step.n_unique(), it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
     } else if (add_chunk<V, T>(g, group, step, s, it, item)) {
         kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
     }
-    float *record = step.block + (uint64_t)it.unique * step.record_stride;
+    const float *record = record_of(step, it.unique);
     const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
-    return {it.unique, it.active && it.chunks == 0, {kind, it.n, step.order + it.begin, rows}};
+    return {it.unique, it.active && it.chunks == 0, {kind, it.n, step.order() + it.begin, rows}};
 }
 
 /* What a thread has kept in copies. */
@@ -438,43 +443,41 @@ __device__ static inline void count_kept(const gpu_view &g, kept_count count) {
 }
 
 /* The last block to end says that the step is done. It has acquired what the others wrote, records and host rows, and
- * releases that. It reads the step once more, because to hold it all along costs registers. */
-__device__ static inline void complete_update(const gpu_view &g, const gpu_step &given) {
+ * releases that. */
+__device__ static inline void complete_update(const gpu_view &g, const step_fields &step) {
     __syncthreads();
     if (threadIdx.x != 0) return;
     __threadfence_system();
     gpu_atomic<uint32_t> blocks(g.counters->blocks);
     if (blocks.fetch_add(1, cuda::memory_order_acq_rel) + 1 != gridDim.x) return; /* [C4] itself */
     blocks.store(0, cuda::memory_order_relaxed);
-    uint64_t step = given.replayed ? g.current->step : given.step;
-    uint32_t waits = given.replayed ? g.current->waits : given.waits;
-    g.control->hits[step % FRUGAL_P2F_SLOTS] = g.counters->hits;
+    g.control->hits[step.step() % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
     /* If the gate was forced open, the step has kept nothing, and a kernel that writes back may be counting. */
-    if (g.keeps && !(waits && g.counters->forced)) report_kept(g);
+    if (g.keeps && !(step.waits() && g.counters->forced)) report_kept(g);
     __threadfence_system();
-    system_atomic<uint64_t>(g.control->done).store(step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
+    uint64_t done = step.step() + 1;
+    system_atomic<uint64_t>(g.control->done).store(done, cuda::memory_order_release); /* [C1] pairs with [C2] */
 }
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
  * host memory; steps the cached copies, and the host rows that are updated in place; and says that the step is done. */
 template <int V, element_types T, update_form FORM>
 __device__ static inline void update_rows(const gpu_view &g, const gpu_step &given, const gradient_source &s) {
-    const gpu_step step = given.replayed ? *g.current : given;
+    const step_fields step = {g, given};
     lane_group<V> group;
-    int brings = step.brings && !(step.waits && g.counters->forced);
-    int rows_step = g.sets > 0 || step.secondaries || FORM == UPDATE_PLACE;
-    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : rows_step ? step.n_unique : 0;
+    int brings = step.brings() && !(step.waits() && g.counters->forced);
+    int rows_step = g.sets > 0 || step.secondaries() || FORM == UPDATE_PLACE;
+    uint64_t items = s.grads ? (uint64_t)step.n_unique() + step.n_chunks() : rows_step ? step.n_unique() : 0;
     if (!brings) items = 0;
-    const uint64_t *bits = FORM == UPDATE_PLACE && step.alone ? g.alone : NULL; /* of the same batch */
+    const uint64_t *bits = FORM == UPDATE_PLACE && step.alone() ? g.alone : NULL; /* of the same batch */
     kept_count count = {};
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         gradient_item it = gradient_item_of<V, T>(g, group, step, s, item);
-        float *record = step.block + (uint64_t)it.unique * step.record_stride;
         int alone = it.active && frugal_is_alone(bits, it.unique);
         auto tile_of = [&](uint32_t tile) { return sum_tile<V, T>(g, s, it.terms, tile); };
-        for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.secondaries ? 2 : 1); pass++) {
+        for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.secondaries() ? 2 : 1); pass++) {
             stepped_row<FORM> row = {};
             if (it.active && (pass == 0 || alone)) row = stepped_row_of<T, FORM>(g, step, it.unique, alone, pass);
             step_rule rule = {};
@@ -490,7 +493,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
                 tile_sum<V> sum = tile_of(tile);
                 FRUGAL_ALL_PASSES
                 for (uint32_t p = 0; p < PASSES && writes; p++)
-                    if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
+                    if (tile + 32 * p < g.dim) store_pack<V>(record_of(step, it.unique) + tile + 32 * p, sum.pass[p]);
                 if (row.weights) apply_tile<V, T>(g, rule, row, tile, sum);
             }
             if constexpr (FORM == UPDATE_PLACE)
@@ -498,7 +501,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         }
     }
     if (FORM == UPDATE_PLACE && g.keeps) count_kept(g, count);
-    complete_update(g, given);
+    complete_update(g, step);
 }
 
 template <int V>

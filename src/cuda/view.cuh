@@ -128,6 +128,42 @@ struct gpu_view {
     const frugal_hyper *hypers_sent;      /* ring [64][n_groups] in host memory, by step, from which `hypers` come */
 };
 
+/* A step's fields: a graph reads them from memory at each use, and else they are the kernel's parameters, which take no
+ * register. (A copy of the whole step would take two dozen.) */
+#define FRUGAL_STEP_FIELD(name)                                                                                        \
+    __device__ inline auto name() const {                                                                              \
+        return given.replayed ? g.current->name : given.name;                                                          \
+    }
+struct step_fields {
+    const gpu_view &g;
+    const gpu_step &given;
+    FRUGAL_STEP_FIELD(rows)
+    FRUGAL_STEP_FIELD(valid)
+    FRUGAL_STEP_FIELD(worth)
+    FRUGAL_STEP_FIELD(outdated)
+    FRUGAL_STEP_FIELD(n_outdated)
+    FRUGAL_STEP_FIELD(repeated)
+    FRUGAL_STEP_FIELD(step)
+    FRUGAL_STEP_FIELD(start)
+    FRUGAL_STEP_FIELD(order)
+    FRUGAL_STEP_FIELD(secondaries)
+    FRUGAL_STEP_FIELD(secondary_copies)
+    FRUGAL_STEP_FIELD(chunks)
+    FRUGAL_STEP_FIELD(guests)
+    FRUGAL_STEP_FIELD(guest_at)
+    FRUGAL_STEP_FIELD(ids)
+    FRUGAL_STEP_FIELD(alone)
+    FRUGAL_STEP_FIELD(block)
+    FRUGAL_STEP_FIELD(n_unique)
+    FRUGAL_STEP_FIELD(n_guests)
+    FRUGAL_STEP_FIELD(n_chunks)
+    FRUGAL_STEP_FIELD(record_stride)
+    FRUGAL_STEP_FIELD(brings)
+    FRUGAL_STEP_FIELD(waits)
+    FRUGAL_STEP_FIELD(hyper)
+};
+#undef FRUGAL_STEP_FIELD
+
 /* Where a lookup writes. */
 struct row_output {
     void *rows;      /* [][stride], by position, by bag, or by record; then NULL: the staging block */
