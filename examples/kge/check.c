@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *kge_split_name(kge_split_kind split) {
     static const char *const name[KGE_SPLITS] = {"train", "valid", "test"};
@@ -49,12 +50,10 @@ static int kge_check_held(kge_findings *findings, const kge_split *split, progra
         for (uint64_t i = 0; i < split[s].n; i++) {
             uint8_t *in = kge_held_slot(&held, split[s].triples[i]);
             findings->repeated[s] += *in >> s & 1;
-            findings->held_out += !*in;
             *in |= (uint8_t)(1 << s);
         }
     for (uint64_t i = 0; i < split[KGE_TRAIN].n && !status; i++) {
         uint8_t *in = kge_held_slot(&held, split[KGE_TRAIN].triples[i]); /* a free slot stays free */
-        findings->held_out -= *in && !(*in & 1);
         if (*in) *in |= 1 << KGE_TRAIN;
     }
     for (int s = KGE_VALID; s < KGE_SPLITS && !status; s++)
@@ -84,8 +83,16 @@ int kge_check_graph(kge_findings *findings, const kge_graph *graph, program_erro
     return kge_check_held(findings, graph->split, error);
 }
 
-void kge_check_repeated(kge_findings *findings, const kge_graph *graph, uint64_t distinct) {
-    findings->repeated[KGE_TRAIN] = graph->split[KGE_TRAIN].n - (distinct - findings->held_out);
+int kge_check_repeated(kge_findings *findings, const kge_graph *graph, program_error *error) {
+    const kge_split *train = &graph->split[KGE_TRAIN];
+    if (train->n > KGE_MOST_COMPARED) return 0;
+    kge_triple *sorted = malloc((train->n + 1) * sizeof *sorted);
+    if (!sorted) return program_fail(error, "out of memory to compare %" PRIu64 " triples", train->n);
+    if (train->n) memcpy(sorted, train->triples, train->n * sizeof *sorted);
+    findings->repeated[KGE_TRAIN] = train->n - kge_triples_sort(sorted, train->n, KGE_TAILS);
+    free(sorted);
+    findings->compared = 1;
+    return 0;
 }
 
 void kge_findings_free(kge_findings *findings) {
@@ -120,7 +127,7 @@ void kge_findings_tell(const kge_findings *findings, const kge_graph *graph) {
 }
 
 void kge_findings_json(const kge_findings *findings, const kge_graph *graph, FILE *json) {
-    for (int s = KGE_TRAIN; s < KGE_SPLITS; s++)
+    for (int s = findings->compared ? KGE_TRAIN : KGE_VALID; s < KGE_SPLITS; s++)
         fprintf(json, ", \"%s_repeated\": %" PRIu64, kge_split_name((kge_split_kind)s), findings->repeated[s]);
     for (int s = KGE_VALID; s < KGE_SPLITS; s++) {
         const char *name = kge_split_name((kge_split_kind)s);

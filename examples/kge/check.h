@@ -15,9 +15,9 @@ enum { KGE_IS_HEAD = 1, KGE_IS_TAIL = 2 };
 typedef struct kge_findings {
     uint64_t repeated[KGE_SPLITS]; /* triples that come before in the same split; of train: by kge_check_repeated */
     uint64_t trained[KGE_SPLITS];  /* of valid and test: triples that are in train, too */
+    int compared;                  /* kge_check_repeated has counted */
     uint64_t valid_in_test;
     uint64_t unseen[KGE_SPLITS]; /* of valid and test: triples with an entity or relation that no training triple has */
-    uint64_t held_out;           /* distinct triples of valid and test that train lacks */
     uint8_t *entity, *relation;  /* of each: KGE_IS_HEAD | KGE_IS_TAIL; is a training triple's */
     /* By kge_check_columns. */
     char suspect;    /* 'h' or 't': what was read as this may be the relations; 0: no doubt */
@@ -28,8 +28,9 @@ typedef struct kge_findings {
 
 /* Fills *findings, except for the columns; 0, or -1 with *error filled. Findings that failed can be freed. */
 int kge_check_graph(kge_findings *findings, const kge_graph *graph, program_error *error);
-/* Counts the training triples that come twice. `distinct` triples are in all splits together (kge_index.n). */
-void kge_check_repeated(kge_findings *findings, const kge_graph *graph, uint64_t distinct);
+/* Counts the training triples that come twice; of more than KGE_MOST_COMPARED, it counts none. */
+enum { KGE_MOST_COMPARED = 1 << 26 };
+int kge_check_repeated(kge_findings *findings, const kge_graph *graph, program_error *error);
 void kge_findings_free(kge_findings *findings);
 
 /* Does train have the names of this triple? */

@@ -24,7 +24,7 @@ int kge_weights_build(kge_weights *weights, const kge_graph *graph, float dampin
     *weights = (kge_weights){{NULL, NULL}};
     trained.split[KGE_VALID].n = trained.split[KGE_TEST].n = 0;
     const kge_split *train = &graph->split[KGE_TRAIN];
-    int status = kge_index_build(&index, &trained, error);
+    int status = kge_index_build(&index, &trained, NULL, error);
     if (status)
         return program_fail(error, "out of memory to count the answers of %llu triples; use --damping 0",
                             (unsigned long long)train->n);

@@ -143,43 +143,87 @@ static int kge_compare_by_tail(const void *left, const void *right) {
     return order ? order : kge_compare(a->head, b->head);
 }
 
-int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error) {
-    uint64_t n = 0, distinct = 0;
-    for (int i = 0; i < KGE_SPLITS; i++) n += graph->split[i].n;
-    *index =
-        (kge_index){.by_head = malloc((n + 1) * sizeof(kge_triple)), .by_tail = malloc((n + 1) * sizeof(kge_triple))};
-    if (!index->by_head || !index->by_tail) {
-        kge_index_free(index);
-        return program_fail(error, "out of memory for the index of %" PRIu64 " triples", n);
+/* Which questions are asked: a bit for the hash of each. One that is not asked may share a bit: then its answers are kept,
+ * too, and do no harm. */
+typedef struct kge_filter {
+    uint64_t *bits, mask;
+} kge_filter;
+
+static uint64_t kge_filter_bit(const kge_filter *filter, kge_triple t, kge_side side) {
+    return random_at(random_at((uint64_t)side, t.relation), side == KGE_TAILS ? t.head : t.tail) & filter->mask;
+}
+
+static int kge_is_asked(const kge_filter *filter, kge_triple t, kge_side side) {
+    uint64_t bit = filter->bits ? kge_filter_bit(filter, t, side) : 0;
+    return !filter->bits || filter->bits[bit / 64] >> bit % 64 & 1;
+}
+
+static int kge_filter_build(kge_filter *filter, const kge_split *asked, program_error *error) {
+    uint64_t bits = 64;
+    *filter = (kge_filter){0};
+    if (!asked) return 0;
+    while (bits < 32 * asked->n) bits *= 2;
+    *filter = (kge_filter){calloc(bits / 64, 8), bits - 1};
+    if (!filter->bits) return program_fail(error, "out of memory for %" PRIu64 " questions", asked->n);
+    for (uint64_t i = 0; i < 2 * asked->n; i++) {
+        uint64_t bit = kge_filter_bit(filter, asked->triples[i / 2], (kge_side)(i % 2));
+        filter->bits[bit / 64] |= UINT64_C(1) << bit % 64;
     }
-    kge_triple *all = index->by_head;
-    for (int i = 0; i < KGE_SPLITS; i++)
-        if (graph->split[i].n) {
-            memcpy(all, graph->split[i].triples, graph->split[i].n * sizeof *all);
-            all += graph->split[i].n;
-        }
-    all = index->by_head;
-    qsort(all, n, sizeof *all, kge_compare_by_head);
-    for (uint64_t i = 0; i < n; i++)
-        if (!i || kge_compare_by_head(&all[i], &all[distinct - 1])) all[distinct++] = all[i];
-    index->n = distinct;
-    memcpy(index->by_tail, all, distinct * sizeof *all);
-    qsort(index->by_tail, distinct, sizeof *all, kge_compare_by_tail);
     return 0;
 }
 
+uint64_t kge_triples_sort(kge_triple *triples, uint64_t n, kge_side side) {
+    int (*compare)(const void *, const void *) = side == KGE_TAILS ? kge_compare_by_head : kge_compare_by_tail;
+    uint64_t distinct = 0;
+    qsort(triples, n, sizeof *triples, compare);
+    for (uint64_t i = 0; i < n; i++)
+        if (!i || compare(&triples[i], &triples[distinct - 1])) triples[distinct++] = triples[i];
+    return distinct;
+}
+
+/* The triples that answer a question of one side: counted, then written, in order, each once. */
+static int kge_index_side(kge_index *index, const kge_graph *graph, const kge_filter *filter, kge_side side,
+                          program_error *error) {
+    kge_triple *kept = NULL;
+    uint64_t n = 0;
+    for (int writes = 0; writes < 2; writes++) {
+        if (writes && !(kept = malloc((n + 1) * sizeof *kept)))
+            return program_fail(error, "out of memory for the index of %" PRIu64 " triples", n);
+        n = 0;
+        for (int s = 0; s < KGE_SPLITS; s++)
+            for (uint64_t i = 0; i < graph->split[s].n; i++) {
+                if (!kge_is_asked(filter, graph->split[s].triples[i], side)) continue;
+                if (writes) kept[n] = graph->split[s].triples[i];
+                n++;
+            }
+    }
+    index->by[side] = kept, index->n[side] = kge_triples_sort(kept, n, side);
+    return 0;
+}
+
+int kge_index_build(kge_index *index, const kge_graph *graph, const kge_split *asked, program_error *error) {
+    kge_filter filter;
+    *index = (kge_index){.n = {0}};
+    int status = kge_filter_build(&filter, asked, error);
+    for (int side = 0; side < 2 && !status; side++)
+        status = kge_index_side(index, graph, &filter, (kge_side)side, error);
+    free(filter.bits);
+    if (status) kge_index_free(index);
+    return status;
+}
+
 void kge_index_free(kge_index *index) {
-    free(index->by_head);
-    free(index->by_tail);
+    free(index->by[KGE_TAILS]);
+    free(index->by[KGE_HEADS]);
     *index = (kge_index){0};
 }
 
 uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t anchor, uint32_t relation,
                            const kge_triple **answers) {
-    const kge_triple *all = side == KGE_TAILS ? index->by_head : index->by_tail;
+    const kge_triple *all = index->by[side];
     uint64_t bound[2];
     for (uint64_t which = 0; which < 2; which++) { /* the first triple not below the question; behind it */
-        uint64_t low = 0, high = index->n;
+        uint64_t low = 0, high = index->n[side];
         while (low < high) {
             uint64_t middle = low + (high - low) / 2;
             uint32_t end = side == KGE_TAILS ? all[middle].head : all[middle].tail;

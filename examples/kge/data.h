@@ -44,10 +44,11 @@ typedef struct kge_graph {
 typedef enum { KGE_TAILS, KGE_HEADS } kge_side; /* also as an index: weight[2] */
 
 /* Answers by question: all tails known for (head, relation), all heads known for (relation, tail), from all
- * splits. Both arrays hold every distinct triple; the answers of a question lie together, rising. */
+ * splits. by[side] holds each triple that answers an asked question once; the answers of a question lie together,
+ * rising. */
 typedef struct kge_index {
-    kge_triple *by_head, *by_tail;
-    uint64_t n;
+    kge_triple *by[2];
+    uint64_t n[2];
 } kge_index;
 
 /* Size of the graph that kge_graph_generate draws; 0 takes the default. */
@@ -72,13 +73,17 @@ int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program
 void kge_graph_free(kge_graph *graph);
 /* A checksum of names and triples, in their order. */
 uint32_t kge_graph_checksum(const kge_graph *graph);
-int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error);
+/* Of the questions for both ends of the triples of `asked`, whether or not the graph has these; NULL: of all. */
+int kge_index_build(kge_index *index, const kge_graph *graph, const kge_split *asked, program_error *error);
 void kge_index_free(kge_index *index);
 
 /* The known answers of one question: *answers points at triples whose tail (KGE_TAILS; head for KGE_HEADS) is
  * an answer; returns the number of answers. `anchor` is the given end. */
 uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t anchor, uint32_t relation,
                            const kge_triple **answers);
+
+/* Sorts triples by question and answer, and drops those that come again: how many are left. */
+uint64_t kge_triples_sort(kge_triple *triples, uint64_t n, kge_side side);
 
 /* Appends a name; its id is the number of names before it. */
 int kge_names_add(kge_names *names, const char *name, size_t length, program_error *error);

@@ -45,9 +45,9 @@ typedef struct kge_program {
     secondaries secondaries;
     kge_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     kge_trainer *trainer;
-    float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
     double seen_mrr; /* of the ranked triples whose names train has; NaN: not known, or there are none */
+    uint64_t seen;   /* how many these are */
     double pilot_seconds;
     int learns; /* a report had a loss below that of guessing; or it was told that none has */
 } kge_program;
@@ -105,9 +105,35 @@ static int kge_find_faults(kge_program *program, program_error *error) {
     if (kge_check_graph(&program->findings, &program->graph, error)) return -1;
     if (folder && kge_check_columns(&program->findings, &program->graph, folder, options->columns != NULL, error))
         return -1;
-    if (kge_ranks(options)) kge_check_repeated(&program->findings, &program->graph, program->known.n);
+    if (kge_ranks(options) && kge_check_repeated(&program->findings, &program->graph, error)) return -1;
     kge_findings_tell(&program->findings, &program->graph);
     return 0;
+}
+
+/* The triples that are ranked, of which the answers must be known: at the end, on the way, by pilots. */
+static int kge_index_ranked(kge_program *program, program_error *error) {
+    const kge_options *options = &program->options;
+    const kge_split *split = program->graph.split, *valid = &split[KGE_VALID];
+    struct {
+        const kge_split *split;
+        uint64_t sample;
+    } ranked[3];
+    int n = 0;
+    uint64_t room = 0;
+    if (options->evaluate >= 0) ranked[n].split = &split[options->evaluate], ranked[n++].sample = options->eval_triples;
+    if (options->outputs.eval_every) ranked[n].split = valid, ranked[n++].sample = options->eval_sample;
+    if (!kge_pilots_lack(options, &program->graph))
+        ranked[n].split = valid, ranked[n++].sample = kge_pilot_sample(options);
+    for (int i = 0; i < n; i++)
+        room += ranked[i].split->n / kge_evaluation_stride(ranked[i].split, ranked[i].sample) + 1;
+    kge_split asked = {malloc((room + 1) * sizeof *asked.triples), 0};
+    if (!asked.triples) return program_fail(error, "out of memory for %" PRIu64 " triples to rank", room);
+    for (int r = 0; r < n; r++)
+        for (uint64_t i = 0; i < ranked[r].split->n; i += kge_evaluation_stride(ranked[r].split, ranked[r].sample))
+            asked.triples[asked.n++] = ranked[r].split->triples[i];
+    int status = n ? kge_index_build(&program->known, &program->graph, &asked, error) : 0;
+    free(asked.triples);
+    return status;
 }
 
 static int kge_read_graph(kge_program *program, program_error *error) {
@@ -123,7 +149,8 @@ static int kge_read_graph(kge_program *program, program_error *error) {
         fprintf(stderr, "%s holds %s and %s; the first is read\n", options->data, kge_graph_files[0],
                 kge_graph_files[KGE_PLAIN_TRAIN]);
     if (kge_check_splits(program, error)) return -1;
-    if (kge_ranks(options) && kge_index_build(&program->known, &program->graph, error)) return -1;
+    if (program->options.eval_candidates >= program->graph.entities.n) program->options.eval_candidates = 0;
+    if (kge_index_ranked(program, error)) return -1;
     return kge_find_faults(program, error);
 }
 
@@ -156,8 +183,7 @@ static int kge_fly_pilots(kge_program *program, program_error *error) {
     kge_options *options = &program->options;
     double from = program_now();
     ranks_be_alone(1);
-    int status = kge_ranks(options) ? 0 : kge_index_build(&program->known, &program->graph, error);
-    if (!status) status = kge_pilots_run(options, &program->graph, &program->known, error);
+    int status = kge_pilots_run(options, &program->graph, &program->known, error);
     ranks_be_alone(0);
     if (!kge_ranks(options)) kge_index_free(&program->known);
     program->pilot_seconds = program_now() - from;
@@ -247,12 +273,6 @@ static void kge_report(void *user, const training_report *report) {
 static int kge_open(stages *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
-    for (uint32_t i = 0; i < 2 && !ranks_number(); i++) {
-        size_t bytes = kge_trainer_rows(program->trainer, i) * program->options.train.model.dim * sizeof(float);
-        program->table[i] = malloc(bytes);
-        if (!program->table[i])
-            return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
-    }
     placing_forget(&program->placing);
     kge_trainer_report_to(program->trainer, kge_report, c, c->outputs.report_seconds);
     return 0;
@@ -288,22 +308,34 @@ static int kge_check(stages *c, program_error *error) {
 
 /* ---- Saving -------------------------------------------------------------------------------------------- */
 
-static int kge_copy_tables(kge_program *program, program_error *error) {
-    for (uint32_t i = 0; i < 2; i++)
-        if (kge_trainer_read(program->trainer, i, program->table[i], error)) return -1;
-    return 0;
+enum { KGE_SAVED_AT_ONCE = 4096 };
+
+/* Writes a table to `stream`, in pieces; without one, only reads it, as the rank that has one does. */
+static int kge_write_rows(kge_program *program, uint32_t table, FILE *stream, program_error *error) {
+    uint32_t dim = program->options.train.model.dim;
+    training_span span = {.table = table};
+    uint64_t rows = kge_trainer_rows(program->trainer, table);
+    float *piece = malloc((size_t)KGE_SAVED_AT_ONCE * dim * sizeof *piece);
+    int status = piece ? 0 : program_fail(error, "out of memory to read %d rows", KGE_SAVED_AT_ONCE);
+    if (stream) save_begin_rows(stream, rows, dim);
+    for (; span.first < rows && !status; span.first += span.n) {
+        span.n = rows - span.first < KGE_SAVED_AT_ONCE ? rows - span.first : KGE_SAVED_AT_ONCE;
+        status = kge_trainer_read(program->trainer, &span, piece, error);
+        if (!stream || status) continue;
+        if (!training_is_finite(piece, span.n * dim)) status = kge_fail_diverged(&program->stages, "a row", error);
+        fwrite(piece, sizeof *piece, span.n * dim, stream);
+    }
+    free(piece);
+    return status;
 }
 
 static int kge_save_files(kge_program *program, program_error *error) {
     save_set *set = program->stages.set;
     const kge_model *model = &program->options.train.model;
-    if (kge_copy_tables(program, error)) return -1;
-    for (uint32_t i = 0; i < 2; i++)
-        if (!training_is_finite(program->table[i], kge_trainer_rows(program->trainer, i) * model->dim))
-            return kge_fail_diverged(&program->stages, "a row", error);
-    for (uint32_t i = 0; i < 2; i++)
-        if (save_rows(set, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
-            return -1;
+    for (uint32_t i = 0; i < 2; i++) {
+        FILE *stream = save_open(set, kge_files[i], error);
+        if (!stream || kge_write_rows(program, i, stream, error) || save_close(set, kge_files[i], error)) return -1;
+    }
     if (kge_save_names(set, kge_files[2], &program->graph.entities, 0, error)) return -1;
     return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);
 }
@@ -326,30 +358,40 @@ static int kge_go_back(stages *c, const char *tables, program_error *error) {
 
 static int kge_save(stages *c, program_error *error) {
     save_origin origin = {kge_model_of(c), stages_step(c)};
-    if (!c->set) return kge_copy_tables(kge_of(c), error);
+    for (uint32_t i = 0; i < 2 && !c->set; i++)
+        if (kge_write_rows(kge_of(c), i, NULL, error)) return -1;
+    if (!c->set) return 0;
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
 
 /* ranks: NULL, or room for two numbers of each triple. */
-static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics, double *ranks,
+static int kge_rank_split(kge_program *program, int which, uint64_t sample, kge_metrics *metrics, double *ranks,
                           program_error *error) {
     const kge_split *split = &program->graph.split[which];
     kge_evaluation evaluation = {.model = &program->options.train.model,
                                  .graph = &program->graph,
                                  .known = &program->known,
-                                 .entities = program->table[0],
-                                 .relations = program->table[1],
+                                 .reader = kge_trainer_reader(program->trainer),
                                  .split = split,
                                  .threads = program->stages.outputs.threads,
+                                 .candidates = program->options.eval_candidates,
+                                 .seed = program->options.train.common.seed,
+                                 .gives = ranks_number() > 0,
                                  .stride = kge_evaluation_stride(split, sample)};
     double from = program_now();
-    int status = kge_copy_tables(program, error);
     *metrics = (kge_metrics){.mrr = 0};
-    if (!status && !ranks_number()) status = kge_evaluate(&evaluation, metrics, ranks, error);
+    int status = kge_evaluate(&evaluation, metrics, ranks, error);
     program->stages.eval_seconds = program_now() - from;
     return status;
+}
+
+/* What was ranked, against what, and how long it took. */
+static void kge_show_ranked(const kge_program *program, int which, const kge_metrics *metrics, FILE *to) {
+    fprintf(to, "  (%" PRIu64 " of %" PRIu64 " triples, ", metrics->triples, program->graph.split[which].n);
+    if (metrics->candidates) fprintf(to, "each among %" PRIu32 " random entities, ", metrics->candidates);
+    fprintf(to, "%.1f s)", program->stages.eval_seconds);
 }
 
 static int kge_evaluate_on_the_way(stages *c, double *value, int *interrupted, program_error *error) {
@@ -361,8 +403,9 @@ static int kge_evaluate_on_the_way(stages *c, double *value, int *interrupted, p
     stages_begin_words(c);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f", total.step, metrics.mrr);
     if (metrics.mrr_error > 0) fprintf(stderr, " +- %.4f", metrics.mrr_error);
-    fprintf(stderr, "  hits@10 %.4f  (%" PRIu64 " of %" PRIu64 " triples, %.1f s)\n", metrics.hits10, metrics.triples,
-            program->graph.split[KGE_VALID].n, c->eval_seconds);
+    fprintf(stderr, "  hits@10 %.4f", metrics.hits10);
+    kge_show_ranked(program, KGE_VALID, &metrics, stderr);
+    fputc('\n', stderr);
     stages_end_words(c);
     training_report_json(&total, c->parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f", metrics.mrr, metrics.hits10);
@@ -372,23 +415,25 @@ static int kge_evaluate_on_the_way(stages *c, double *value, int *interrupted, p
     return 0;
 }
 
-/* The MRR of the triples whose names train has; NaN if there are none. */
-static double kge_seen_mrr(const kge_program *program, const kge_split *split, const double *ranks) {
+/* The MRR of the ranked triples whose names train has; NaN if there are none. */
+static void kge_note_seen(kge_program *program, const kge_split *split, uint64_t stride, const double *ranks) {
     double sum = 0;
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < split->n; i++)
-        if (kge_is_seen(&program->findings, split->triples[i])) sum += 1 / ranks[2 * i] + 1 / ranks[2 * i + 1], n++;
-    return n ? sum / (2 * (double)n) : NAN;
+    uint64_t n = 0, i = 0;
+    for (uint64_t at = 0; at < split->n; at += stride, i++)
+        if (kge_is_seen(&program->findings, split->triples[at])) sum += 1 / ranks[2 * i] + 1 / ranks[2 * i + 1], n++;
+    program->seen = n, program->seen_mrr = n ? sum / (2 * (double)n) : NAN;
 }
 
 static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) {
     kge_program *program = kge_of(c);
+    const kge_options *options = &program->options;
     *interrupted = 0;
-    const kge_split *split = &program->graph.split[program->options.evaluate];
-    double *ranks = malloc(2 * split->n * sizeof *ranks);
-    if (!ranks) return program_fail(error, "out of memory for the ranks of %" PRIu64 " triples", split->n);
-    int status = kge_rank_split(program, program->options.evaluate, 0, &program->metrics, ranks, error);
-    if (!status && !ranks_number()) program->seen_mrr = kge_seen_mrr(program, split, ranks);
+    const kge_split *split = &program->graph.split[options->evaluate];
+    uint64_t stride = kge_evaluation_stride(split, options->eval_triples), n = (split->n + stride - 1) / stride;
+    double *ranks = malloc(2 * n * sizeof *ranks);
+    if (!ranks) return program_fail(error, "out of memory for the ranks of %" PRIu64 " triples", n);
+    int status = kge_rank_split(program, options->evaluate, options->eval_triples, &program->metrics, ranks, error);
+    if (!status && !ranks_number()) kge_note_seen(program, split, stride, ranks);
     free(ranks);
     return status;
 }
@@ -406,9 +451,10 @@ static void kge_json_result(stages *c, const training_report *total, int ranked)
     if (ranked)
         fprintf(c->json,
                 ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
-                "\"eval_seconds\": %.3f",
+                "\"eval_seconds\": %.3f, \"ranked\": %" PRIu64 ", \"candidates\": %" PRIu32,
                 kge_split_name((kge_split_kind)program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1,
-                metrics->hits3, metrics->hits10, c->eval_seconds);
+                metrics->hits3, metrics->hits10, c->eval_seconds, metrics->triples, metrics->candidates);
+    if (ranked && metrics->mrr_error > 0) fprintf(c->json, ", \"mrr_error\": %.6f", metrics->mrr_error);
     if (ranked && isfinite(program->seen_mrr)) fprintf(c->json, ", \"mrr_of_seen\": %.6f", program->seen_mrr);
     kge_findings_json(&program->findings, &program->graph, c->json);
     if (program->options.train.model.regularization > 0)
@@ -426,18 +472,29 @@ static void kge_json_result(stages *c, const training_report *total, int ranked)
 
 /* Rows that were never trained rank as guessing does, so the MRR of the others is told, too. */
 static void kge_show_seen(const kge_program *program) {
-    kge_split_kind which = (kge_split_kind)program->options.evaluate;
-    uint64_t all = program->graph.split[which].n, unseen = program->findings.unseen[which];
-    if (unseen && isfinite(program->seen_mrr))
+    uint64_t ranked = program->metrics.triples;
+    if (program->seen < ranked && isfinite(program->seen_mrr))
         fprintf(stderr,
                 "%s MRR %.4f of the triples whose entities and relation train has (%" PRIu64 " of %" PRIu64 ")\n",
-                kge_split_name(which), program->seen_mrr, all - unseen, all);
+                kge_split_name((kge_split_kind)program->options.evaluate), program->seen_mrr, program->seen, ranked);
+}
+
+static void kge_show_metrics(const kge_program *program) {
+    const kge_metrics *metrics = &program->metrics;
+    int which = program->options.evaluate;
+    printf("; %s MRR %.4f", kge_split_name((kge_split_kind)which), metrics->mrr);
+    if (metrics->mrr_error > 0) printf(" +- %.4f", metrics->mrr_error);
+    printf("  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f", metrics->mr, metrics->hits1, metrics->hits3,
+           metrics->hits10);
+    if (metrics->candidates || metrics->triples < program->graph.split[which].n)
+        kge_show_ranked(program, which, metrics, stdout);
+    else
+        printf(" (%.1f s)", program->stages.eval_seconds);
 }
 
 static void kge_show_result(stages *c, int ranked) {
     const kge_program *program = kge_of(c);
     const kge_options *options = &program->options;
-    const kge_metrics *metrics = &program->metrics;
     training_report total = kge_total(c);
     if (c->curve.n || options->generate) {
         frugal_stats stats;
@@ -452,10 +509,7 @@ static void kge_show_result(stages *c, int ranked) {
            100 * total.stall, 100 * total.hit_rate);
     placing_show(&program->placing);
     stages_show_best(c);
-    if (ranked)
-        printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
-               kge_split_name((kge_split_kind)options->evaluate), metrics->mrr, metrics->mr, metrics->hits1,
-               metrics->hits3, metrics->hits10, c->eval_seconds);
+    if (ranked) kge_show_metrics(program);
     printf("; %.1f s in all\n", program_now() - c->started);
     if (ranked) kge_show_seen(program);
     kge_json_result(c, &total, ranked);
@@ -473,8 +527,6 @@ static int kge_close(stages *c, program_error *error) {
     kge_index_free(&program->known);
     kge_findings_free(&program->findings);
     kge_graph_free(&program->graph);
-    free(program->table[0]);
-    free(program->table[1]);
     return 0;
 }
 

@@ -160,6 +160,11 @@ static const options_entry kge_results[] = {
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
      .help = "about how many triples of valid are ranked by --eval-every; each pilot ranks five times as many"},
+    {"eval-triples", OPTIONS_WHOLE64, &given.options.eval_triples, 0, 1e18, .standard = "all",
+     .help = "rank about so many triples at the end, at even distances; the standard error is told"},
+    {"eval-candidates", OPTIONS_WHOLE32, &given.options.eval_candidates, 0, 1e6, .standard = "all",
+     .help = "rank each answer among so many random entities, which 64 triples share, and not among all: the MRR is "
+             "higher than among all, and its standard error is told"},
     {"patience", OPTIONS_WHOLE32, &given.options.outputs.patience, 0, 1e9,
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "

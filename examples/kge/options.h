@@ -11,12 +11,14 @@ typedef struct kge_options {
     const char *columns;      /* their order, or NULL: the usual one of the folder */
     int generate;
     kge_generator generator;
-    int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
-    int fits_n3;          /* its weight is not given: for kge_options_fit, or as in a checkpoint */
-    int fits_damping;     /* it is not given: for pilots, or as in a checkpoint */
-    uint32_t pilots;      /* the most that choose these (pilot.h); 0: none */
-    int asks_pilots;      /* their number is given */
-    uint32_t eval_sample; /* evaluations on the way rank every nth triple: about so many; pilots rank more */
+    int evaluate;             /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
+    int fits_n3;              /* its weight is not given: for kge_options_fit, or as in a checkpoint */
+    int fits_damping;         /* it is not given: for pilots, or as in a checkpoint */
+    uint32_t pilots;          /* the most that choose these (pilot.h); 0: none */
+    int asks_pilots;          /* their number is given */
+    uint64_t eval_triples;    /* the evaluation at the end: likewise; 0: all */
+    uint32_t eval_candidates; /* that answers are ranked among; 0: all entities */
+    uint32_t eval_sample;     /* evaluations on the way rank every nth triple: about so many; pilots rank more */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */

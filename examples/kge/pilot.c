@@ -31,6 +31,10 @@ const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) 
 }
 _Static_assert(KGE_PILOT_LEAST == 16, "the words above");
 
+uint64_t kge_pilot_sample(const kge_options *options) {
+    return (uint64_t)KGE_PILOT_SAMPLES * options->eval_sample;
+}
+
 /* As the training, but shorter, with shorter rows, in one process, without parts, secondaries, caches and trace.
  *
  * The square of a distance, near that of the margin, is a sum over dim, so each number of a row is as the root of 1 /
@@ -56,25 +60,16 @@ static int kge_pilot_rank(const kge_pilots *pilots, const kge_settings *settings
                           kge_metrics *metrics, program_error *error) {
     const kge_options *options = pilots->options;
     const kge_split *split = &pilots->graph->split[KGE_VALID];
-    size_t floats[2];
-    for (uint32_t i = 0; i < 2; i++) floats[i] = (size_t)kge_trainer_rows(trainer, i) * settings->model.dim;
-    float *rows = malloc((floats[0] + floats[1]) * sizeof *rows);
-    if (!rows)
-        return program_fail(error, "out of memory for the embeddings of a pilot (%zu bytes); use --pilots 0",
-                            (floats[0] + floats[1]) * sizeof *rows);
     kge_evaluation evaluation = {.model = &settings->model,
                                  .graph = pilots->graph,
                                  .known = pilots->known,
-                                 .entities = rows,
-                                 .relations = rows + floats[0],
+                                 .reader = kge_trainer_reader(trainer),
                                  .split = split,
                                  .threads = options->outputs.threads,
-                                 .stride =
-                                     kge_evaluation_stride(split, (uint64_t)KGE_PILOT_SAMPLES * options->eval_sample)};
-    int status = kge_trainer_read(trainer, 0, rows, error) || kge_trainer_read(trainer, 1, rows + floats[0], error) ||
-                 kge_evaluate(&evaluation, metrics, NULL, error);
-    free(rows);
-    return status ? -1 : 0;
+                                 .candidates = options->eval_candidates,
+                                 .seed = settings->common.seed,
+                                 .stride = kge_evaluation_stride(split, kge_pilot_sample(options))};
+    return kge_evaluate(&evaluation, metrics, NULL, error);
 }
 
 /* The loss of the second half of the steps: the first steps may have a very large one. */

@@ -17,6 +17,8 @@
 enum { KGE_PILOT_PART = 8, KGE_PILOT_DIM = 128, KGE_PILOT_LEAST = 2 * KGE_PILOT_PART };
 /* A pilot ranks this many times the sample of an evaluation on the way, because two choices may differ by little. */
 enum { KGE_PILOT_SAMPLES = 5 };
+/* How many validation triples they rank, about. */
+uint64_t kge_pilot_sample(const kge_options *options);
 
 /* Why kge_pilots_run cannot run; NULL: it can. Pilots need options->pilots, a weight of N3 to choose, validation
  * triples, and a training that ends after a number of steps, which is at least KGE_PILOT_LEAST. */

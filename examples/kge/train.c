@@ -702,7 +702,25 @@ uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table) {
     return trainer->table_rows[table];
 }
 
-int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error) {
-    training_span all = {.table = table, .n = trainer->table_rows[table]};
-    return training_read_rows(trainer->frugal, &all, rows, error);
+static int kge_trainer_read_ids(void *of, uint32_t table, const uint32_t *ids, uint32_t n, float *rows,
+                                program_error *error) {
+    enum { BLOCK = 4096 };
+    const kge_trainer *trainer = of;
+    uint64_t keys[BLOCK];
+    for (uint32_t from = 0; from < n; from += BLOCK) {
+        uint32_t part = n - from < BLOCK ? n - from : BLOCK;
+        frugal_keys block = {.table = table, .keys = keys, .n = ranks_number() ? 0 : part}; /* others only give */
+        for (uint32_t i = 0; i < part; i++) keys[i] = ids[from + i];
+        if (frugal_read_rows(trainer->frugal, &block, rows + (size_t)from * trainer->settings.model.dim, NULL))
+            return training_fail("cannot read the embeddings", error);
+    }
+    return 0;
+}
+
+kge_reader kge_trainer_reader(kge_trainer *trainer) {
+    return (kge_reader){kge_trainer_read_ids, trainer};
+}
+
+int kge_trainer_read(kge_trainer *trainer, const training_span *span, float *rows, program_error *error) {
+    return training_read_rows(trainer->frugal, span, rows, error);
 }

@@ -18,7 +18,8 @@
 #include "examples/common/report.h"
 #include "examples/common/secondaries.h"
 #include "examples/common/settings.h"
-#include "examples/kge/model.h"
+#include "examples/common/training.h"
+#include "examples/kge/candidates.h"
 #include "examples/kge/state.h"
 
 typedef struct kge_settings {
@@ -67,8 +68,10 @@ int kge_trainer_write_state(const kge_trainer *trainer, const char *path, progra
 /* The tables become those of the save `tables`, and the training is done. Between runs. */
 int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error *error);
 
-/* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */
-int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error);
+/* Rows of table 0 (entities) or 1 (relations), rows[span->n][dim]. Between runs; all ranks. */
+int kge_trainer_read(kge_trainer *trainer, const training_span *span, float *rows, program_error *error);
+/* The same, row by row, for rankings. */
+kge_reader kge_trainer_reader(kge_trainer *trainer);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
 /* What guessing gets on the training triples (kge_guess_loss). */
 double kge_trainer_guess_loss(const kge_trainer *trainer);

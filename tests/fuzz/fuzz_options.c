@@ -62,6 +62,8 @@ static const option_kind options_known[] = {
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
+    {"eval-triples", WHOLE64, 0, 1e18, NULL, AT(eval_triples)},
+    {"eval-candidates", WHOLE32, 0, 1e6, NULL, AT(eval_candidates)},
     {"patience", WHOLE32, 0, 1e9, NULL, AT(outputs.patience)},
     {"threads", WHOLE32, 1, 64, NULL, AT(outputs.threads)},
     {"report-every", REAL, 0, 1e9, NULL, AT(outputs.report_seconds)},

@@ -53,7 +53,7 @@ static void check_answers(const kge_graph *graph, const kge_index *index, kge_si
 static void check_index(const kge_graph *graph) {
     program_error error;
     kge_index index;
-    if (kge_index_build(&index, graph, &error)) fail_msg("no index: %s", error.text);
+    if (kge_index_build(&index, graph, NULL, &error)) fail_msg("no index: %s", error.text);
     for (int s = 0; s < KGE_SPLITS; s++)
         for (uint64_t i = 0; i < graph->split[s].n && i < 16; i++) {
             check_answers(graph, &index, KGE_TAILS, &graph->split[s].triples[i]);

@@ -518,7 +518,7 @@ static void test_ranking(void **state) {
     kge_index known;
     kge_generator size = {.entities = 40, .relations = 3, .triples = 300};
     assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
-    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    assert_int_equal(kge_index_build(&known, &graph, &graph.split[KGE_TRAIN], &error), 0);
     enum { DIM = 6 };
     float entities[40 * DIM], relations[6 * DIM];
     for (int i = 0; i < 40 * DIM; i++) entities[i] = noise((uint64_t)i);
@@ -530,11 +530,11 @@ static void test_ranking(void **state) {
     for (int kind = 0; kind < KGE_MODELS; kind++)
         for (int reciprocal = 0; reciprocal < 2; reciprocal++) {
             kge_model model = {.kind = (kge_model_kind)kind, .dim = DIM, .reciprocal = reciprocal};
+            kge_memory memory = {{entities, relations}, DIM};
             kge_evaluation evaluation = {.model = &model,
                                          .graph = &graph,
                                          .known = &known,
-                                         .entities = entities,
-                                         .relations = relations,
+                                         .reader = kge_memory_reader(&memory),
                                          .split = split,
                                          .threads = 3,
                                          .stride = 1};
@@ -566,14 +566,21 @@ static void test_ranking_error(void **state) {
     kge_index known;
     kge_generator size = {.entities = 60, .relations = 3, .triples = 800};
     assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
-    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    assert_int_equal(kge_index_build(&known, &graph, &graph.split[KGE_TRAIN], &error), 0);
     enum { DIM = 4, STRIDE = 8, TIMES = 400 };
     float entities[60 * DIM], relations[3 * DIM];
     for (int i = 0; i < 60 * DIM; i++) entities[i] = noise((uint64_t)i);
     for (int i = 0; i < 3 * DIM; i++) relations[i] = noise(1000 + (uint64_t)i);
     kge_model model = {.kind = KGE_DISTMULT, .dim = DIM};
     kge_split split = graph.split[KGE_TRAIN];
-    kge_evaluation evaluation = {&model, &graph, &known, entities, relations, &split, 1, 1};
+    kge_memory memory = {{entities, relations}, DIM};
+    kge_evaluation evaluation = {.model = &model,
+                                 .graph = &graph,
+                                 .known = &known,
+                                 .reader = kge_memory_reader(&memory),
+                                 .split = &split,
+                                 .threads = 1,
+                                 .stride = 1};
     kge_metrics all, sample;
     assert_int_equal(kge_evaluate(&evaluation, &all, NULL, &error), 0);
     evaluation.stride = STRIDE;
@@ -604,14 +611,14 @@ static void test_ranking_degenerate(void **state) {
     kge_graph graph = {.entities = {.n = 101}, .relations = {.n = 1}};
     graph.split[KGE_TRAIN] = (kge_split){&train, 1};
     kge_index known;
-    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    assert_int_equal(kge_index_build(&known, &graph, &graph.split[KGE_TRAIN], &error), 0);
     static float entities[101 * 2], relations[2];
     kge_model model = {.kind = KGE_DISTMULT, .dim = 2};
+    kge_memory memory = {{entities, relations}, 2};
     kge_evaluation evaluation = {.model = &model,
                                  .graph = &graph,
                                  .known = &known,
-                                 .entities = entities,
-                                 .relations = relations,
+                                 .reader = kge_memory_reader(&memory),
                                  .split = &graph.split[KGE_TRAIN],
                                  .threads = 1,
                                  .stride = 1};

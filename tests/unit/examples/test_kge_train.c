@@ -61,6 +61,14 @@ static void close_device(plain_device *device) {
     free(device->keys), free(device->rows_of), free(device->rows), free(device->grads);
 }
 
+/* rows[entities + relations][DIM] */
+static void read_tables(kge_trainer *trainer, float *rows) {
+    training_span entities = {.table = 0, .n = kge_trainer_rows(trainer, 0)};
+    training_span relations = {.table = 1, .n = kge_trainer_rows(trainer, 1)};
+    assert_works(kge_trainer_read(trainer, &entities, rows, &error));
+    assert_works(kge_trainer_read(trainer, &relations, rows + entities.n * DIM, &error));
+}
+
 /* The same tables as the trainer's, before the first step. */
 static void open_plain(plain *p, const kge_settings *settings, const kge_graph *graph, kge_trainer *trainer) {
     *p = (plain){.settings = settings, .model = settings->model};
@@ -92,8 +100,7 @@ static void open_plain(plain *p, const kge_settings *settings, const kge_graph *
                             .mean = 1,
                             .eps = 1e-10f};
     assert_true(reference_open(&p->tables, 0));
-    assert_works(kge_trainer_read(trainer, 0, p->tables.weights, &error));
-    assert_works(kge_trainer_read(trainer, 1, p->tables.weights + (size_t)graph->entities.n * DIM, &error));
+    read_tables(trainer, p->tables.weights);
 }
 
 static void close_plain(plain *p) {
@@ -151,8 +158,7 @@ static void check(const kge_model *model, uint32_t devices) {
     float *trained = malloc((n_entities + n_relations) * sizeof *trained);
     for (uint64_t step = 0; step < STEPS; step++) loss += train_plain(&p, step, graph.entities.n);
     assert_works(kge_trainer_run(trainer, STEPS, &never, &error));
-    assert_works(kge_trainer_read(trainer, 0, trained, &error));
-    assert_works(kge_trainer_read(trainer, 1, trained + n_entities, &error));
+    read_tables(trainer, trained);
     for (size_t i = 0; i < n_entities + n_relations; i++)
         if (memcmp(&trained[i], &p.tables.weights[i], sizeof *trained))
             fail_msg("%s, %s, %u devices: number %zu of row %zu is %.9g, must be %.9g", kge_model_name(model->kind),
