@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "examples/clicks/file.h"
+#include "examples/clicks/folder.h"
 #include "examples/clicks/line.h"
 #include "examples/clicks/log.h"
 #include "examples/common/crc32.h"
@@ -15,6 +16,7 @@ enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time 
 struct clicks_reader {
     const clicks *log;
     clicks_file file;
+    clicks_folder folder;    /* if its path is one */
     const char *const *next; /* of several files, the one behind `file`; NULL: it is the only one */
     clicks_line line;
     uint32_t order[CLICKS_MOST_COLUMNS];
@@ -77,9 +79,27 @@ static int clicks_set_tables(clicks *log, program_error *error) {
     return log->vocabularies ? 0 : program_fail(error, "out of memory for vocabularies");
 }
 
+/* The columns are those of the first file. */
+static int clicks_open_arrays(clicks *log, program_error *error) {
+    const char *const *files = log->settings.files;
+    clicks_npy *npy;
+    uint32_t numbers, ids;
+    if (!files || !*files) return program_fail(error, "no arrays of samples; give x_dense.npy");
+    if (!clicks_npy_is_log(*files))
+        return program_fail(error,
+                            "%.200s is not named as arrays of a log are; give x_dense.npy, with x_sparse.npy and "
+                            "x_labels.npy beside it",
+                            *files);
+    if (clicks_npy_open(&npy, *files, error)) return -1;
+    clicks_npy_shape(npy, &numbers, &ids);
+    clicks_npy_close(npy);
+    return clicks_schema_of_arrays(&log->schema, numbers, ids, error);
+}
+
 static int clicks_open_schema(clicks *log, program_error *error) {
     const clicks_settings *settings = &log->settings;
     if (settings->format == CLICKS_SCHEMA) return clicks_schema_read(&log->schema, settings->schema, error);
+    if (settings->format == CLICKS_ARRAYS) return clicks_open_arrays(log, error);
     if (settings->format != CLICKS_GENERATED) return clicks_schema_of_format(&log->schema, settings->format, error);
     if (clicks_schema_of_generated(&log->schema, &settings->generator, error)) return -1;
     return clicks_planted_open(&log->planted, &settings->generator, error);
@@ -413,6 +433,10 @@ static int clicks_reader_start(clicks_reader *reader, const char *path, program_
     const char *const *files = reader->log->files;
     if (!clicks_is_generated(reader->log)) {
         if (!path && (!files || !*files)) return program_fail(error, "no file of samples; give one");
+        if (path && clicks_is_folder(path)) {
+            if (clicks_folder_read(&reader->folder, path, error)) return -1;
+            files = (const char *const *)reader->folder.files, path = NULL;
+        }
         if (!path && files[1]) reader->next = files + 1;
         return clicks_begin_file(reader, path ? path : *files, error);
     }
@@ -476,6 +500,7 @@ int clicks_reader_read(clicks_reader *reader, uint32_t most, clicks_batch *batch
 void clicks_reader_close(clicks_reader *reader) {
     if (!reader) return;
     clicks_file_close(&reader->file);
+    clicks_folder_free(&reader->folder);
     free(reader->drawn.numbers);
     free(reader->drawn.ids);
     free(reader);

@@ -1,8 +1,8 @@
 /* Click logs as batches: what a line means (schema), how ids become rows, and reading them, a block at a time.
  *
- * A sample is a label (0 or 1), some numbers, and one id a feature, or a bag of any number of ids. Logs are read from a
- * file, plain or gz, or drawn by a generator (generate.h) that knows what it planted. Only vocabularies are ever whole
- * in memory.
+ * A sample is a label (0 or 1), some numbers, and one id a feature, or a bag of any number of ids. Logs are read from
+ * files, plain or gz, or of kinds that become text (filter.h, npy.h), or drawn by a generator (generate.h) that knows
+ * what it planted. Only vocabularies are ever whole in memory.
  */
 #ifndef CLICKS_H
 #define CLICKS_H
@@ -29,6 +29,7 @@ typedef enum {
     CLICKS_SCHEMA,     /* any: schema.h */
     CLICKS_LIBSVM,     /* label index:value ...: one feature, a bag of the indices, with the values as weights */
     CLICKS_LIBFFM,     /* label field:index:value ...: a bag a field */
+    CLICKS_ARRAYS,     /* x_dense.npy, x_sparse.npy, x_labels.npy: npy.h; as many columns as the first file has */
     CLICKS_GENERATED   /* planted: generate.h; CLICKS_GIVEN ids are drawn ones, else their decimal texts */
 } clicks_format;
 
@@ -54,7 +55,8 @@ typedef struct clicks_settings {
     clicks_format format;
     const char *schema; /* CLICKS_SCHEMA: its file */
     /* What a `path` of NULL reads, if the log is not generated: these files, one after the other, as one log; NULL
-     * follows the last. They are read whenever the log is. NULL: none. */
+     * follows the last. They are read whenever the log is. NULL: none. A `path` that is a folder stands for its files,
+     * in the same way. */
     const char *const *files;
     clicks_generator generator; /* CLICKS_GENERATED */
     clicks_ids ids;

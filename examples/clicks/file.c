@@ -1,4 +1,4 @@
-/* Lines of plain and gz files. The block is filled after the part that is not read yet; a line is cut out of the block
+/* Lines of files. The block is filled after the part that is not read yet; a line is cut out of the block
  * in place. */
 #include "examples/clicks/file.h"
 #include "examples/common/file.h"
@@ -11,26 +11,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int clicks_file_open(clicks_file *file, const char *path, program_error *error) {
+static int clicks_file_open_bytes(clicks_file *file, const char *path, program_error *error) {
     struct stat is;
-    *file = (clicks_file){0};
     int opened = open(path, O_RDONLY | O_CLOEXEC);
     if (opened < 0) return program_fail(error, "cannot read %.200s: %s%s", path, strerror(errno), file_remedy(errno));
-    if (!fstat(opened, &is) && S_ISDIR(is.st_mode)) {
-        close(opened);
-        return program_fail(error, "%.200s is a folder; give one of its files", path);
-    }
-    int status = clicks_bytes_open(&file->bytes, opened);
+    int status = 0;
+    if (!fstat(opened, &is) && S_ISDIR(is.st_mode))
+        status = program_fail(error, "%.200s is a folder; give one of its files", path);
+    if (!status) status = clicks_filter_open(&file->filter, &opened, path, error);
+    if (!status && clicks_bytes_open(&file->bytes, opened))
+        status = program_fail(error, "out of memory to read %.200s", path);
     if (status) close(opened);
+    return status;
+}
+
+int clicks_file_open(clicks_file *file, const char *path, program_error *error) {
+    *file = (clicks_file){0};
+    int status =
+        clicks_npy_is_log(path) ? clicks_npy_open(&file->npy, path, error) : clicks_file_open_bytes(file, path, error);
     file->path = strdup(path);
     file->block = malloc(CLICKS_ROOM);
-    if (!status && file->path && file->block) return 0;
-    clicks_file_close(file);
-    return program_fail(error, "out of memory to read %.200s", path);
+    if (!status && (!file->path || !file->block)) status = program_fail(error, "out of memory to read %.200s", path);
+    if (status) clicks_file_close(file);
+    return status;
 }
 
 void clicks_file_close(clicks_file *file) {
     clicks_bytes_close(&file->bytes);
+    clicks_filter_close(&file->filter);
+    clicks_npy_close(file->npy);
     free(file->path);
     free(file->block);
     *file = (clicks_file){0};
@@ -39,10 +48,11 @@ void clicks_file_close(clicks_file *file) {
 /* Moves what is left to the beginning and reads a block after it. */
 static int clicks_file_fill(clicks_file *file, program_error *error) {
     const char *why = "";
-    int cut;
+    int cut = 0;
     size_t left = file->end - file->begin;
     memmove(file->block, file->block + file->begin, left);
-    long got = clicks_bytes_read(&file->bytes, file->block + left, CLICKS_BLOCK, &why, &cut);
+    long got = file->npy ? clicks_npy_read(file->npy, file->block + left, CLICKS_BLOCK, &why)
+                         : clicks_bytes_read(&file->bytes, file->block + left, CLICKS_BLOCK, &why, &cut);
     file->begin = 0;
     file->end = left + (got > 0 ? (size_t)got : 0);
     if (cut)
@@ -51,7 +61,7 @@ static int clicks_file_fill(clicks_file *file, program_error *error) {
     if (got < 0)
         return program_fail(error, "cannot read %.200s behind line %" PRIu64 ": %s", file->path, file->line, why);
     file->over = got < CLICKS_BLOCK;
-    return 0;
+    return file->over ? clicks_filter_end(&file->filter, file->path, error) : 0;
 }
 
 /* A line of `n` bytes and its end, if it has one. */

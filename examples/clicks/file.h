@@ -1,4 +1,4 @@
-/* Lines of a text file, plain or gz, a block at a time.
+/* Lines of a text file, plain or gz, or of what is read as text (filter.h, npy.h), a block at a time.
  */
 #ifndef CLICKS_FILE_H
 #define CLICKS_FILE_H
@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "examples/clicks/bytes.h"
+#include "examples/clicks/filter.h"
+#include "examples/clicks/npy.h"
 #include "examples/common/program.h"
 
 #ifndef CLICKS_BLOCK /* tests have small ones: more lines then lie across two of them */
@@ -19,7 +21,9 @@ enum {
 };
 
 typedef struct clicks_file {
-    clicks_bytes bytes;
+    clicks_bytes bytes;   /* if there are no arrays */
+    clicks_filter filter; /* what the bytes come from, if it is not the file */
+    clicks_npy *npy;
     char *path;
     char *block;       /* block[CLICKS_ROOM] */
     size_t begin, end; /* the part of the block that is not read yet */

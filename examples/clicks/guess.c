@@ -24,10 +24,12 @@ static int clicks_guess_indexed(const char *text, size_t n, clicks_format *forma
 
 /* 1: it is known; 0: it is none of them. */
 static int clicks_guess_line(const char *text, size_t n, clicks_format *format) {
-    static const char *const criteo[] = {"I1", "I13", "C1", "C26", NULL}, *const avazu[] = {"hour", "banner_pos", NULL};
+    static const char *const criteo[] = {"I1", "I13", "C1", "C26", NULL},
+                             *const torchrec[] = {"int_0", "int_12", "cat_0", "cat_25", NULL},
+                             *const avazu[] = {"hour", "banner_pos", NULL};
     size_t tabs = 0;
     for (size_t i = 0; i < n; i++) tabs += text[i] == '\t';
-    if (clicks_line_names(text, n, criteo))
+    if (clicks_line_names(text, n, criteo) || clicks_line_names(text, n, torchrec))
         *format = CLICKS_CRITEO_CSV;
     else if (clicks_line_names(text, n, avazu))
         *format = CLICKS_AVAZU;
@@ -36,27 +38,6 @@ static int clicks_guess_line(const char *text, size_t n, clicks_format *format) 
     else
         return clicks_guess_indexed(text, n, format);
     return 1;
-}
-
-/* Files of other kinds, by their first bytes. NULL: it may be text. */
-static const char *clicks_other_kind(const char *text, size_t n) {
-    static const struct {
-        const char *begin, *what;
-    } kinds[] = {{"PK\x03\x04", "zip"},
-                 {"\x28\xb5\x2f\xfd", "zstd"},
-                 {"BZh", "bzip2"},
-                 {"\xfd"
-                  "7zXZ",
-                  "xz"},
-                 {"PAR1", "Parquet"},
-                 {"ORC", "ORC"},
-                 {"ARROW1", "Arrow"},
-                 {"\x89HDF", "HDF5"},
-                 {"\x93NUMPY", "NumPy"},
-                 {"\x04\x22\x4d\x18", "lz4"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (n >= strlen(kinds[i].begin) && !memcmp(text, kinds[i].begin, strlen(kinds[i].begin))) return kinds[i].what;
-    return NULL;
 }
 
 /* The separator that is most often there, by its name; *columns: how many it makes. */
@@ -95,10 +76,8 @@ static void clicks_show_begin(const char *text, size_t n, char shown[44]) {
 }
 
 static int clicks_fail_unknown(const char *path, const char *text, size_t n, program_error *error) {
-    const char *kind = clicks_other_kind(text, n);
     char shown[44];
     uint32_t columns;
-    if (kind) return program_fail(error, "%.200s is a file of %s; make text or gz of it", path, kind);
     const char *between = clicks_columns(text, n, &columns);
     clicks_show_begin(text, n, shown);
     return program_fail(
@@ -116,6 +95,8 @@ int clicks_guess(const char *path, clicks_format *format, program_error *error) 
     char *text = NULL;
     size_t n = 0;
     int got;
+    *format = CLICKS_ARRAYS;
+    if (clicks_npy_is_log(path)) return 0;
     if (clicks_file_open(&file, path, error)) return -1;
     do got = clicks_file_line(&file, &text, &n, error);
     while (got > 0 && clicks_line_is_empty(&line, text, n));

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "examples/clicks/ids.h"
@@ -83,13 +84,19 @@ static inline char *clicks_field_read(int quotes, char separator, char *at, char
 
 /* ---- Columns -------------------------------------------------------------------------------------------- */
 
-/* Built-in formats: the label as a number, however it is written (1.0, 0e0); of index:value -1 is 0, too. 0 or 1; -1:
- * it is neither. */
+/* Is one of the texts this number, however it is written there and here (1, 1.0, 1e0)? */
+static int clicks_texts_number(const clicks_texts *texts, double x) {
+    double y;
+    for (uint32_t i = 0; i < texts->n; i++)
+        if (clicks_parse_number(texts->text[i].at, texts->text[i].n, &y) && x >= y && x <= y) return 1;
+    return 0;
+}
+
+/* 0 or 1; -1: it is neither. */
 static int clicks_label_number(const clicks_schema *schema, const clicks_field *field) {
     double x;
-    if (!schema->known || !clicks_parse_number(field->at, field->n, &x)) return -1;
-    if (x < 0 && schema->form != CLICKS_DENSE) x += 1;
-    return x > 0 || x < 0 ? (x >= 1 && x <= 1 ? 1 : -1) : 0;
+    if (!clicks_parse_number(field->at, field->n, &x)) return -1;
+    return clicks_texts_number(&schema->one, x) ? 1 : clicks_texts_number(&schema->zero, x) ? 0 : -1;
 }
 
 static int clicks_read_label(clicks_line *line, uint32_t column, const clicks_field *field, const clicks_sample *out) {
@@ -391,13 +398,24 @@ static char clicks_find_separator(const char *text, size_t n) {
     return all[best];
 }
 
+/* TorchRec's names of Criteo's columns count from 0: int_0 is I1, cat_0 is C1. */
+static int clicks_is_counted_name(const clicks_field *name, const char *is) {
+    char other[32];
+    const char *kind = *is == 'I' ? "int" : *is == 'C' ? "cat" : NULL;
+    if (!kind || is[1] < '1' || is[1] > '9') return 0;
+    snprintf(other, sizeof other, "%s_%ld", kind, strtol(is + 1, NULL, 10) - 1);
+    return clicks_is_name(name, other);
+}
+
 /* The schema's column of this name; as it is written, or else in another case; CLICKS_NO_COLUMN: none. */
 static uint32_t clicks_find_column(const clicks_schema *schema, const clicks_field *name) {
     uint32_t found = CLICKS_NO_COLUMN;
     for (uint32_t i = 0; i < schema->n_columns; i++) {
         const clicks_text *is = &schema->columns[i].name;
         if (is->n == name->n && !memcmp(is->at, name->at, name->n)) return i;
-        if (found == CLICKS_NO_COLUMN && clicks_is_name(name, is->at)) found = i;
+        if (found == CLICKS_NO_COLUMN &&
+            (clicks_is_name(name, is->at) || (schema->known && clicks_is_counted_name(name, is->at))))
+            found = i;
     }
     return found;
 }

@@ -1,5 +1,6 @@
 /* Names, defaults and limits of a click log's options. */
 #include "examples/clicks/options.h"
+#include "examples/clicks/folder.h"
 #include "examples/common/file.h"
 
 #include <inttypes.h>
@@ -32,10 +33,10 @@ static int clicks_read_test(void *to, const char *name, const char *text, progra
 }
 
 enum { CLICKS_FORMAT_AUTO, CLICKS_FORMAT_SCHEMA = 4 }; /* of clicks_formats */
-static const char *const clicks_formats[] = {"auto",   "criteo", "criteo-csv", "avazu",
-                                             "schema", "libsvm", "libffm",     NULL};
+static const char *const clicks_formats[] = {"auto",   "criteo", "criteo-csv", "avazu", "schema",
+                                             "libsvm", "libffm", "npy",        NULL};
 static const clicks_format clicks_format_kinds[] = {CLICKS_CRITEO, CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU,
-                                                    CLICKS_SCHEMA, CLICKS_LIBSVM, CLICKS_LIBFFM};
+                                                    CLICKS_SCHEMA, CLICKS_LIBSVM, CLICKS_LIBFFM,     CLICKS_ARRAYS};
 static const char *const clicks_ids_names[] = {"hash", "vocabulary", "given", NULL}; /* clicks_ids */
 
 #define MADE(field) &given.options.clicks.generator.field
@@ -54,8 +55,8 @@ static const options_entry clicks_generator_keys[] = {
 static const options_entry clicks_columns[] = {
     {"format", OPTIONS_CHOICE, &given.format, .choices = clicks_formats, .given = &given.format_given,
      .help = "of a click log: criteo is tabs: label, 13 numbers, 26 hex ids; criteo-csv Id,Label,I1..I13,C1..C26; "
-             "avazu id,click,hour,C1,...; libsvm label index:value ...; libffm label field:index:value ...; auto is by "
-             "the first line"},
+             "avazu id,click,hour,C1,...; libsvm label index:value ...; libffm label field:index:value ...; npy "
+             "TorchRec's x_dense.npy, x_sparse.npy, x_labels.npy, named by the first; auto is by the first line"},
     {"schema", OPTIONS_TEXT, &given.options.clicks.schema,
      .help = "what the columns of another log mean (examples/clicks/adult.schema is one)"},
     {0},
@@ -177,8 +178,27 @@ static int clicks_check_file(const clicks_options *options, program_error *error
     return 0;
 }
 
+/* Folders become their files. The names stay until the program ends, as argv does. */
+static int clicks_list_files(program_error *error) {
+    options_texts listed = {.n = 0};
+    for (uint32_t i = 0; i < given.files.n; i++) {
+        clicks_folder folder = {.n = 1};
+        int is_folder = clicks_is_folder(given.files.at[i]);
+        if (is_folder && clicks_folder_read(&folder, given.files.at[i], error)) return -1;
+        if (listed.n + folder.n > OPTIONS_MOST_TEXTS) {
+            clicks_folder_free(&folder);
+            return program_fail(error, "--data names more than %d files; join some of them", OPTIONS_MOST_TEXTS);
+        }
+        for (uint32_t k = 0; k < folder.n; k++) listed.at[listed.n++] = is_folder ? folder.files[k] : given.files.at[i];
+        free(folder.files);
+    }
+    given.files = listed;
+    return 0;
+}
+
 int clicks_options_take(clicks_options *options, const clicks_options_words *words, program_error *error) {
     clicks_settings *clicks = &options->clicks;
+    if (clicks_list_files(error)) return -1;
     *options = clicks_options_read();
     if (!options->path && !words->generates)
         return program_fail(error, "give --data %s; see %s --help", words->value, words->program);

@@ -191,6 +191,25 @@ int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program
     return failed ? -1 : 0;
 }
 
+int clicks_schema_of_arrays(clicks_schema *schema, uint32_t numbers, uint32_t ids, program_error *error) {
+    char name[16];
+    *schema = (clicks_schema){.separator = ',', .header = 1, .known = 1, .says_missing = 1};
+    schema->missing = *clicks_usual_missing();
+    clicks_set_labels(schema);
+    int failed = !clicks_add_named(schema, CLICKS_LABEL, "label");
+    for (uint32_t i = 0; i < numbers + ids && !failed; i++) {
+        int is_id = i >= numbers;
+        snprintf(name, sizeof name, "%s_%" PRIu32, is_id ? "cat" : "int", is_id ? i - numbers : i);
+        failed = !clicks_add_named(schema, is_id ? CLICKS_ID : CLICKS_NUMBER, name);
+    }
+    if (failed)
+        program_fail(error, "%" PRIu32 " numbers, %" PRIu32 " ids and the label are more than %d columns", numbers, ids,
+                     CLICKS_MOST_COLUMNS);
+    if (!failed) failed = clicks_schema_finish(schema, error);
+    if (failed) clicks_schema_free(schema);
+    return failed ? -1 : 0;
+}
+
 int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error) {
     uint64_t columns = 1 + (uint64_t)generator->numbers + generator->features;
     *schema = (clicks_schema){.separator = ',', .header = 1, .quotes = 1};

@@ -18,10 +18,11 @@
  * A first line must name all columns that are not skipped, and no other. Where no line says what means missing, an id
  * or a number that is NA, N/A, nan, NULL, None, ? or \N makes no sample, because it may mean that, and may be an id.
  *
- * There is one label; fields with other texts make no sample. A number x is passed on as it is (raw, the default), as
- * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is also an id: x / W rounded down, as decimal text; with
- * `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is the size of the id's table, if it differs from that of
- * the other ids. `last` takes only the last N bytes of an id. `hex` and `rows` count where ids are given as rows.
+ * There is one label; fields with other texts make no sample, unless they are the same number (1 is 1.0, too). A
+ * number x is passed on as it is (raw, the default), as sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is
+ * also an id: x / W rounded down, as decimal text; with `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is the
+ * size of the id's table, if it differs from that of the other ids. `last` takes only the last N bytes of an id. `hex`
+ * and `rows` count where ids are given as rows.
  *
  * A feature may have a bag of ids, any number of them; its vector is the sum of their rows, zeros without an id. With
  * `bag` a field holds several ids with C between them, which is named as the separator is (bar: |). With `with` the ids
@@ -92,6 +93,8 @@ typedef struct clicks_schema {
 
 /* The schema of a built-in format. On failure nothing has to be freed. */
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error);
+/* CLICKS_ARRAYS: of so many numbers, raw, and ids. */
+int clicks_schema_of_arrays(clicks_schema *schema, uint32_t numbers, uint32_t ids, program_error *error);
 /* CLICKS_LIBFFM: its fields, whose number the log says; instead of those that it has. */
 int clicks_schema_set_fields(clicks_schema *schema, uint32_t fields, program_error *error);
 /* The label's column is skipped, or with CLICKS_LABELS_ABSENT there is none; a label in front of `index:value` may be

@@ -253,7 +253,6 @@ static int dlrm_check_files(const dlrm_options *options, program_error *error) {
     for (const char *const *file = options->data.clicks.files; file && *file; file++) {
         int fails = stat(*file, &is) || access(*file, R_OK);
         if (fails) return program_fail(error, "cannot read %.200s: %s", *file, strerror(errno));
-        if (S_ISDIR(is.st_mode)) return program_fail(error, "%.200s is a folder; give one of its files", *file);
         if (options->data.test && file_is_same(*file, options->data.test))
             fprintf(stderr, "--test %s is also --data: the held-out samples are trained on\n", *file);
     }

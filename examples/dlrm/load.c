@@ -118,14 +118,13 @@ static int dlrm_load_vocabularies(dlrm_loaded *loaded, program_error *error) {
 /* Can the first sample be read? Then the log is open. */
 static int dlrm_try_log(dlrm_loaded *loaded, clicks_labels labels, program_error *error) {
     clicks_settings settings = loaded->options.data.clicks;
-    const char *path = loaded->options.data.path;
     clicks_reader *reader = NULL;
     clicks_batch sample = {0};
     settings.labels = labels, settings.malformed = 0; /* a line without a prediction would shift all that follow */
     if (clicks_open(&loaded->log, &settings, error)) return -1;
-    int status = clicks_measure(loaded->log, path, error) || dlrm_load_vocabularies(loaded, error) ||
+    int status = clicks_measure(loaded->log, NULL, error) || dlrm_load_vocabularies(loaded, error) ||
                  clicks_batch_open(&sample, loaded->log, 1, error) ||
-                 clicks_reader_open(&reader, loaded->log, path, 0, 1, error) ||
+                 clicks_reader_open(&reader, loaded->log, NULL, 0, 1, error) ||
                  clicks_reader_read(reader, 1, &sample, error);
     clicks_reader_close(reader);
     clicks_batch_close(&sample);
@@ -139,7 +138,7 @@ static int dlrm_open_log(dlrm_loaded *loaded, program_error *error) {
     const char *path = loaded->options.data.path;
     program_error with;
     struct stat is;
-    if (!stat(path, &is) && !S_ISREG(is.st_mode))
+    if (!stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode))
         return program_fail(error, "--predict %.200s is no file, which is read twice; write it to one", path);
     if (!dlrm_try_log(loaded, CLICKS_LABELS_IGNORED, &with) || !dlrm_try_log(loaded, CLICKS_LABELS_ABSENT, error))
         return 0;
@@ -228,6 +227,6 @@ dlrm_score_desc dlrm_loaded_scores(dlrm_loaded *loaded) {
         .parameters = dlrm_array_data(&loaded->parameters),
         .read_rows = dlrm_read_loaded,
         .tables = loaded,
-        .samples = {.log = loaded->log, .path = loaded->options.data.path, .end = UINT64_MAX},
+        .samples = {.log = loaded->log, .end = UINT64_MAX},
     };
 }
