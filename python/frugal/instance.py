@@ -311,6 +311,7 @@ class Frugal:
         self._views: list[weakref.ref] = []
         self._calls: set[int] = set()  # threads that are in a call of the library
         self._log = _Log()  # of finish and cancel
+        self.after_write: Optional[Callable[[], None]] = None  # rows were written: what was read of them is old
 
     # Devices
 
@@ -820,6 +821,8 @@ class Frugal:
         segment = self._segment(table, array)
         self._check(self._call(lib.frugal_write_rows, ctypes.byref(segment), source and source.address,
                                     floats and floats.address))
+        if self.after_write is not None:
+            self.after_write()
 
     def rows_at(self, write: bool, table: int, keys: int, n: int, weights: Optional[int], state: Optional[int]) -> None:
         """read_rows or write_rows of the `n` keys at the address `keys` (int64), without checks of the arrays."""
@@ -829,6 +832,8 @@ class Frugal:
             status = self._call(call, ctypes.byref(segment), weights, state)
         if status:
             self._fail(status)
+        if write and self.after_write is not None:
+            self.after_write()
 
     def view(self, table: int = 0) -> Any:
         """The host rows of `table` in place: a read-only array [rows, dim], without a copy: float32; of bf16

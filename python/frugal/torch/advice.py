@@ -3,6 +3,7 @@ way; and the mistakes that can be seen before the first update."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import warnings
 from typing import Any, Dict, List
@@ -13,29 +14,75 @@ from torch import nn
 _INSTEAD = {
     "sparse": "in PyTorch it means sparse gradients, and the gradients of these modules always are. For a file whose "
               "disk space is not reserved write file_sparse=True",
-    "padding_idx": "no key is left out. Leave its positions out of the bags, or give them per_sample_weights of 0",
-    "max_norm": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
-    "norm_type": "rows are not scaled down. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row",
-    "scale_grad_by_freq": "gradients are not divided by how often a key occurs",
+    "max_norm": "a lookup changes no row. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row; for a "
+                "norm of 1, normalize what forward returns",
+    "norm_type": "it is of max_norm, and a lookup changes no row",
+    "scale_grad_by_freq": "gradients are not divided by how often a key occurs. Bags of the mode 'mean' divide by "
+                          "their length; else multiply what forward returns by weights of your own",
     "dtype": "write output_dtype=torch.bfloat16 for what the module returns, rows_as='bf16' for what the table stores",
-    "_weight": "write init=matrix, float32 [rows, dim]",
+    "_weight": "write from_pretrained(matrix, max_keys=...), or init=matrix, float32 [rows, dim]",
     "_freeze": "write optimizer=frugal.Optimizer(..., frozen=True), or requires_grad_(False) of the module",
+    "evict_strategy": "write policy='counted' for CachedEmbedding's LFU, 'lru', or 'static'",
+    "pin_weight": "the table lies in host memory, which a device on a GPU pins by itself",
+    "buffer_size": "rows go to a GPU one by one, without a buffer of chunks",
 }
+_AS_NOTHING = {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "_weight": None}
 
 
 def refuse_options(options: Dict[str, Any]) -> Dict[str, Any]:
     """`options` as frugal.Frugal takes them, without what only torch.nn has."""
-    for name in options:
-        if name in _INSTEAD:
+    for name, value in list(options.items()):
+        if name in _AS_NOTHING and not isinstance(value, torch.Tensor) and value == _AS_NOTHING[name]:
+            del options[name]  # what torch.nn does without it is what is done here
+        elif name in _INSTEAD:
             raise TypeError(f"{name}: modules of frugal.torch do not have it: {_INSTEAD[name]}")
     file_sparse = options.pop("file_sparse", None)
     return options if file_sparse is None else dict(options, sparse=file_sparse)
 
 
 def check_mode(mode: str) -> None:
-    if mode not in ("sum", "mean"):
-        raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given"
-                         f"{', which Frugal does not have' if mode == 'max' else ''}")
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"mode: 'sum', 'mean' or 'max' is wanted; {mode!r} was given")
+
+
+def has_rows(options: Dict[str, Any]) -> bool:
+    """Does a table opened with these options have rows of its own, rather than first values?"""
+    file = options.get("file")
+    return bool(options.get("saved")) or options.get("weights") is not None or \
+        (file is not None and os.path.exists(file))
+
+
+def check_alone(frequencies: Any, shows_padding: bool) -> None:
+    """ValueError, if one process of several, or one machine, is asked for what it cannot do alone."""
+    if frequencies is not None:
+        raise ValueError("ids_freq_mapping: one process alone sets counts; with `processes` or `machines` rank 0 may "
+                         "call set_counts of module.instance before others announce")
+    if shows_padding:
+        raise ValueError("padding_idx: Embedding shows the row of this key, which with `processes` or `machines` this "
+                         "process may not be able to read. EmbeddingBag has it, because it leaves the key out; or mask "
+                         "what forward returns: rows * (ids != padding).unsqueeze(-1)")
+
+
+def refuse_export() -> None:
+    """RuntimeError, if a graph is made to be kept: a table is no tensor of it. Where torch.compile traces, the answer
+    comes from the operators that it asks for shapes (refuse_traced_export)."""
+    if not torch.compiler.is_compiling() and (torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()):
+        _refuse_graph()
+
+
+def refuse_traced_export() -> None:
+    """The same where a graph is traced: no version before 2.7 says for what, so its callers are asked."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("torch.export."):
+            _refuse_graph()
+        frame = frame.f_back
+
+
+def _refuse_graph() -> None:
+    raise RuntimeError("forward of a module of frugal.torch: torch.export, ONNX and torch.jit keep a graph, and a "
+                       "table is no part of one. Export the rest of the model, with rows as its input; serve the rows "
+                       "by frugal.serve, from a file of save()")
 
 
 class OnlyRows(str):

@@ -7,6 +7,7 @@ model does not see them; their learning rate is the attribute `lr`, or that of a
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -16,12 +17,15 @@ from torch import Tensor, nn
 from ..errors import LostError
 from ..instance import Frugal
 from ..instance import save as save_instances
-from ..settings import TYPES, Normal, Optimizer as Settings, Table, Workers, in_range
-from . import advice, inputs, operators
+from ..settings import TYPES, Normal, Optimizer as Settings, Table, Uniform, Workers, Zero, in_range
+from . import advice, inputs, operators, weight
 from .machines import Machines
 from .micro_batches import MicroBatches, single_bounds
+from .padding import padding_of, paddings_of
+from .pooling import padded_positions, pool_max
 from .processes import Processes
 from .session import FLOAT_TYPES, POOLING, Session
+from .warm import Cache, check_names
 
 DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -30,13 +34,15 @@ Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
 
 class _Store:
     """An instance with the sessions of its devices. It is opened again when a state is loaded that goes on at another
-    step. `of_features`: of each feature, which a step has keys of, its table."""
+    step. `of_features`: of each feature, which a step has keys of, its table. `padding`: of each table the key that no
+    step has, or None; `shows_padding`: positions of it are looked up as its row, else as zeros."""
 
     def __init__(self, tables: Sequence[Table], of_features: Sequence[int], dim: int, places: Sequence[torch.device],
-                 cache_rows: int, policy: str, gate_on_stream: bool, processes: Optional[Processes],
-                 machines: Optional[Machines], options: Dict[str, Any]):
+                 cache: Cache, padding: Sequence[Optional[int]], gate_on_stream: bool, processes: Optional[Processes],
+                 machines: Optional[Machines], options: Dict[str, Any], shows_padding: bool = False):
         self.tables, self.of_features, self.dim, self.places = list(tables), list(of_features), dim, places
-        self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
+        self.cache, self.gate_on_stream = cache, gate_on_stream
+        self.padding, self.shows_padding = [padding[table] for table in of_features], shows_padding
         self.processes = processes if processes is not None and processes.world_size > 1 else None
         self.machines = machines if machines is not None and machines.machines > 1 else None
         self.options = dict(options, devices=len(places))
@@ -54,6 +60,8 @@ class _Store:
                                  "`machines` each process has a part of the tables, on one host, too")
             self.options.update(devices=len(places) * self.machines.machines, machines=self.machines)
             self.numbers = range(self.machines.machine * len(places), (self.machines.machine + 1) * len(places))
+        if self.processes is not None or self.machines is not None:
+            advice.check_alone(cache.frequencies, shows_padding)
         self.sessions: List[Session] = []
         self.groups: List[dict] = [{"lr": 0.0} for _ in places]
         self.open()
@@ -68,19 +76,31 @@ class _Store:
             stream = None
             if place.type == "cuda":
                 stream = torch.cuda.Stream(place) if self.gate_on_stream else torch.cuda.current_stream(place)
-                self.instance.attach_cuda(device, place.index, self.cache_rows, self.policy, stream.cuda_stream,
+                self.instance.attach_cuda(device, place.index, self.cache.rows, self.cache.policy, stream.cuda_stream,
                                           self.gate_on_stream)
             else:
-                self.instance.attach_cpu(device, self.cache_rows, self.policy)
-            session = Session(self.instance, device, place, self.of_features, stream, siblings)
+                self.instance.attach_cpu(device, self.cache.rows, self.cache.policy)
+            session = Session(self.instance, device, place, self.of_features, stream, siblings, self.padding)
             session.group = self.groups[at]
             if at < len(self.sessions):  # opened again: modules and groups keep their sessions
                 before = self.sessions[at]
                 before.__dict__.update(session.__dict__, id=before.id, group=before.group, optimizer=before.optimizer,
                                        first_update=before.first_update)
-                siblings[-1] = _reference(self.sessions[at])
+                siblings[-1] = weakref.ref(self.sessions[at])
             else:
                 self.sessions.append(session)
+        self.cache.fill(self.instance, self.numbers)
+        if self.shows_padding:
+            self.instance.after_write = self.read_padding
+            self.read_padding()
+
+    def read_padding(self) -> None:
+        """Positions of the padding are looked up as the row that it has now."""
+        row = torch.empty(1, self.dim, dtype=torch.float32, device="cpu")
+        keys = torch.tensor(self.padding, dtype=torch.int64, device="cpu")
+        self.instance.rows_at(False, 0, keys.data_ptr(), 1, row.data_ptr(), None)
+        for session in self.sessions:
+            session.fill = row[0].to(session.place)
 
     @property
     def announces_in_vain(self) -> bool:
@@ -88,7 +108,7 @@ class _Store:
         flushes nothing, and has nothing to copy; of a table in a file it asks for pages ahead."""
         return (len(self.places) == 1 and self.processes is None and self.machines is None and
                 self.places[0].type == "cpu" and
-                not self.cache_rows and self.options.get("file") is None and
+                not self.cache.rows and self.options.get("file") is None and
                 self.options.get("alone", "default") in ("default", "place"))
 
     def open_at(self, step: int) -> None:
@@ -124,11 +144,6 @@ class _Store:
             self.instance.rows_at(write, table, keys.data_ptr(), keys.numel(), weight[first].data_ptr(), at_state)
 
 
-def _reference(session: Session) -> Any:
-    import weakref
-    return weakref.ref(session)
-
-
 def _place(given: Union[str, torch.device]) -> torch.device:
     place = torch.device(given)
     if place.type == "cuda" and place.index is None:
@@ -149,6 +164,7 @@ class _Module(nn.Module):
     forward returns, and of what its gradients are."""
 
     output_dtype: torch.dtype
+    mode = ""  # of bags
 
     _own_workers: Optional[Workers] = None  # which the module has made
     _default = ""  # of the optimizer: its kind, if nobody has chosen one
@@ -215,9 +231,28 @@ class _Module(nn.Module):
     def _lookup(self, part: int, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                 pooling: int) -> Tensor:
         store, session, _ = self._parts[part]
+        advice.refuse_export()
         rows, _ = operators.lookup(self._hidden["anchor"], keys, offsets, weights, session.id, pooling, store.dim,
                                    torch.is_grad_enabled() and self.trains)
         return rows
+
+    def _pooled(self, part: int, keys: List[Tensor], bounds: Optional[Tensor], weights: Optional[Tensor]) -> Tensor:
+        """[n_bags, dim] by the module's mode. `bounds` None: each bag has one key, a row is its own sum, mean and
+        maximum."""
+        mode = self.mode
+        if mode != "max":
+            return self._lookup(part, keys, bounds, weights, POOLING[mode])
+        rows = self._lookup(part, keys, None, None, 0)
+        if bounds is None:
+            return rows
+        if bounds.is_cuda and not torch.compiler.is_compiling():
+            inputs.check_offsets(bounds.cpu(), rows.shape[0], True)  # else the library does, when it pools
+        padding = self._parts[part][1].padding
+        return pool_max(rows, bounds, padded_positions(keys, padding, rows.device) if padding else None)
+
+    def _pooling(self, bounds: Optional[Tensor]) -> Tuple[Optional[Tensor], int]:
+        """Of a step of micro-batches, how the library pools."""
+        return (None, 0) if self.mode == "max" else (bounds, POOLING[self.mode])
 
     def _takes(self, batch: Any) -> bool:
         """Is this batch of a loader what `announce` takes?"""
@@ -420,9 +455,14 @@ class _Module(nn.Module):
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
-            raise AttributeError(f"{type(self).__name__} has no attribute 'weight': its rows are no parameter. First "
-                                 "values: init=...; rows: view() after drain(); to set them: load_state_dict")
+            raise AttributeError(f"{type(self).__name__} has no attribute 'weight': it has several tables. First "
+                                 "values: init=...; rows: view(name) after drain(); to set them: load_state_dict")
         return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight":
+            weight.refuse("to assign it")
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> Any:
         raise TypeError("a module of frugal.torch cannot be pickled; save its state_dict(), or use save(path)")
@@ -430,7 +470,6 @@ class _Module(nn.Module):
 
 def _check_of(module: _Module, part: int) -> Callable[[], None]:
     """What the first update of a part of `module` asks."""
-    import weakref
     of = weakref.ref(module)
 
     def check() -> None:
@@ -448,21 +487,63 @@ def _check_of(module: _Module, part: int) -> Callable[[], None]:
 class _OneTable(_Module):
     """Embedding and EmbeddingBag."""
 
+    _shows_padding = False  # positions of padding_idx are looked up as its row
+
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
-                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
+                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0,
+                 cache_ratio: Optional[float] = None, policy: str = "counted", ids_freq_mapping: Any = None,
+                 warmup_ratio: Optional[float] = None, padding_idx: Optional[int] = None,
                  gate_on_stream: bool = False, processes: Optional[Processes] = None,
                  machines: Optional[Machines] = None, output_dtype: Optional[torch.dtype] = None, **options: Any):
         super().__init__()
         options = advice.refuse_options(options)
         self.output_dtype = _output_type(output_dtype)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        rows = in_range(num_embeddings, 64, "num_embeddings")
+        self.padding_idx = padding_of(padding_idx, rows)
+        cache = Cache(cache_rows, cache_ratio, policy, ids_freq_mapping, warmup_ratio).of_tables({"": rows})
         self._default = "" if optimizer is not None else DEFAULT
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
-        store = _Store([Table(num_embeddings, init)], [0], embedding_dim, places, cache_rows, policy, gate_on_stream,
-                       processes, machines, dict(options, max_keys=max_keys, lookahead=lookahead,
-                                                 optimizer=optimizer or DEFAULT))
+        shows = self._shows_padding and self.padding_idx is not None
+        drawn = shows and isinstance(init, (Zero, Uniform, Normal)) and not advice.has_rows(options)
+        store = _Store([Table(num_embeddings, init)], [0], embedding_dim, places, cache, [self.padding_idx],
+                       gate_on_stream, processes, machines,
+                       dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer or DEFAULT), shows)
+        if drawn:  # as torch.nn: zeros, until load_state_dict or write_rows
+            store.instance.write_rows(torch.tensor([self.padding_idx]), torch.zeros(1, store.dim, device="cpu"))
         self._start([store], [("",)], 0, lr)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, *, max_keys: int, **arguments: Any) -> Any:
+        """As that of torch.nn: a module with the rows `embeddings`, float32 [rows, dim], a tensor or an array, which
+        are copied. `freeze`: forwards are read-only; requires_grad_() ends this. `arguments`: those of the class."""
+        given = embeddings.detach().cpu().contiguous() if isinstance(embeddings, Tensor) else embeddings
+        if len(getattr(given, "shape", ())) != 2:
+            raise ValueError("from_pretrained: float32 [rows, dim], a tensor or an array, is wanted; "
+                             f"{inputs.describe(embeddings)} of shape {tuple(getattr(given, 'shape', ()))} was given")
+        if "init" in arguments:
+            raise TypeError("from_pretrained: the rows are `embeddings`; `init` was given, too")
+        made = cls(int(given.shape[0]), int(given.shape[1]), max_keys=max_keys, init=given, **arguments)
+        return made.requires_grad_(not freeze)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The rows [num_embeddings, embedding_dim] of the type that the table stores, in place, read-only and without
+        gradients; after the next step an error says that they are of an earlier one. It drains, so a step must not be
+        under way. Assignment and writes are TypeErrors that say what to do."""
+        store, session, _ = self._parts[0]
+        if store.instance.machines > 1:
+            raise RuntimeError("weight: each machine has a part of the rows: module.view() has those of "
+                               "module.instance.own_keys(), and state_dict() has all")
+        for one in store.sessions:
+            if one.open is not None:
+                raise RuntimeError(f"weight: step {one.open} is under way. Read it after the backward (forwards that "
+                                   "have none belong under torch.no_grad()). It has no gradient: for a loss on rows "
+                                   "use what forward returns")
+        self.drain()
+        of = weakref.ref(session)
+        return weight.weight_of(self.view_tensor(), lambda: getattr(of(), "step", None), session.step)
 
     @property
     def instance(self) -> Frugal:
@@ -497,7 +578,11 @@ class Embedding(_OneTable):
     `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad". `init`: first
     values (frugal.Table). `lookahead`: how many steps may be announced ahead, for each of which there is memory for
     `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
-    device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
+    device each, reached by on(i). `cache_rows`, or `cache_ratio`, a share of the rows; `policy`: "counted", "lru" or
+    "static": the cache on each device. `ids_freq_mapping` [rows], how often each key is expected: counted caches go by
+    it, and `warmup_ratio` (1) of a cache is filled with the most frequent rows. `padding_idx`: a key, counted from the
+    end if below 0, that no step has: positions of it give its row, which is zeros unless rows are given, get no
+    gradient, and are no touch. `gate_on_stream`: on a
     GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
     that train the table, and has one device. `machines`: it is one of several that have a part of the table each; the
     devices in `device` are its own. `output_dtype`: what forward returns, and of what type its gradients are:
@@ -505,6 +590,8 @@ class Embedding(_OneTable):
     torch.autocast asks for. `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file,
     saved, increments; of several processes those of rank 0 count.
     """
+
+    _shows_padding = True
 
     def forward(self, input: Any) -> Any:
         """`input`: int64 or int32 of any shape, or a jagged tensor [n, j]. Returns [*input.shape, embedding_dim] of
@@ -538,8 +625,9 @@ class Embedding(_OneTable):
 class EmbeddingBag(_OneTable):
     """As torch.nn.EmbeddingBag: pooled rows, whose table lies in a Frugal instance in host memory.
 
-    `mode`: "sum" or "mean". `include_last_offset`: offsets have n_bags + 1 elements, the last one n. The other
-    arguments are those of frugal.torch.Embedding.
+    `mode`: "sum", "mean" or "max", by which a bag's gradient goes to the first of its rows with the maximum, and all
+    its rows are touched. `include_last_offset`: offsets have n_bags + 1 elements, the last one n. `padding_idx`: bags
+    have no position of it, nor does a mean count it. The other arguments are those of frugal.torch.Embedding.
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, mode: str = "mean",
@@ -561,9 +649,8 @@ class EmbeddingBag(_OneTable):
             if offsets is None and lengths is None and per_sample_weights is None and input.dim() == 2:
                 shape = input.shape
                 if shape[1] == 1:
-                    return self._lookup(0, [input], None, None, 0)  # by position: a row is its own sum and mean
-                bounds = inputs.bounds_of_shapes([shape], self._place, self._offsets)
-                return self._lookup(0, [input], bounds, None, POOLING[self.mode])
+                    return self._pooled(0, [input], None, None)
+                return self._pooled(0, [input], inputs.bounds_of_shapes([shape], self._place, self._offsets), None)
         elif offsets is not None or lengths is not None:
             raise TypeError(f"{'lengths' if offsets is None else 'offsets'}: with a tensor of keys [n]; with "
                             f"{'a jagged tensor' if isinstance(input, Tensor) else inputs.describe(input)} none is "
@@ -581,8 +668,8 @@ class EmbeddingBag(_OneTable):
             bags = [inputs.bags_of(input, self.include_last_offset)]
         weights = self._weights(input if many else [input], bags, per_sample_weights, many)
         by_position = weights is None and all(one.single for one in bags)
-        pooled = self._lookup(0, [one.keys for one in bags], None if by_position else
-                              inputs.bounds_of(bags, self._place), weights, POOLING[self.mode])
+        pooled = self._pooled(0, [one.keys for one in bags], None if by_position else
+                              inputs.bounds_of(bags, self._place), weights)
         return list(pooled.split([one.n_bags for one in bags])) if many else pooled
 
     def _several(self, input: Sequence[Any]) -> List[inputs.Bags]:
@@ -595,7 +682,7 @@ class EmbeddingBag(_OneTable):
         if any(one.weights is not None for one in bags):
             raise ValueError("per_sample_weights: a step of several micro-batches has none")
         bounds = None if all(one.single for one in bags) else inputs.bounds_of(bags, self._place)
-        return [(self._own_keys([one.keys for one in bags], "announce_micro_batches"), bounds, POOLING[self.mode])]
+        return [(self._own_keys([one.keys for one in bags], "announce_micro_batches"), *self._pooling(bounds))]
 
     def _weights(self, given: Sequence[Any], bags: Sequence[inputs.Bags], weights: Any,
                  many: bool) -> Optional[Tensor]:
@@ -633,17 +720,20 @@ class EmbeddingBagCollection(_Module):
     tables of several dims in several, which share their workers.
 
     `tables`: {name: (rows, dim)} or {name: frugal.Table} with `dim`. `features`: {feature: name of its table}, for
-    tables that several features use in one step; None: each table has one, of its name. `mode`: "sum" or "mean".
+    tables that several features use in one step; None: each table has one, of its name. `mode`: as of EmbeddingBag.
     `stacked`: forward returns one tensor [features, n_bags, dim] in the order of `features`, for which all tables have
     one dim and all inputs one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of
-    all features together. The other arguments are those of frugal.torch.Embedding.
+    all features together. `padding_idx`: of all tables, or {table: key}; `ids_freq_mapping`: {table: frequencies}. The
+    other arguments are those of frugal.torch.Embedding.
     """
 
     def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None,
                  features: Optional[Mapping[str, str]] = None, mode: str = "sum",
                  include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
                  optimizer: Union[None, str, Settings] = None, init: Any = Normal(0.0, 1.0),
-                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0, policy: str = "counted",
+                 lookahead: Optional[int] = None, device: Places = "cpu", cache_rows: int = 0,
+                 cache_ratio: Optional[float] = None, policy: str = "counted", ids_freq_mapping: Any = None,
+                 warmup_ratio: Optional[float] = None, padding_idx: Union[None, int, Mapping[str, int]] = None,
                  gate_on_stream: bool = False, workers: Union[int, Workers] = 0, saved: Sequence[str] = (),
                  processes: Optional[Processes] = None, machines: Optional[Machines] = None,
                  output_dtype: Optional[torch.dtype] = None, **options: Any):
@@ -678,8 +768,13 @@ class EmbeddingBagCollection(_Module):
                              for of in by_dim.values()]
         tables_of = [[list(of).index(table) for table in self.features.values() if table in of]
                      for of in by_dim.values()]
+        rows = {name: table.rows for of in by_dim.values() for name, table in of.items()}
+        padding = {} if padding_idx is None else paddings_of(padding_idx, rows)
+        check_names(ids_freq_mapping, rows)
+        cache = Cache(cache_rows, cache_ratio, policy, ids_freq_mapping, warmup_ratio)
         stores = [_Store(list(of.values()), tables_of[part], width, places,
-                         cache_rows, policy, gate_on_stream, processes, machines,
+                         cache.of_tables({name: table.rows for name, table in of.items()}),
+                         [padding.get(name) for name in of], gate_on_stream, processes, machines,
                          dict(arguments, saved=saved, saved_part=part if saved else 0))
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
@@ -723,7 +818,7 @@ class EmbeddingBagCollection(_Module):
         if any(given.weights(at, None) is not None for at in self._features_of):
             raise ValueError("per_sample_weights: a step of several micro-batches has none")
         keys = self._keys_of(given, "announce_micro_batches")
-        return [(keys[part], given.bounds(at, False, self._place, self._offsets, part), POOLING[self.mode])
+        return [(keys[part], *self._pooling(given.bounds(at, False, self._place, self._offsets, part)))
                 for part, at in enumerate(self._features_of)]
 
     def _takes(self, batch: Any) -> bool:
@@ -769,7 +864,7 @@ class EmbeddingBagCollection(_Module):
         rows: Dict[int, Tensor] = {}
         for part, ((store, _, _), at) in enumerate(zip(self._parts, self._features_of)):
             bounds = given.bounds(at, weights[part] is not None, self._place, self._offsets, part)
-            pooled = self._lookup(part, given.keys(at), bounds, weights[part], POOLING[self.mode])
+            pooled = self._pooled(part, given.keys(at), bounds, weights[part])
             if self.stacked:
                 return pooled.view(len(at), sizes[0][0], store.dim)
             rows.update(zip(at, pooled.split(sizes[part])))

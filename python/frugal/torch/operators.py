@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .._library import lib
-from . import compiled
+from . import advice, compiled
 from .session import FLOAT_TYPES, POOLING, Session, new_floats, session_of, whole_keys
 
 _library = torch.library.Library("frugal", "DEF")
@@ -95,6 +95,7 @@ def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) ->
 
 def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                  session: int, pooling: int, dim: int, train: bool) -> Tuple[Tensor, Tensor]:
+    advice.refuse_traced_export()
     if any(part.device.type == "meta" for part in keys):  # those of a graph that is traced say where they will be
         raise ValueError("forward: keys in memory are wanted; some on the device meta were given")
     n = sum(part.numel() for part in keys) if offsets is None else offsets.numel() - 1

@@ -25,6 +25,7 @@ from .._library import c
 from ..instance import Frugal
 from . import compiled
 from .micro_batches import MicroBatches
+from .padding import bounds_without, without_padding
 
 KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 FLOAT_TYPES = {torch.float32: c.FRUGAL_FP32, torch.bfloat16: c.FRUGAL_BF16, torch.float16: c.FRUGAL_FP16}
@@ -37,9 +38,10 @@ _lock = threading.Lock()
 
 class _Batch:
     """Keys of one step: keys[i] of table tables[i], and again of the first for each further micro-batch. `owner`: the
-    loader that has announced them; the session, if a forward has. `micro`: None, if there is one forward for all."""
+    loader that has announced them; the session, if a forward has. `micro`: None, if there is one forward for all.
+    `sent`: those of the keys that the step has; `mask`: bool [n], which positions these are; None: all."""
 
-    __slots__ = ("step", "keys", "read_only", "announced", "begun", "owner", "versions", "micro")
+    __slots__ = ("step", "keys", "read_only", "announced", "begun", "owner", "versions", "micro", "sent", "mask")
 
     def __init__(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any,
                  micro: Optional[MicroBatches] = None):
@@ -47,6 +49,8 @@ class _Batch:
         self.begun = False  # the call that announces it was made, and may have been interrupted behind it
         self.versions = [version_of(part) for part in keys]
         self.micro = micro
+        self.sent: Sequence[torch.Tensor] = keys
+        self.mask: Optional[torch.Tensor] = None
 
 
 def version_of(tensor: torch.Tensor) -> Optional[int]:
@@ -102,7 +106,7 @@ class Session:
     """Of `instance`, the logical device `device`, which is attached; its tensors are on `place`."""
 
     def __init__(self, instance: Frugal, device: int, place: torch.device, tables: Sequence[int],
-                 stream: Optional["torch.cuda.Stream"], siblings: list):
+                 stream: Optional["torch.cuda.Stream"], siblings: list, padding: Sequence[Optional[int]] = ()):
         global _next_session
         self.instance, self.device, self.place, self.stream = instance, device, place, stream
         self.tables = tuple(tables)
@@ -121,7 +125,11 @@ class Session:
         self.by_bag, self.scale = False, 1.0
         self.kept: Any = None  # what the table reads then: offsets, weights, and the version of the weights
         self.micro: Optional[MicroBatches] = None  # of the step under way
-        self.direct = not instance._shared  # may compiled.cc take steps?
+        # Of each of `tables`, the key that no step has; (): all have all. What it is looked up as; None: zeros.
+        self.padding = tuple(padding) if any(key is not None for key in padding) else ()
+        self.fill: Optional[torch.Tensor] = None
+        self.mask: Optional[torch.Tensor] = None  # of the step under way: which positions it has
+        self.direct = not instance._shared and not self.padding  # may compiled.cc take steps?
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
         with _lock:
@@ -147,7 +155,7 @@ class Session:
         self._announce_those_put_off(wait=True)
         if self.queue:  # where an announcement was interrupted, its batch is there already
             self.tail = max(self.tail, self.queue[-1].step + 1)
-        batch = _Batch(self.tail, [that_stays(part) for part in keys], read_only, owner, micro)
+        batch = self._batch(self.tail, [that_stays(part) for part in keys], read_only, owner, micro)
         if self.ahead:  # in a thread, which no Ctrl-C reaches; the trainer shall not see a batch to announce
             self._announce(batch)
             self.tail = batch.step + 1
@@ -161,6 +169,13 @@ class Session:
             self.tail = batch.step
             self.queue.remove(batch)
             raise
+
+    def _batch(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any,
+               micro: Optional[MicroBatches] = None) -> _Batch:
+        batch = _Batch(step, keys, read_only, owner, micro)
+        if self.padding:
+            batch.sent, batch.mask = without_padding(keys, self.padding, self.place)
+        return batch
 
     def take_back_last(self) -> None:
         """Takes back the batch that was announced last. With several devices it stays."""
@@ -180,11 +195,11 @@ class Session:
             return
         batch.begun = True
         segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
-                    for table, keys in zip(itertools.cycle(self.tables), batch.keys)]
+                    for table, keys in zip(itertools.cycle(self.tables), batch.sent)]
         stream = None
-        if batch.keys and batch.keys[0].is_cuda:  # as own_keys left them: all are
+        if batch.sent and batch.sent[0].is_cuda:  # as own_keys left them: all are
             current = torch.cuda.current_stream(self.place)
-            for keys in batch.keys:
+            for keys in batch.sent:
                 keys.record_stream(current)  # on which the library orders its reading
             stream = current.cuda_stream
         self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only, self.given_up, stream)
@@ -219,8 +234,10 @@ class Session:
             if not head.announced:
                 self._announce_those_put_off(wait=True)
             self.queue.popleft()
+            self.mask = head.mask
             return head
-        batch = _Batch(self.step, self.own_keys(keys, ["forward"] * len(keys)), not train, self)
+        batch = self._batch(self.step, self.own_keys(keys, ["forward"] * len(keys)), not train, self)
+        self.mask = batch.mask
         if head is None:
             self.queue.append(batch)  # so that it is found there, if Ctrl-C comes behind the call
             self.tail = batch.step + 1
@@ -277,6 +294,11 @@ class Session:
                rows: torch.Tensor) -> None:
         """Looks up `step` into `rows`, of one of FLOAT_TYPES: by position, or pooled."""
         dtype = FLOAT_TYPES[rows.dtype]
+        mask, whole = self.mask, rows
+        if mask is not None and offsets is None:
+            rows = new_floats((int(mask.sum()), self.instance.dim), self.place, rows.dtype)
+        elif mask is not None and offsets is not None:
+            offsets, weights = bounds_without(offsets, mask), None if weights is None else weights[mask]
         with self.stream_after([offsets, weights, rows]):
             if offsets is None:
                 self.instance.lookup_address(self.device, step, rows.data_ptr(), dtype=dtype)
@@ -284,11 +306,19 @@ class Session:
                 self.instance.lookup_bags_addresses(self.device, step, offsets.numel() - 1, offsets.data_ptr(),
                                                     None if weights is None else weights.data_ptr(), pooling,
                                                     rows.data_ptr(), (offsets, weights), dtype=dtype)
+        if rows is not whole:
+            whole.zero_() if self.fill is None else whole.copy_(self.fill.expand_as(whole))
+            whole[mask] = rows
+
+    def _of_table(self, grads: torch.Tensor) -> torch.Tensor:
+        """Gradients of the step under way, without those of positions that it does not have."""
+        return grads if self.mask is None or self.by_bag else grads[self.mask]
 
     def start_micro_batches(self, batch: _Batch, dtype: torch.dtype = torch.float32) -> None:
         """Looks up the rows of all micro-batches of `batch`, whose step is the next, into `dtype`."""
         micro = batch.micro
         assert micro is not None
+        self.mask = batch.mask
         rows = new_floats((micro.first[-1], self.instance.dim), self.place, dtype)
         self.gather(batch.step, micro.all_bounds, None, micro.pooling, rows)
         self.looked_up(batch.step, True)
@@ -374,7 +404,7 @@ class Session:
         if self.open is None or self.gradient is None:
             return self.drop_step()
         self._check_weights()
-        grads = self.gradient
+        grads = self._of_table(self.gradient)
         with self.stream_after([grads]):  # none has an address where there are no keys: the step ends without any
             self.instance.update_address(self.device, self.open, grads.data_ptr() or None, float(self.group["lr"]),
                                          self.by_bag, self.scale * scale, grads.shape[0], _stride_of(grads),
@@ -395,6 +425,7 @@ class Session:
         if grads is None or self.open is None:
             return 0.0
         self._check_weights()
+        grads = self._of_table(grads)
         with self.stream_after([grads]):
             return self.instance.sum_squares_address(self.device, self.open, grads.data_ptr(), self.by_bag, self.scale,
                                                      grads.shape[0], _stride_of(grads), FLOAT_TYPES[grads.dtype])
