@@ -5,20 +5,21 @@
  *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
  * Here: options (the command line), model and cross (the mathematics), dlrm_cuda (the same on a GPU, where it is built
- * with CUDA), train (the loop over Frugal), pass (the samples, step by step), tables, dense (the optimizer of dense
- * layers), words (their gradients between machines), deal (samples to devices by parts), state and describe (for
- * checkpoints), score, eval and seen (how well samples are predicted, and which of their ids were trained), save
- * (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids, generate, shuffle, source and
- * others beside it), auc. In examples/common, what the programs share: stages (a program that trains, from its options
- * to its exit status), settings (options that all have), placing (--place; uses partition), secondaries (uses placing),
- * training (threads, devices), processes (--processes), ranks (several machines), report, progress, save (sets of
- * files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best
- * evaluation), options, program, vector.h.
+ * with CUDA), train (the loop over Frugal), pass (the samples, step by step), pilot (how many passes over a small log),
+ * tables, dense (the optimizer of dense layers), words (their gradients between machines), deal (samples to devices by
+ * parts), state and describe (for checkpoints), score, eval and seen (how well samples are predicted, and which of
+ * their ids were trained), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids,
+ * generate, shuffle, source and others beside it), auc. In examples/common, what the programs share: stages (a program
+ * that trains, from its options to its exit status), settings (options that all have), placing (--place; uses
+ * partition), secondaries (uses placing), training (threads, devices), processes (--processes), ranks (several
+ * machines), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses
+ * checkpoint, identity), best (the best evaluation), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"
+#include "examples/dlrm/pilot.h"
 #include "examples/dlrm/predict.h"
 #include "examples/dlrm/save.h"
 #include "examples/common/stages.h"
@@ -43,7 +44,8 @@ typedef struct dlrm_program {
     clicks *log;
     dlrm_source source;
     dlrm_samples held_out;
-    dlrm_seen *seen; /* NULL: nothing is held out, or another run has trained, too */
+    uint64_t most_epochs; /* of a small log; 0: not chosen by pilots */
+    dlrm_seen *seen;      /* NULL: nothing is held out, or another run has trained, too */
     placing placing;
     secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
@@ -108,23 +110,25 @@ static const char *dlrm_has_pipe(const dlrm_options *options) {
 
 enum { DLRM_SMALL = 128 }; /* steps a pass, below which a log is small */
 
-/* A pass of a small log has too few steps to learn what is there: it gets as many as make 128, up to 8. So few, because
- * a model of many rows soon knows a small log by heart. */
-static void dlrm_choose_epochs(dlrm_options *options, uint64_t samples) {
+/* A pass of a small log has too few steps to learn what is there: it gets up to as many as make 128, and 8. So few,
+ * because a model of many rows soon knows a small log by heart; pilots say how many are good. */
+static void dlrm_limit_epochs(dlrm_program *program, uint64_t samples) {
     enum { MOST_EPOCHS = 8 };
-    dlrm_settings *train = &options->train;
+    const dlrm_options *options = &program->options;
+    const dlrm_settings *train = &options->train;
     uint64_t step = (uint64_t)train->common.batch * train->common.devices, steps = (samples + step - 1) / step;
     int evaluates = options->data.test || options->data.test_share > 0 || options->decay_wanted;
     if (options->epochs_given || options->data.generate || train->common.steps || train->common.seconds > 0) return;
     uint64_t epochs = (DLRM_SMALL + steps - 1) / steps;
     if (epochs < 2) return;
     if (epochs > MOST_EPOCHS) epochs = MOST_EPOCHS;
-    if (evaluates) train->epochs = epochs;
     fprintf(stderr, "a small log, of %" PRIu64 " step%s a pass: ", steps, steps == 1 ? "" : "s");
-    if (evaluates)
-        fprintf(stderr, "--epochs %" PRIu64 ", as none are given\n", epochs);
+    if (!evaluates)
+        fprintf(stderr, "one pass, as nothing is held out; with --test it would have up to %" PRIu64 "\n", epochs);
+    else if (train->table_file)
+        fputs("one pass, as pilots have no place for a --table-file; --epochs says otherwise\n", stderr);
     else
-        fprintf(stderr, "one pass, as nothing is held out; with --test it would have --epochs %" PRIu64 "\n", epochs);
+        fprintf(stderr, "up to %" PRIu64 " passes, as no --epochs are given\n", program->most_epochs = epochs);
 }
 
 /* Counts the samples where that is needed; and where they are few, because that costs nothing, but no log from a pipe,
@@ -137,7 +141,7 @@ static int dlrm_count(dlrm_program *program, uint64_t *samples, int *known, prog
     if (*known) most = UINT64_MAX;
     if (!*known && dlrm_has_pipe(options)) return 0;
     if (clicks_count_to(program->log, NULL, most, samples, &malformed, error)) return -1;
-    if (!*known && !options->data.test && *samples && *samples < most) dlrm_choose_epochs(&program->options, *samples);
+    if (!*known && !options->data.test && *samples && *samples < most) dlrm_limit_epochs(program, *samples);
     *known |= options->data.test && *samples < most;
     if (!*known) return 0;
     dlrm_tell_malformed(program, options->data.name, &malformed);
@@ -152,7 +156,7 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     if (dlrm_count(program, &samples, &count, error)) return -1;
     if (!count) samples = 0;
     if (count && clicks_options_hold_out(&options->data, samples, &held_out, error)) return -1;
-    if (count) dlrm_choose_epochs(options, samples - held_out);
+    if (count) dlrm_limit_epochs(program, samples - held_out);
     program->source = (dlrm_source){.log = program->log,
                                     .name = options->data.generate ? NULL : options->data.name,
                                     .end = count ? samples - held_out : UINT64_MAX,
@@ -283,7 +287,9 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     if (program->source.end == UINT64_MAX && !options->train.common.steps)
         options->train.common.decay = 0; /* no end to fall to */
     dlrm_tell_products(model);
-    return 0;
+    if (!program->most_epochs) return 0;
+    return dlrm_pilots_run(&options->train, &program->source, program->most_epochs, program->stages.outputs.threads,
+                           error);
 }
 
 /* Checked now, because a missing or empty --test should not be found after hours of training. Only regular files are
