@@ -39,7 +39,7 @@ HEADERS = ["frugal.h", "frugal_p2f.h", "frugal_pq.h"]  # which frugal/torch/comp
 # As the README's one line, and what a shared library needs. Without NDEBUG each lookup checks its rows.
 FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
 NVCC_FLAGS = ["-O3", "-std=c++17", "--fmad=false", "-DNDEBUG", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
-SOURCES = ["*.h", "frugal_flush.c", "frugal_cuda.cu", "src/*.h", "src/*/*", "LICENSE"]
+SOURCES = ["*.h", "frugal_flush.c", "frugal_cuda.cu", "frugal_cuda_serve.cu", "src/*.h", "src/*/*", "LICENSE"]
 
 
 def source_folder() -> pathlib.Path:
@@ -93,9 +93,10 @@ def build_library(folder: pathlib.Path) -> None:
         new = f"{made}/{LIBRARY}"
         if wants_cuda():
             arch = os.environ.get("FRUGAL_CUDA_ARCH", "sm_75")
-            objects.append(f"{made}/frugal_cuda.o")
-            run(["nvcc", *NVCC_FLAGS, f"-arch={arch}", "-include", str(visible), "-I", str(source), "-c",
-                 str(source / "frugal_cuda.cu"), "-o", objects[-1]])
+            for name in ("frugal_cuda", "frugal_cuda_serve"):
+                objects.append(f"{made}/{name}.o")
+                run(["nvcc", *NVCC_FLAGS, f"-arch={arch}", "-include", str(visible), "-I", str(source), "-c",
+                     str(source / f"{name}.cu"), "-o", objects[-1]])
             # The CUDA runtime is linked statically: the wheel needs a driver, and no Toolkit.
             run(["nvcc", "-shared", "-cudart", "static", *objects, "-Xcompiler", "-pthread", "-o", new])
         else:

@@ -16,13 +16,15 @@ import re
 import sys
 
 HEADERS = ("frugal_pq.h", "frugal_p2f.h", "frugal.h", "frugal_bindings.h", "frugal_counts.h", "frugal_secondaries.h",
-           "frugal_machines.h", "frugal_seeing.h", "frugal_save.h", "frugal_cuda.h")
+           "frugal_machines.h", "frugal_seeing.h", "frugal_save.h", "frugal_serve.h", "frugal_cuda.h",
+           "frugal_cuda_serve.h")
 STRUCTS_OF = HEADERS[2:]  # those of the first two are for trainers that have a store of their own
 
 SCALARS = {
     "int": "c_int", "float": "c_float", "double": "c_double", "size_t": "c_size_t", "void": "None",
     "uint8_t": "c_uint8", "uint32_t": "c_uint32", "int32_t": "c_int32", "uint64_t": "c_uint64", "int64_t": "c_int64",
     "frugal_notice": "c_void_p",  # a function
+    "frugal_place_policy": "c_int",  # of frugal_place.h, which the library does not have
 }
 
 

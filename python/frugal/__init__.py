@@ -19,8 +19,10 @@ Several processes: one opens with name="run 7", and the others join it:
 
 Several machines: machines=frugal.Machines(...), over whose memories the tables are dealt.
 
-Modules for PyTorch are in frugal.torch, which this package does not import. README.md of the folder `python` has more.
+Tables that are only read are served by frugal.serve. Modules for PyTorch are in frugal.torch, which this package does
+not import. README.md of the folder `python` has more.
 """
+from . import serve
 from ._library import has_cuda
 from ._library import version as __version__
 from .errors import *  # noqa: F401,F403
@@ -30,4 +32,4 @@ from .machines import Machines
 from .settings import Normal, Optimizer, Table, Uniform, Workers, Zero
 
 __all__ = ["Frugal", "FrugalError", "Machines", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero",
-           "has_cuda", "join", "metrics", "read_saved", "save", "__version__"]
+           "has_cuda", "join", "metrics", "read_saved", "save", "serve", "__version__"]

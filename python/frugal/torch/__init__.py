@@ -26,6 +26,7 @@ from .machines import Machines  # noqa: E402
 from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
 from .processes import Processes  # noqa: E402
+from .served import ServedEmbedding, ServedEmbeddingBag  # noqa: E402
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Jagged", "KeyedTensor", "Loader", "Machines",
-           "Optimizer", "Processes", "build"]
+           "Optimizer", "Processes", "ServedEmbedding", "ServedEmbeddingBag", "build"]
