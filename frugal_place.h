@@ -36,9 +36,10 @@
  *
  *      The two-level method reads the samples, in pieces as large as the caller likes, in this order:
  *          frugal_place_count     all samples once: the touches of each row
- *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n by default)
+ *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n, at least 16)
  *          frugal_place_propose   a block of samples: the best place for each; any threads, because no count changes
- *          frugal_place_move      the same block: moves them. Both are repeated, block by block, over all samples
+ *          frugal_place_move      the same block: those that want to go are asked again, one by one, and moved. Both are
+ *                                 repeated, block by block, over all samples
  *          frugal_place_pack      the k clusters become n parts
  *          frugal_place_propose, frugal_place_move: about three times over all samples
  *      After that: frugal_place_assign for new samples, frugal_place_age when the past matters less, frugal_place_rank
@@ -65,10 +66,12 @@
  *      Why two levels. A stream decides early, with little knowledge. With k = 4 n clusters, a community that was cut
  *      in two by chance lies in two clusters, and packing brings these together again by their affinity, the sum over x
  *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .74 instead of .78 on
- *      FB15k-237.
+ *      FB15k-237. Two devices need more clusters than 8: where all rows are popular, as in click logs, the clusters
+ *      are what breaks the symmetry of two halves.
  *
- *      Why blocks. Moves are decided by counts that do not change within a block (65,536 samples is a good size), and
- *      applied in the order of the samples. So the result is a function of the samples, their order and the size of the
+ *      Why blocks. Who wants to move is found by counts that do not change within a block (65,536 samples is a good
+ *      size). Only these are asked again when it is their turn, because those before them have moved: else a block
+ *      would run to one side together. So the result is a function of the samples, their order and the size of the
  *      blocks, and is the same for any number of threads. All scores are integers, so it is the same on every machine,
  *      too.
  *
@@ -78,8 +81,9 @@
  *
  *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
  *      cluster or part that is full accepts no sample. While streaming, size / mean size is subtracted from the score,
- *      else the first clusters would fill up first. When samples are moved, a part that packing has overfilled first
- *      gives samples away.
+ *      else the first clusters would fill up first. When samples are moved, half of that is, for each key: a larger part
+ *      has more of all rows, so all samples would want to go there, and it would soon be full of those that were first.
+ *      A part that packing has overfilled first gives samples away.
  *
  *      What it is worth has a closed form. If a device takes `batch` samples of its part at random in a step, row x is
  *      touched lambda_i = batch count(x, i) / size(i) times by device i; with lambda the sum over the devices and
@@ -187,7 +191,7 @@ typedef enum frugal_place_status {
 typedef struct frugal_place_desc {
     uint64_t rows;     /* keys are 0 .. rows - 1 */
     uint32_t parts;    /* devices, n: 1 to 256 */
-    uint32_t clusters; /* k: n to 256; 0: 4 n, at most 256 */
+    uint32_t clusters; /* k: n to 256; 0: 4 n, at least 16, at most 256 */
     double slack;      /* a part has at most (1 + slack) / n of the samples, rounded up; 0: .05 */
     uint32_t machines; /* that have the devices, part c is on machine c / (parts / machines); divides parts; 0: 1 */
 } frugal_place_desc;
@@ -225,8 +229,9 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_stream(frugal_place *p, const 
  * samples of a block. Errors: KEY, OFFSET, PART, ORDER. */
 FRUGAL_PLACE_API frugal_place_status frugal_place_propose(const frugal_place *p, const frugal_place_samples *samples,
                                                           const uint8_t *parts, uint8_t *to);
-/* Moves the samples of a block from parts[n] to to[n], in order, if there is room; parts[n] is changed. *moved (may be
- * NULL) is their number. Errors: KEY, OFFSET, PART (nothing is changed if it is one of to[n]), ORDER. */
+/* The samples of a block that want to go, to[n] other than parts[n], are asked again, in order, and go where is best
+ * now, if there is room; parts[n] is changed. *moved (may be NULL) is their number. Errors: KEY, OFFSET, PART (nothing
+ * is changed if it is one of to[n]), ORDER. */
 FRUGAL_PLACE_API frugal_place_status frugal_place_move(frugal_place *p, const frugal_place_samples *samples,
                                                        const uint8_t *to, uint8_t *parts, uint64_t *moved);
 /* Packs the clusters into parts, and renames those of parts[n], which are all samples. Costs O(rows x clusters x
@@ -438,7 +443,7 @@ FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_clusters(const frugal_place_
     if (n == 0 || n > most || k > most || desc->rows == 0) return 0;
     if (!(desc->slack >= 0) || desc->slack > (double)most) return 0;
     if (desc->machines > 1 && n % desc->machines != 0) return 0;
-    if (k == 0) k = n > most / 4 ? most : 4 * n;
+    if (k == 0) k = n > most / 4 ? most : n < 4 ? 16 : 4 * n;
     return k < n ? 0 : k;
 }
 
@@ -648,24 +653,35 @@ FRUGAL_PRIV_PLACE_STATIC frugal_place_status frugal_priv_place_check_parts(const
     return FRUGAL_PLACE_OK;
 }
 
+/* Where a sample of `own` would rather be. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_choose(const frugal_place *p, const uint64_t *keys, uint64_t n,
+                                                           uint32_t own, uint64_t cap) {
+    int64_t score[FRUGAL_PLACE_MAX_PARTS];
+    double mean = p->counted > p->k ? (double)p->counted / p->k : 1;
+    uint32_t best = own;
+    frugal_priv_place_score(p, keys, n, score);
+    frugal_priv_place_discount(p, keys, n, own, score);
+    frugal_priv_place_join(p, score);
+    for (uint32_t c = 0; c < p->k; c++) { /* without the sample itself; no more than a key can bring */
+        double size = (double)(p->size[c] - (c == own && p->size[c])) / mean;
+        score[c] -= (int64_t)((size < 2 ? size : 2) * (FRUGAL_PRIV_PLACE_ONE / 2)) * (int64_t)n;
+    }
+    if (p->size[own] > cap) score[own] = INT64_MIN; /* it has too many: any other part is better */
+    for (uint32_t c = 0; c < p->k; c++)
+        if (score[c] > score[best] && p->size[c] < cap) best = c;
+    return best;
+}
+
 FRUGAL_PLACE_API frugal_place_status frugal_place_propose(const frugal_place *p, const frugal_place_samples *samples,
                                                           const uint8_t *parts, uint8_t *to) {
     frugal_place_status status = frugal_place_check(p, samples, NULL);
     if (p->phase == FRUGAL_PRIV_PLACE_COUNTING) return FRUGAL_PLACE_ORDER;
     if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, parts, samples->n);
     if (status != FRUGAL_PLACE_OK) return status;
-    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted), n;
-    int64_t score[FRUGAL_PLACE_MAX_PARTS];
-    for (uint64_t s = 0; s < samples->n; s++) {
+    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted);
+    for (uint64_t s = 0, n; s < samples->n; s++) {
         const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
-        uint32_t own = parts[s], best = own;
-        frugal_priv_place_score(p, keys, n, score);
-        frugal_priv_place_discount(p, keys, n, own, score);
-        frugal_priv_place_join(p, score);
-        if (p->size[own] > cap) score[own] = INT64_MIN; /* it has too many: any other part is better */
-        for (uint32_t c = 0; c < p->k; c++)
-            if (score[c] > score[best] && p->size[c] < cap) best = c;
-        to[s] = (uint8_t)best;
+        to[s] = (uint8_t)frugal_priv_place_choose(p, keys, n, parts[s], cap);
     }
     return FRUGAL_PLACE_OK;
 }
@@ -678,13 +694,13 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_move(frugal_place *p, const fr
     if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, parts, samples->n);
     if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, to, samples->n);
     if (status != FRUGAL_PLACE_OK) return status;
-    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted), n;
-    uint8_t overfull[FRUGAL_PLACE_MAX_PARTS]; /* as when the moves were proposed: then all of its samples want to go */
-    for (uint32_t c = 0; c < p->k; c++) overfull[c] = p->size[c] > cap;
-    for (uint64_t s = 0; s < samples->n; s++) {
-        uint32_t own = parts[s], best = to[s];
-        if (best == own || p->size[best] >= cap || (overfull[own] && p->size[own] <= cap)) continue;
+    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted);
+    for (uint64_t s = 0, n; s < samples->n; s++) {
+        uint32_t own = parts[s];
+        if (to[s] == own) continue;
         const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        uint32_t best = frugal_priv_place_choose(p, keys, n, own, cap);
+        if (best == own) continue;
         if (!frugal_priv_place_remove(p, keys, n, own)) return FRUGAL_PLACE_PART;
         frugal_priv_place_add(p, keys, n, best);
         parts[s] = (uint8_t)best;

@@ -100,7 +100,7 @@ static const options_entry place_entries[] = {
          "two-level: clusters in one pass, then devices; het-gmp: Algorithm 1 of HET-GMP, from random parts; bicut: "
          "rows by hash, not balanced"},
     {"clusters", OPTIONS_WHOLE32, &given.desc.clusters, 1, FRUGAL_PLACE_MAX_PARTS, .given = &given.clusters_given,
-     .standard = "4 a device, at most 256", .help = "of two-level"},
+     .standard = "4 a device, 16 to 256", .help = "of two-level"},
     {"passes", OPTIONS_WHOLE32, &given.desc.passes, 1, PARTITION_MOST_PASSES, .given = &given.passes_given,
      .standard = "3; het-gmp: 5", .help = "of moves between devices"},
     {"threads", OPTIONS_WHOLE32, &given.desc.threads, 1, PARTITION_MOST_THREADS, .help = "that refine two-level parts"},

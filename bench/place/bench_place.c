@@ -6,13 +6,16 @@
  *     build/bench_place --what reads --trace fb15k-237 --cache .003,.015,.64 --policy lru,static
  *
  *   skew        how many rows have half, and 90%, of the touches
- *   partitions  local share, balance and time of each method, beside METIS where gpmetis is installed
+ *   partitions  local share, balance, time, and by the closed form of frugal_place.h the rows that devices with large
+ *               caches read in a step, of each method, beside METIS where gpmetis is installed
  *   pairs       by the devices of sample and row: the shares of all touches
  *   refining    the two levels with each number of threads: the parts must be the same
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
  *   ahead       hits of simulated caches whose eviction knows the next L steps (ahead.h), beside one that does not and
  *               one that knows all steps
+ *
+ * The traces criteo and avazu are not those logs: they are generated, with as many fields, ids and skew as published.
  *
  * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts.
  * Data that is not there where it usually lies, and METIS where it is not installed, are skipped with the reason; data
@@ -28,8 +31,8 @@
 
 #include <stdio.h>
 
-enum { FB15K, WN18RR, ADULT, PLANTED, TRACES };
-static const char *const trace_names[TRACES + 1] = {"fb15k-237", "wn18rr", "adult", "planted", NULL};
+enum { FB15K, WN18RR, ADULT, PLANTED, CRITEO, AVAZU, TRACES };
+static const char *const trace_names[TRACES + 1] = {"fb15k-237", "wn18rr", "adult", "planted", "criteo", "avazu", NULL};
 
 enum { SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD };
 static const char *const what_names[] = {"skew", "partitions", "pairs", "refining", "reads", "ahead", NULL};
@@ -68,13 +71,14 @@ static const options_entry options[] = {
     {"wn18rr", OPTIONS_TEXT, &wn18rr, .given = &wn18rr_given, .help = "folder of that graph, or of any that kge reads"},
     {"adult", OPTIONS_TEXT, &adult, .given = &adult_given, .help = "file of that log, or of any with the schema"},
     {"schema", OPTIONS_TEXT, &schema, .given = &schema_given, .help = "of that log"},
-    {"samples", OPTIONS_WHOLE64, &planted.samples, 1, 4294967295, NULL, "of the planted trace"},
-    {"width", OPTIONS_WHOLE32, &planted.width, 1, 1024, NULL, "its keys a sample"},
-    {"rows", OPTIONS_WHOLE64, &planted.rows, 1, 4294967294, NULL, "its rows"},
-    {"communities", OPTIONS_WHOLE64, &planted.communities, 1, 4294967294, NULL, "in it"},
-    {"own", OPTIONS_REAL, &planted.own, 0, 1, NULL, "chance that a key is one of its sample's community"},
-    {"zipf", OPTIONS_REAL, &planted.zipf, 0, 5, NULL, "skew of its rows; 0: uniform"},
-    {"seed", OPTIONS_WHOLE64, &planted.seed, 0, 1e15, NULL, "of the planted trace, and of the order of batches"},
+    {"samples", OPTIONS_WHOLE64, &planted.samples, 1, 4294967295, NULL,
+     "of traces that are made: planted, criteo, avazu"},
+    {"width", OPTIONS_WHOLE32, &planted.width, 1, 1024, NULL, "keys of a planted sample"},
+    {"rows", OPTIONS_WHOLE64, &planted.rows, 1, 4294967294, NULL, "of the planted trace"},
+    {"communities", OPTIONS_WHOLE64, &planted.communities, 1, 4294967294, NULL, "in traces that are made"},
+    {"own", OPTIONS_REAL, &planted.own, 0, 1, NULL, "chance there that a key is one of its sample's community"},
+    {"zipf", OPTIONS_REAL, &planted.zipf, 0, 5, NULL, "skew of planted rows; 0: uniform"},
+    {"seed", OPTIONS_WHOLE64, &planted.seed, 0, 1e15, NULL, "of traces that are made, and of the order of batches"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
 };
@@ -138,13 +142,16 @@ static void report_partition(const named_trace *t, uint32_t n, place_method meth
            most = bench_quantile(&m->seconds, 1);
     if (json) {
         print_trace(t, "partition", n);
-        printf("\"method\": \"%s\", \"local_share\": %.4f, \"balance\": %.4f, \"seconds\": %.3f, \"min\": %.3f, "
-               "\"max\": %.3f, \"cpu_seconds\": %.3f, \"rounds\": %u}\n",
-               place_methods[method], m->report.local_share, m->report.balance, seconds, least, most,
-               bench_median(&m->cpu_seconds), m->seconds.n);
+        printf("\"method\": \"%s\", \"local_share\": %.4f, \"balance\": %.4f, \"batch\": %llu, \"touched\": %.2f, "
+               "\"read\": %.2f, \"seconds\": %.3f, \"min\": %.3f, \"max\": %.3f, \"cpu_seconds\": %.3f, "
+               "\"rounds\": %u}\n",
+               place_methods[method], m->report.local_share, m->report.balance, (unsigned long long)batch,
+               m->report.reads, m->report.reads - m->report.hits, seconds, least, most, bench_median(&m->cpu_seconds),
+               m->seconds.n);
     } else
-        printf("%-10s %2u devices %-10s %.4f local, balance %.3f, %8.3f s (%.3f to %.3f)\n", t->name, n,
-               place_methods[method], m->report.local_share, m->report.balance, seconds, least, most);
+        printf("%-10s %2u devices %-10s %.4f local, balance %.3f, %8.1f rows read, %8.3f s (%.3f to %.3f)\n", t->name,
+               n, place_methods[method], m->report.local_share, m->report.balance, m->report.reads - m->report.hits,
+               seconds, least, most);
     fflush(stdout);
 }
 
@@ -422,9 +429,8 @@ static void run_ahead(const named_trace *t, uint32_t n) {
 
 /* Data that is named must be there; a planted trace must be possible. */
 static int is_wanted(int which) {
-    const int given[TRACES] = {
-        [FB15K] = fb15k_given, [WN18RR] = wn18rr_given, [ADULT] = adult_given || schema_given, [PLANTED] = 1};
-    return given[which];
+    const int given[PLANTED] = {[FB15K] = fb15k_given, [WN18RR] = wn18rr_given, [ADULT] = adult_given || schema_given};
+    return which >= PLANTED || given[which];
 }
 
 static int open_trace(named_trace *t, int which, program_error *error) {
@@ -432,7 +438,12 @@ static int open_trace(named_trace *t, int which, program_error *error) {
     if (which == FB15K) return place_read_graph(&t->trace, fb15k, error);
     if (which == WN18RR) return place_read_graph(&t->trace, wn18rr, error);
     if (which == ADULT) return place_read_log(&t->trace, adult, schema, error);
-    return place_plant(&t->trace, &planted, error);
+    if (which == PLANTED) return place_plant(&t->trace, &planted, error);
+    clicks_generator made = clicks_generator_default();
+    made.like = which == CRITEO ? CLICKS_LIKE_CRITEO : CLICKS_LIKE_AVAZU;
+    made.samples = planted.samples, made.seed = planted.seed;
+    made.communities = planted.communities, made.within = planted.own;
+    return place_generate(&t->trace, &made, error);
 }
 
 static void run_trace(const named_trace *t) {

@@ -20,7 +20,7 @@ static int check(frugal_place_status status, program_error *error) {
     return status == FRUGAL_PLACE_OK ? 0 : program_fail(error, "placing: %s", frugal_place_strerror(status));
 }
 
-/* >>two levels, and parts of a file: as build/place and the trainers make and read them */
+/* >>two levels, HET-GMP, and parts of a file: as build/place and the trainers make and read them */
 
 typedef struct trace_source {
     const place_trace *trace;
@@ -42,15 +42,25 @@ static int read_trace(void *of, frugal_place_samples *block, program_error *erro
     return 0;
 }
 
-/* `path` NULL: two levels; else the parts of that file. */
+/* A touch costs ten times as much if sample and row are in different halves of the devices. */
+static void weigh_halves(double *weights, uint32_t n) {
+    for (uint32_t i = 0; i < n * n; i++) weights[i] = (i / n < n / 2) == (i % n < n / 2) ? 1 : 10;
+}
+
+/* `path` NULL: two levels, or rounds of Algorithm 1; else the parts of that file. */
 static int drive(place_partition *p, const place_division *division, const char *path, program_error *error) {
+    static double weights[FRUGAL_PLACE_MAX_PARTS * FRUGAL_PLACE_MAX_PARTS];
     trace_source of = {.trace = p->trace};
     partition_source source = {&of, rewind_trace, read_trace};
     partition_desc desc = {.rows = p->trace->rows,
                            .devices = p->devices,
                            .machines = division->machines,
                            .slack = SLACK,
-                           .threads = division->threads};
+                           .method = het_gmp_rounds[division->method] ? PARTITION_HET_GMP : PARTITION_TWO_LEVEL,
+                           .passes = (uint32_t)het_gmp_rounds[division->method],
+                           .threads = division->threads,
+                           .seed = SEED};
+    if (division->method == PLACE_HET_GMP_HALVES) weigh_halves(weights, p->devices), desc.weights = weights;
     partition made;
     int status =
         path ? partition_load(&made, &desc, &source, path, error) : partition_make(&made, &desc, &source, error);
@@ -58,34 +68,6 @@ static int drive(place_partition *p, const place_division *division, const char 
     p->parts = made.parts, p->place = made.place;
     p->refining_seconds = made.refining_seconds, p->path_seconds = made.path_seconds;
     return 0;
-}
-
-/* >>HET-GMP */
-
-/* The prices of balance: a part with 5% too many samples costs as much as all keys of a sample do elsewhere; a part
- * with twice the mean of rows costs as much as the touches of a mean row. */
-static int divide_as_het_gmp(place_partition *p, place_method method, program_error *error) {
-    const place_trace *t = p->trace;
-    frugal_place_samples all = place_samples(t, 0, t->n);
-    double touches = (double)t->n * t->width, rows = (double)t->rows;
-    double *weights = malloc((size_t)p->devices * p->devices * sizeof *weights);
-    frugal_place_het_gmp g = {.homes = malloc((size_t)t->rows),
-                              .alpha = t->width * p->devices / (.05 * (double)t->n),
-                              .beta = touches / rows * p->devices / rows};
-    if (!g.homes || !weights) {
-        free(g.homes), free(weights);
-        return program_fail(error, "no memory for the parts of %llu rows", (unsigned long long)t->rows);
-    }
-    for (uint32_t i = 0, n = p->devices; i < n * n; i++) weights[i] = (i / n < n / 2) == (i % n < n / 2) ? 1 : 10;
-    if (method == PLACE_HET_GMP_HALVES) g.weights = weights;
-    frugal_place_random(SEED + 1, p->devices, t->rows, 0, t->rows, g.homes);
-    frugal_place_status status = frugal_place_load(p->place, &all, p->parts);
-    for (int round = 0; round < het_gmp_rounds[method] && status == FRUGAL_PLACE_OK; round++) {
-        status = frugal_place_het_gmp_rows(p->place, &g);
-        if (status == FRUGAL_PLACE_OK) status = frugal_place_het_gmp_samples(p->place, &g, &all, p->parts, NULL);
-    }
-    free(g.homes), free(weights);
-    return check(status, error);
 }
 
 /* >>all methods */
@@ -105,22 +87,21 @@ static int divide(place_partition *p, place_method method, program_error *error)
     frugal_place_samples all = place_samples(p->trace, 0, p->trace->n);
     frugal_place_random(SEED, p->devices, p->trace->n, 0, p->trace->n, p->parts);
     if (method == PLACE_BICUT) return check(frugal_place_bicut(SEED, p->devices, &all, p->parts), error);
-    if (het_gmp_rounds[method] > 0) return divide_as_het_gmp(p, method, error);
     if (method == PLACE_METIS) return place_metis(p->trace, p->devices, p->parts, &p->cpu_seconds, error);
     return 0;
 }
 
 int place_divide(place_partition *p, const place_trace *trace, const place_division *division, program_error *error) {
     place_method method = division->method;
+    int is_driven = het_gmp_rounds[method] > 0 || method == PLACE_TWO_LEVEL;
     *p = (place_partition){.trace = trace, .devices = division->devices};
-    int status = method == PLACE_TWO_LEVEL ? 0 : open_partition(p, error);
+    int status = is_driven ? 0 : open_partition(p, error);
     double since = bench_now(), cpu = bench_process_seconds();
-    if (!status) status = method == PLACE_TWO_LEVEL ? drive(p, division, NULL, error) : divide(p, method, error);
+    if (!status) status = is_driven ? drive(p, division, NULL, error) : divide(p, method, error);
     p->seconds = method == PLACE_METIS ? p->cpu_seconds : bench_now() - since;
     if (method != PLACE_METIS) p->cpu_seconds = bench_process_seconds() - cpu;
     frugal_place_samples all = place_samples(trace, 0, trace->n);
-    int is_counted = het_gmp_rounds[method] > 0 || method == PLACE_TWO_LEVEL;
-    if (!status && !is_counted) status = check(frugal_place_load(p->place, &all, p->parts), error);
+    if (!status && !is_driven) status = check(frugal_place_load(p->place, &all, p->parts), error);
     if (status) place_free_partition(p);
     return status;
 }
@@ -128,7 +109,7 @@ int place_divide(place_partition *p, const place_trace *trace, const place_divis
 int place_read_parts(place_partition *p, const place_trace *trace, const char *path, uint32_t devices,
                      program_error *error) {
     *p = (place_partition){.trace = trace, .devices = devices};
-    return drive(p, &(place_division){.threads = 1}, path, error);
+    return drive(p, &(place_division){.method = PLACE_TWO_LEVEL, .threads = 1}, path, error);
 }
 
 void place_free_partition(place_partition *p) {

@@ -2,7 +2,6 @@
 #include "bench/place/trace.h"
 
 #include "bench/keys.h"
-#include "examples/clicks/clicks.h"
 #include "examples/kge/data.h"
 
 #include <math.h>
@@ -79,6 +78,19 @@ int place_read_log(place_trace *trace, const char *file, const char *schema, pro
     clicks *log;
     if (clicks_open(&log, &settings, error)) return -1;
     int status = read_log(trace, log, file, error);
+    clicks_close(log);
+    if (status) place_free_trace(trace);
+    return status;
+}
+
+int place_generate(place_trace *trace, const clicks_generator *generator, program_error *error) {
+    clicks_settings settings = {.format = CLICKS_GENERATED, .ids = CLICKS_VOCABULARY, .generator = *generator};
+    const clicks_generator_given none = {0};
+    clicks *log;
+    if (clicks_generator_resolve(&settings.generator, &none, error)) return -1;
+    settings.generator.numbers = 0;
+    if (clicks_open(&log, &settings, error)) return -1;
+    int status = read_log(trace, log, NULL, error);
     clicks_close(log);
     if (status) place_free_trace(trace);
     return status;

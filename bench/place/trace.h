@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_PLACE_TRACE_H
 #define FRUGAL_BENCH_PLACE_TRACE_H
 
-#include "examples/common/program.h"
+#include "examples/clicks/clicks.h"
 #include "frugal_place.h"
 
 #ifdef __cplusplus
@@ -34,6 +34,8 @@ typedef struct place_planted {
 int place_read_graph(place_trace *trace, const char *folder, program_error *error);
 /* A click log whose lines a schema describes (examples/clicks/schema.h), ids numbered as they are met. */
 int place_read_log(place_trace *trace, const char *file, const char *schema, program_error *error);
+/* A log with as many ids a feature as a published one; ids are numbered as they are met. */
+int place_generate(place_trace *trace, const clicks_generator *generator, program_error *error);
 int place_plant(place_trace *trace, const place_planted *planted, program_error *error);
 void place_free_trace(place_trace *trace);
 

@@ -39,6 +39,18 @@ def measure():
     run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 20 --cache {RATIOS}")
 
 
+# What is not published of these logs is how their fields depend on each other: this share of the ids is of the sample's
+# community, one of 1,000.
+LOGS = {f"{samples}-{own}": f"--samples {samples} --own {own}" for samples in (100000, 1000000) for own in ("0", ".5",
+                                                                                                         ".9")}
+
+
+def measure_logs():
+    for name, options in LOGS.items():
+        run(f"place-logs-{name}", PLACE + "--what partitions --trace criteo,avazu --communities 1000 --devices 2,4,8 "
+            f"--rounds 1 --method random,het-gmp,two-level {options}")
+
+
 PLANTED = {
     "even-8": "--communities 8 --zipf 0",
     "8": "--communities 8 --zipf .95",
@@ -64,6 +76,9 @@ SAVED = Into("placement/saved", ("method",), {trace: trace for trace in ("fb15k-
              ("place-rounds",))
 PAIRS = Into("placement/pairs", (0, 1), {"local": 2, "pair": 3, "halves": 4}, ("place-pairs",))
 COMMUNITIES = Into("placement/communities", (0, 1), FIGURES, tuple(f"place-planted-{name}" for name in PLANTED))
+LOGS_METHODS = ("het-gmp", "two-level")
+LOGS_READ = Into("placement/logs", (0, 1, 2, 3), {"het_gmp": 4, "two_level": 5},
+                 tuple(f"place-logs-{name}" for name in LOGS))
 CROSSING = Into("placement/crossing", (0, 1, 2, 3), {"random_place": 4, "random_kept": 5, "placed_place": 6,
                                                      "placed_kept": 7}, ("place-kept", "place-kept-large"),
                 lambda row: row[1] == 8)
@@ -191,6 +206,25 @@ def refining():
     page += table(["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
                    "all, processor s"], rows)
     return page + source("place-refining", "place-refining-large")
+
+
+def write_logs():
+    """Which partitioner is better for logs of many fields and ids: rows read, over those of random parts."""
+    rows = []
+    for name in LOGS:
+        records = [r for r in kept(f"place-logs-{name}")["records"] if r["what"] == "partition"]
+        for (trace, n), rs in by(records, "trace", "devices").items():
+            found = {r["method"]: r for r in rs}
+            rows.append([trace, name.split("-")[1], f"{rs[0]['samples']}", n,
+                         *(f"{found[m]['read'] / found['random']['read']:.3f}" for m in LOGS_METHODS),
+                         *(f"{found[m]['local_share']:.3f}" for m in LOGS_METHODS),
+                         f"{max(found[m]['balance'] for m in LOGS_METHODS):.3f}"])
+    page = ("Generated logs with as many fields, ids and skew as Criteo's and Avazu's, by the share of ids that are of "
+            "their sample's community: rows that devices read in a step of 256 samples each if they cache all that they "
+            "touch, by the closed form of `frugal_place.h`, over those of random parts; and shares of local touches.\n\n")
+    page += noted(LOGS_READ, ["log", "own", "samples", "devices", "HET-GMP", "two levels", "HET-GMP, local",
+                              "two levels, local", "largest part"], rows)
+    return page + source(*(f"place-logs-{name}" for name in LOGS))
 
 
 # >>reads

@@ -36,6 +36,10 @@ typedef enum {
 /* Whether samples have labels; where they are not read, all are 0. */
 typedef enum { CLICKS_LABELS_READ, CLICKS_LABELS_IGNORED, CLICKS_LABELS_ABSENT } clicks_labels;
 
+/* Logs whose ids a feature are published (generate.c has the source). */
+typedef enum { CLICKS_LIKE_NONE, CLICKS_LIKE_CRITEO, CLICKS_LIKE_AVAZU } clicks_like;
+extern const char *const clicks_likes[]; /* "none", ...; ends with NULL */
+
 /* Planted click logs: see generate.h. */
 typedef struct clicks_generator {
     uint64_t samples;           /* 1 to 2^48 */
@@ -46,7 +50,18 @@ typedef struct clicks_generator {
     uint64_t seed;
     uint64_t communities; /* of samples, at most `rows`; 0, 1: none */
     double within;        /* with communities: the chance, 0 to 1, that an id is one of its sample's community */
+    clicks_like like;     /* the features and their ids are that log's; rows: of its largest feature */
 } clicks_generator;
+
+/* Of a generator with `like`: which of the others the user has given. */
+typedef struct clicks_generator_given {
+    int numbers, features, rows, zipf;
+} clicks_generator_given;
+/* With `like`, sets what was not given as that log has it. Refuses features and rows that were. 0, or -1 with *error
+ * filled. */
+int clicks_generator_resolve(clicks_generator *generator, const clicks_generator_given *given, program_error *error);
+/* Ids of a feature. */
+uint64_t clicks_generator_rows(const clicks_generator *generator, uint32_t feature);
 
 /* A million samples of 13 numbers and 26 ids of 100000, skew 1.05, best area under the curve about .80, seed 1. */
 clicks_generator clicks_generator_default(void);

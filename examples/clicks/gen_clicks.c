@@ -26,7 +26,8 @@
 typedef struct gen_options {
     clicks_generator size;
     const char *out, *schema;
-    int format, auc, help, numbers_given, features_given, within_given;
+    int format, auc, help, within_given;
+    clicks_generator_given size_given;
 } gen_options;
 
 static gen_options given; /* by the command line, and then checked */
@@ -49,12 +50,13 @@ static const options_entry gen_entries[] = {
     {"format", OPTIONS_CHOICE, &given.format, .choices = gen_formats,
      .help = "criteo is separated by tabs, csv has any columns"},
     {"samples", OPTIONS_WHOLE64, &given.size.samples, 1, 0x1p48, .help = "lines"},
-    {"numbers", OPTIONS_WHOLE32, &given.size.numbers, 0, 4095, .given = &given.numbers_given,
+    {"numbers", OPTIONS_WHOLE32, &given.size.numbers, 0, 4095, .given = &given.size_given.numbers,
      .standard = "13; avazu: 0", .help = "whole numbers a line, an eighth of them missing; Criteo has 13"},
-    {"features", OPTIONS_WHOLE32, &given.size.features, 1, 4095, .given = &given.features_given,
+    {"features", OPTIONS_WHOLE32, &given.size.features, 1, 4095, .given = &given.size_given.features,
      .standard = "26; avazu: 21", .help = "ids a line; Criteo has 26, Avazu 21 beside the hour"},
-    {"rows", OPTIONS_WHOLE64, &given.size.rows, 1, 0x1p32, .help = "different ids a feature"},
-    {"zipf", OPTIONS_REAL, &given.size.zipf, 0, 10,
+    {"rows", OPTIONS_WHOLE64, &given.size.rows, 1, 0x1p32, .given = &given.size_given.rows,
+     .help = "different ids a feature"},
+    {"zipf", OPTIONS_REAL, &given.size.zipf, 0, 10, .given = &given.size_given.zipf,
      .help = "skew of the ids: the k-th most frequent comes in proportion to k^-X; 0: uniform"},
     {"spread", OPTIONS_REAL, &given.size.spread, 0, 100,
      .help = "standard deviation of the planted logit: the larger, the easier to tell"},
@@ -62,6 +64,8 @@ static const options_entry gen_entries[] = {
      .help = "each sample belongs to one of them, and each of them has a range of ids of its own; 0: none"},
     {"within", OPTIONS_REAL, &given.size.within, 0, 1, .given = &given.within_given,
      .help = "with --communities: the share of the ids that are of their sample's community; the others are of any"},
+    {"like", OPTIONS_CHOICE, &given.size.like, .choices = clicks_likes,
+     .help = "features, and the ids and skew of each, as published of that log; communities are skewed, too"},
     {"seed", OPTIONS_WHOLE64, &given.size.seed, 0, 0x1p64, .help = "of everything random"},
     {"out", OPTIONS_TEXT, &given.out, .standard = "stdout",
      .help = "where to; a name that ends with .gz is compressed"},
@@ -90,8 +94,9 @@ static int gen_options_parse(gen_options *options, int argc, char **argv, progra
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     *options = given;
     clicks_writer writer = gen_writer(options);
-    if (writer.format == CLICKS_AVAZU && !options->numbers_given) options->size.numbers = 0;
-    if (writer.format == CLICKS_AVAZU && !options->features_given) options->size.features = 21;
+    if (writer.format == CLICKS_AVAZU && !options->size_given.numbers) options->size.numbers = 0;
+    if (writer.format == CLICKS_AVAZU && !options->size_given.features) options->size.features = 21;
+    if (clicks_generator_resolve(&options->size, &options->size_given, error)) return -1;
     writer.size = options->size;
     if (options->schema && writer.format != CLICKS_SCHEMA)
         return program_fail(error, "--write-schema is for --format csv; %s has no schema",

@@ -10,6 +10,41 @@
 /* What random numbers are for. */
 enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS, CLICKS_COMMUNITIES };
 
+/* Different ids of each feature in the whole log. Criteo: the sizes of tables that DLRM (facebookresearch/dlrm) makes of
+ * the Display Advertising Challenge's 45,840,617 samples; Avazu: NUM_EMBEDDINGS_PER_FEATURE of CachedEmbedding
+ * (hpcaitech/CachedEmbedding), of 40,428,967 samples, without the hour. The skews are those with which 90% of all
+ * touches are of 0.14% (Criteo) and 0.012% (Avazu) of the rows, as the frequency-aware cache has it in its Figure 2. */
+static const uint32_t clicks_criteo_rows[] = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,
+                                              93145, 5683, 8351593,  3194,    27,  14992,  5461306, 10,    5652,
+                                              2173,  4,    7046547,  18,      15,  286181, 105,     142572};
+static const uint32_t clicks_avazu_rows[] = {7, 7, 4737, 7745, 26, 8552, 559, 36, 2686408, 6729486, 8251,
+                                             5, 4, 2626, 8,    9,  435,  4,   68, 172,     60};
+static const struct {
+    const uint32_t *rows;
+    uint32_t numbers, features;
+    double zipf;
+} clicks_published[] = {{NULL, 0, 0, 0}, {clicks_criteo_rows, 13, 26, 1.08}, {clicks_avazu_rows, 0, 21, 1.2}};
+const char *const clicks_likes[] = {"none", "criteo", "avazu", NULL};
+
+uint64_t clicks_generator_rows(const clicks_generator *generator, uint32_t feature) {
+    return generator->like ? clicks_published[generator->like].rows[feature] : generator->rows;
+}
+
+int clicks_generator_resolve(clicks_generator *generator, const clicks_generator_given *given, program_error *error) {
+    clicks_like like = generator->like;
+    if (!like) return 0;
+    if (given->features || given->rows)
+        return program_fail(error, "a log like %s has its own %" PRIu32 " features and their rows; leave out %s",
+                            clicks_likes[like], clicks_published[like].features, given->rows ? "rows" : "features");
+    generator->features = clicks_published[like].features;
+    if (!given->numbers) generator->numbers = clicks_published[like].numbers;
+    if (!given->zipf) generator->zipf = clicks_published[like].zipf;
+    generator->rows = 0;
+    for (uint32_t k = 0; k < generator->features; k++)
+        if (clicks_published[like].rows[k] > generator->rows) generator->rows = clicks_published[like].rows[k];
+    return 0;
+}
+
 /* In [0, 1). */
 static double clicks_unit(uint64_t bits) {
     return (double)(bits >> 11) * 0x1p-53;
@@ -104,26 +139,38 @@ static double clicks_weigh(const clicks_planted *planted, const clicks_drawn *dr
     return sum;
 }
 
+/* An id of the feature, by its skew. */
+static uint64_t clicks_draw_any(const clicks_planted *planted, uint32_t k, uint64_t stream) {
+    uint64_t rank = clicks_zipf_draw(&planted->zipf[k], stream) - 1;
+    return clicks_scattered(&planted->scatter[k], rank, clicks_generator_rows(&planted->size, k));
+}
+
+/* Of what a feature of few ids has for each community. */
+static uint64_t clicks_of_communities(const clicks_planted *planted, uint32_t k) {
+    return random_at(random_at(planted->size.seed, CLICKS_COMMUNITIES), k);
+}
+
 /* Ids of a sample's community, in the place of some of those that were drawn from all. */
 static void clicks_draw_own(const clicks_planted *planted, uint64_t sample, clicks_drawn *out) {
     const clicks_generator *size = &planted->size;
     uint64_t stream = random_at(sample, CLICKS_COMMUNITIES + UINT64_C(0x100000000)); /* beyond the columns */
-    uint64_t own = size->rows / size->communities;
-    uint64_t first = own * (random_at(stream, 2 * (uint64_t)size->features) % size->communities);
-    for (uint32_t k = 0; k < size->features; k++) {
+    uint64_t features = size->features, drawn = random_at(stream, 2 * features);
+    uint64_t community = size->like ? clicks_zipf_draw(&planted->community, drawn) - 1 : drawn % size->communities;
+    for (uint32_t k = 0; k < features; k++) {
         if (clicks_unit(random_at(stream, k)) >= size->within) continue;
-        uint64_t rank = clicks_zipf_draw(&planted->own, random_at(stream, (uint64_t)size->features + k)) - 1;
-        out->ids[k] = first + clicks_scattered(&planted->scatter[size->features + k], rank, own);
+        uint64_t own = clicks_generator_rows(size, k) / size->communities, of = random_at(stream, features + k);
+        if (own) {
+            uint64_t rank = clicks_zipf_draw(&planted->zipf[features + k], of) - 1;
+            out->ids[k] = own * community + clicks_scattered(&planted->scatter[features + k], rank, own);
+        } else
+            out->ids[k] = clicks_draw_any(planted, k, random_at(clicks_of_communities(planted, k), community));
     }
 }
 
 /* Everything except the label. */
 static void clicks_draw_values(const clicks_planted *planted, uint64_t stream, clicks_drawn *out) {
     uint32_t features = planted->size.features;
-    for (uint32_t k = 0; k < features; k++) {
-        uint64_t rank = clicks_zipf_draw(&planted->zipf, random_at(stream, k)) - 1;
-        out->ids[k] = clicks_scattered(&planted->scatter[k], rank, planted->size.rows);
-    }
+    for (uint32_t k = 0; k < features; k++) out->ids[k] = clicks_draw_any(planted, k, random_at(stream, k));
     if (planted->size.communities > 1) clicks_draw_own(planted, stream, out);
     for (uint32_t k = 0; k < planted->size.numbers; k++) {
         uint64_t bits = random_at(stream, (uint64_t)features + k);
@@ -192,6 +239,9 @@ static int clicks_check_size(const clicks_generator *size, program_error *error)
         return program_fail(error, "a skew of %g for the ids; must be 0 (uniform) to 10", size->zipf);
     if (!(size->spread >= 0 && size->spread <= 100))
         return program_fail(error, "a standard deviation of %g for the logit; must be 0 to 100", size->spread);
+    if (size->like && size->features != clicks_published[size->like].features)
+        return program_fail(error, "%" PRIu32 " features of a log like %s; must be %" PRIu32, size->features,
+                            clicks_likes[size->like], clicks_published[size->like].features);
     if (size->communities > size->rows)
         return program_fail(error, "%" PRIu64 " communities of %" PRIu64 " ids a feature; must be at most one an id",
                             size->communities, size->rows);
@@ -214,18 +264,21 @@ clicks_generator clicks_generator_default(void) {
 int clicks_planted_open(clicks_planted *planted, const clicks_generator *size, program_error *error) {
     *planted = (clicks_planted){.size = *size};
     if (clicks_check_size(size, error)) return -1;
-    clicks_zipf_open(&planted->zipf, size->rows, size->zipf);
-    uint64_t own = size->communities > 1 ? size->rows / size->communities : 0;
-    planted->scatter = malloc((own ? 2 : 1) * (size_t)size->features * sizeof *planted->scatter);
+    uint32_t features = size->features, all = size->communities > 1 ? 2 * features : features;
+    planted->zipf = calloc(all, sizeof *planted->zipf);
+    planted->scatter = calloc(all, sizeof *planted->scatter);
     planted->number_weights = malloc(((size_t)size->numbers + 1) * sizeof *planted->number_weights);
-    int status = planted->scatter && planted->number_weights
+    int status = planted->zipf && planted->scatter && planted->number_weights
                      ? 0
-                     : program_fail(error, "out of memory for %" PRIu32 " features", size->features);
-    for (uint32_t k = 0; k < size->features && !status; k++)
-        planted->scatter[k] = clicks_scatter_make(size->seed, k, size->rows);
-    if (own) clicks_zipf_open(&planted->own, own, size->zipf);
-    for (uint32_t k = size->features; own && k < 2 * size->features && !status; k++)
-        planted->scatter[k] = clicks_scatter_make(size->seed, k, own);
+                     : program_fail(error, "out of memory for %" PRIu32 " features", features);
+    if (size->communities > 1) clicks_zipf_open(&planted->community, size->communities, size->zipf);
+    for (uint32_t k = 0; k < all && !status; k++) {
+        uint64_t rows = clicks_generator_rows(size, k % features);
+        if (k >= features) rows /= size->communities;
+        if (!rows) continue; /* one for each community */
+        clicks_zipf_open(&planted->zipf[k], rows, size->zipf);
+        planted->scatter[k] = clicks_scatter_make(size->seed, k, rows);
+    }
     uint64_t stream = random_at(size->seed, CLICKS_NUMBER_WEIGHTS);
     for (uint32_t k = 0; k < size->numbers && !status; k++)
         planted->number_weights[k] = clicks_bell(random_at(stream, k));
@@ -235,6 +288,7 @@ int clicks_planted_open(clicks_planted *planted, const clicks_generator *size, p
 }
 
 void clicks_planted_close(clicks_planted *planted) {
+    free(planted->zipf);
     free(planted->scatter);
     free(planted->number_weights);
     *planted = (clicks_planted){0};

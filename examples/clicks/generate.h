@@ -17,6 +17,10 @@
  * every feature, c n to (c + 1) n - 1 for n = rows / communities rounded down. An id is drawn from this range with the
  * chance `within`, by the same skew, and from all rows otherwise. Without communities the bits are those of a generator
  * that knows none.
+ *
+ * A log that is like a published one has as many ids a feature as that. Its fields depend on each other by communities
+ * alone: they are drawn by the skew of the ids, too, because sites and advertisers are not equally busy; and a feature
+ * of fewer ids than communities has one id for each community, drawn by its skew, as a site has one category.
  */
 #ifndef CLICKS_GENERATE_H
 #define CLICKS_GENERATE_H
@@ -40,9 +44,9 @@ typedef struct clicks_scatter { /* of a feature: rank k, from 0, is the id (fact
 
 typedef struct clicks_planted {
     clicks_generator size;
-    clicks_zipf zipf;
-    clicks_zipf own;         /* of a community's ids */
-    clicks_scatter *scatter; /* scatter[features]; with communities scatter[2 features], then those of `own` */
+    clicks_zipf *zipf;       /* zipf[features]; with communities zipf[2 features], then those of a community's ids */
+    clicks_zipf community;   /* of the communities, if the log is like another one */
+    clicks_scatter *scatter; /* the same of both */
     double *number_weights;  /* number_weights[numbers], not scaled */
     double scale, bias;      /* of the sum of weights to the logit */
 } clicks_planted;

@@ -14,6 +14,7 @@ static struct {
     options_texts files;
     int format, format_given, test_given, ids_given, rows_given, threshold_given, malformed_given, most_ids_given,
         fields_given;
+    clicks_generator_given made;
 } given;
 
 /* A share of the samples; what is no number is a file. */
@@ -42,14 +43,15 @@ static const char *const clicks_ids_names[] = {"hash", "vocabulary", "given", NU
 #define MADE(field) &given.options.clicks.generator.field
 static const options_entry clicks_generator_keys[] = {
     {"samples", OPTIONS_WHOLE64, MADE(samples), 10, 0x1p40},
-    {"numbers", OPTIONS_WHOLE32, MADE(numbers), 0, 1000},
-    {"features", OPTIONS_WHOLE32, MADE(features), 1, 1000},
-    {"rows", OPTIONS_WHOLE64, MADE(rows), 1, CLICKS_MOST_ROWS},
-    {"zipf", OPTIONS_REAL, MADE(zipf), 0, 10},
+    {"numbers", OPTIONS_WHOLE32, MADE(numbers), 0, 1000, .given = &given.made.numbers},
+    {"features", OPTIONS_WHOLE32, MADE(features), 1, 1000, .given = &given.made.features},
+    {"rows", OPTIONS_WHOLE64, MADE(rows), 1, CLICKS_MOST_ROWS, .given = &given.made.rows},
+    {"zipf", OPTIONS_REAL, MADE(zipf), 0, 10, .given = &given.made.zipf},
     {"spread", OPTIONS_REAL, MADE(spread), 0, 100},
     {"seed", OPTIONS_WHOLE64, MADE(seed), 0, 0x1p64},
     {"communities", OPTIONS_WHOLE64, MADE(communities), 0, CLICKS_MOST_ROWS},
     {"within", OPTIONS_REAL, MADE(within), 0, 1},
+    {"like", OPTIONS_CHOICE, MADE(like), .choices = clicks_likes},
     {0},
 };
 static const options_entry clicks_columns[] = {
@@ -66,7 +68,7 @@ static const options_entry clicks_made[] = {
      .example = "samples=500000,communities=8", .first = 1,
      .help = "a click log made up, of which the best possible AUC is known; SPEC is any of "
              "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1 and, for placement, "
-             "communities=0,within=0.8"},
+             "communities=0,within=0.8; like=criteo or avazu: features and their rows as published"},
     {0},
 };
 static const options_entry clicks_rows_of_ids[] = {
@@ -151,8 +153,9 @@ const char *clicks_options_holds(const clicks_options *options, const char *path
     return NULL;
 }
 
-static int clicks_check_generated(const clicks_options *options, program_error *error) {
-    const clicks_settings *clicks = &options->clicks;
+static int clicks_check_generated(clicks_options *options, program_error *error) {
+    clicks_settings *clicks = &options->clicks;
+    if (clicks_generator_resolve(&clicks->generator, &given.made, error)) return -1;
     if (options->test)
         return program_fail(error, "--test '%.60s' is a file, but --generate has none; give a share", options->test);
     if (given.format || clicks->schema)

@@ -220,6 +220,8 @@ int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *ge
     int failed = !clicks_add_named(schema, CLICKS_LABEL, "label") ||
                  clicks_add_numbered(schema, generator->numbers, generator->features, generator->rows, 0);
     if (failed) program_fail(error, "out of memory for %" PRIu64 " columns", columns);
+    for (uint32_t k = 0; k < generator->features && !failed; k++)
+        schema->columns[1 + generator->numbers + k].rows = clicks_generator_rows(generator, k);
     if (!failed) failed = clicks_schema_finish(schema, error);
     if (failed) clicks_schema_free(schema);
     return failed ? -1 : 0;

@@ -93,6 +93,6 @@ size_t clicks_write_schema(const clicks_writer *writer, char *text) {
     char *to = clicks_put(text, "separator comma\nheader yes\nlabel label one 1 zero 0\n");
     for (uint32_t k = 0; k < writer->size.numbers; k++) to += sprintf(to, "number I%" PRIu32 " log\n", k + 1);
     for (uint32_t k = 0; k < writer->size.features; k++)
-        to += sprintf(to, "id C%" PRIu32 " rows %" PRIu64 "\n", k + 1, writer->size.rows);
+        to += sprintf(to, "id C%" PRIu32 " rows %" PRIu64 "\n", k + 1, clicks_generator_rows(&writer->size, k));
     return (size_t)(to - text);
 }

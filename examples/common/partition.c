@@ -32,11 +32,17 @@ typedef struct partition_work {
 
 /* ---- Descriptor and memory ----------------------------------------------------------------------------- */
 
+static double partition_slack(const partition_desc *desc) {
+    return desc->slack == 0 ? .049 : desc->slack; /* what is rounded up then stays below 1.05 of the mean */
+}
+
 static frugal_place_desc partition_place_desc(const partition_desc *desc) {
-    double slack = desc->slack == 0 ? .049 : desc->slack; /* what is rounded up then stays below 1.05 of the mean */
     uint32_t clusters = desc->method == PARTITION_TWO_LEVEL ? desc->clusters : desc->devices;
-    return (frugal_place_desc){
-        .rows = desc->rows, .parts = desc->devices, .clusters = clusters, .slack = slack, .machines = desc->machines};
+    return (frugal_place_desc){.rows = desc->rows,
+                               .parts = desc->devices,
+                               .clusters = clusters,
+                               .slack = partition_slack(desc),
+                               .machines = desc->machines};
 }
 
 static uint32_t partition_passes(const partition_desc *desc) {
@@ -339,16 +345,16 @@ static double partition_mean_weight(const partition_desc *desc) {
     return sum / ((double)n * (n - 1));
 }
 
-/* Rounds from random parts and homes. A part that has a share x of the samples above the mean costs as much as x of a
- * sample's touches elsewhere; so does a device with more rows than the mean. So all terms are of one size, whatever the
- * data. */
+/* Rounds from random parts and homes. A part that is above the mean by the slack costs as much as all touches of a
+ * sample elsewhere; a device with twice the mean of rows, as those of a mean row. So all terms are of one size, whatever
+ * the data. */
 static int partition_het_gmp(partition_work *w, program_error *error) {
     const partition_desc *desc = w->desc;
     frugal_place_report report = frugal_place_get_report(w->out->place, 0);
     double touches = (double)report.touches * desc->devices * partition_mean_weight(desc);
     double rows = report.rows ? (double)report.rows : 1;
     w->het_gmp.weights = desc->weights;
-    w->het_gmp.alpha = touches / ((double)w->samples * (double)w->samples);
+    w->het_gmp.alpha = touches / ((double)w->samples * (double)w->samples * partition_slack(desc));
     w->het_gmp.beta = touches / (rows * (double)desc->rows);
     frugal_place_random(desc->seed + 1, desc->devices, desc->rows, 0, desc->rows, w->het_gmp.homes);
     for (uint32_t i = 0; i < partition_passes(desc); i++) {

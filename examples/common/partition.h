@@ -55,9 +55,9 @@ typedef struct partition_desc {
     uint64_t rows;     /* keys are 0 .. rows - 1 */
     uint32_t devices;  /* parts: 1 to 256 */
     uint32_t machines; /* that have them, in turn: device d is on machine d / (devices / machines); 0: 1 */
-    uint32_t clusters; /* two-level: devices to 256; 0: 4 a device, at most 256 */
-    /* two-level: a part has at most 1 + slack times the mean, rounded up; 0: .049, so that parts of 1,000 samples or
-     * more stay below 1.05. */
+    uint32_t clusters; /* two-level: devices to 256; 0: 4 a device, 16 to 256 */
+    /* two-level: a part has at most 1 + slack times the mean, rounded up; het-gmp: so much above the mean costs as much
+     * as all touches of a sample. 0: .049, so that parts of 1,000 samples or more stay below 1.05. */
     double slack;
     partition_method method;
     uint32_t passes;         /* two-level: over the parts, 0: 3; het-gmp: rounds, 0: 5; at most PARTITION_MOST_PASSES */

@@ -30,6 +30,7 @@ static void dlrm_describe_generator(const clicks_generator *made, FILE *lines) {
             "seed=%" PRIu64,
             made->samples, made->numbers, made->features, made->rows, made->zipf, made->spread, made->seed);
     if (made->communities > 1) fprintf(lines, ",communities=%" PRIu64 ",within=%.15g", made->communities, made->within);
+    if (made->like) fprintf(lines, ",like=%s", clicks_likes[made->like]);
     fputc('\n', lines);
 }
 

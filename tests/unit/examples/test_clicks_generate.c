@@ -242,6 +242,44 @@ static void test_communities(void **state) {
     check_communities(0, .4, .65); /* the largest of three, by chance */
 }
 
+/* All ids in communities, more of them than some features have ids: each of these has one for a community, and the
+ * communities are of different sizes. */
+static void test_like_published(void **state) {
+    static const uint32_t features[] = {0, 26, 21};
+    static const uint64_t all_rows[] = {0, 33762577, 9449205}, largest[] = {0, 10131227, 6729486};
+    (void)state;
+    for (int like = CLICKS_LIKE_CRITEO; like <= CLICKS_LIKE_AVAZU; like++) {
+        clicks_generator size = clicks_generator_default();
+        size.like = (clicks_like)like, size.samples = 3000, size.communities = 50, size.within = 1;
+        assert_int_equal(clicks_generator_resolve(&size, &(clicks_generator_given){.numbers = 1}, &error), 0);
+        assert_true(size.features == features[like] && size.numbers == 13 && size.rows == largest[like]);
+        clicks *log = open_log((clicks_settings){.format = CLICKS_GENERATED, .ids = CLICKS_GIVEN, .generator = size});
+        clicks_batch batch = read_part(log, NULL, 0, size.samples);
+        uint64_t seen[50] = {0}, times[50] = {0}, n = 0, rows = 0, most = 0;
+        for (uint32_t i = 0; i < batch.n; i++) {
+            uint64_t few = 1, at = 0; /* its ids of features with fewer than 50, in one number */
+            for (uint32_t k = 0; k < size.features; k++) {
+                uint64_t id = batch.ids[k * batch.room + i], room = clicks_rows(log, k);
+                assert_true(id < room && room == clicks_generator_rows(&size, k));
+                if (room < 50) few = test_mix2(few, id);
+            }
+            while (at < n && seen[at] != few) at++;
+            assert_true(at < 50);
+            if (at == n) seen[n++] = few;
+            if (++times[at] > most) most = times[at];
+        }
+        for (uint32_t k = 0; k < size.features; k++) rows += clicks_rows(log, k);
+        assert_true(rows == all_rows[like] && n > 10 && most > 500 && most < 1500);
+        clicks_batch_close(&batch);
+        clicks_close(log);
+    }
+    clicks_generator size = {.like = CLICKS_LIKE_AVAZU};
+    assert_int_equal(clicks_generator_resolve(&size, &(clicks_generator_given){.rows = 1}, &error), -1);
+    assert_non_null(strstr(error.text, "like avazu has its own 21 features and their rows; leave out rows"));
+    assert_int_equal(clicks_generator_resolve(&size, &(clicks_generator_given){.features = 1}, &error), -1);
+    assert_non_null(strstr(error.text, "leave out features"));
+}
+
 static uint64_t hash_of_log(clicks_generator size) {
     clicks *log = open_log((clicks_settings){.format = CLICKS_GENERATED, .ids = CLICKS_GIVEN, .generator = size});
     clicks_batch batch = read_part(log, NULL, 0, 400);
@@ -279,6 +317,7 @@ static void test_refused(void **state) {
         {{.samples = 1, .features = 1, .rows = 5, .communities = 6}, "6 communities of 5 ids a feature"},
         {{.samples = 1, .features = 1, .rows = 5, .within = 1.5}, "1.5 of the ids within communities; must be 0 to 1"},
         {{.samples = 1, .features = 1, .rows = 5, .within = NAN}, "must be 0 to 1"},
+        {{.samples = 1, .features = 8, .rows = 5, .like = CLICKS_LIKE_AVAZU}, "8 features of a log like avazu"},
         {{.samples = 1, .features = UINT32_MAX, .numbers = UINT32_MAX, .rows = 1}, "more than 4096 columns"},
     };
     clicks *log;
@@ -375,10 +414,15 @@ static void test_written_logs_are_the_same(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_part_is_the_same),          cmocka_unit_test(test_zipf),
-        cmocka_unit_test(test_ranks_are_scattered),           cmocka_unit_test(test_area),
-        cmocka_unit_test(test_weights_are_of_feature_and_id), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_written_logs_are_the_same),     cmocka_unit_test(test_communities),
+        cmocka_unit_test(test_any_part_is_the_same),
+        cmocka_unit_test(test_zipf),
+        cmocka_unit_test(test_ranks_are_scattered),
+        cmocka_unit_test(test_area),
+        cmocka_unit_test(test_weights_are_of_feature_and_id),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_written_logs_are_the_same),
+        cmocka_unit_test(test_communities),
+        cmocka_unit_test(test_like_published),
         cmocka_unit_test(test_bits_without_communities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
