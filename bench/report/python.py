@@ -19,11 +19,15 @@ ONE = Into("python/one", ("what",), {"us": "us a step"}, ("python",), lambda row
 MODEL = Into("python/training", ("what",), {"ms": "ms a step"}, ("python",))
 
 
-def measure():
+def build_package():
     subprocess.run([sys.executable, os.path.join(ROOT, "python", "backend", "frugal_build.py")], check=True,
                    stdout=subprocess.DEVNULL)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [os.path.join(ROOT, "python"), os.environ.get("PYTHONPATH")]))
+
+
+def measure():
+    build_package()
     run("python", "python3 python/bench/bench_python.py --json --memory --huge-pages")
 
 
