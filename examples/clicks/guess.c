@@ -84,7 +84,7 @@ static int clicks_fail_unknown(const char *path, const char *text, size_t n, pro
         error,
         "%.120s begins '%s', %" PRIu32 " column%s with %s%s. It is neither Criteo's (40 columns with tabs, or "
         "Id,Label,I1,...), Avazu's (id,click,...), libsvm's (label index:value ...) nor libffm's (label "
-        "field:index:value ...); say its --format, or describe its columns by a --schema",
+        "field:index:value ...); say its --format, or describe its columns by a --schema (--make-schema writes one)",
         path, shown, columns, columns == 1 ? "" : "s", between, clicks_nearly(text, n, columns));
 }
 

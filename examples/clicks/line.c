@@ -13,11 +13,6 @@
 #include "examples/clicks/ids.h"
 #include "examples/clicks/number.h"
 
-typedef struct clicks_field {
-    char *at;
-    size_t n;
-} clicks_field;
-
 /* ---- Reasons -------------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static int clicks_line_fail(clicks_line *line, const char *format, ...) {
@@ -80,6 +75,10 @@ static inline char *clicks_field_read(int quotes, char separator, char *at, char
     while (last > at && clicks_line_blank(last[-1])) last--;
     *field = (clicks_field){at, (size_t)(last - at)};
     return stop;
+}
+
+char *clicks_line_field(int quotes, char separator, char *at, char *end, clicks_field *field) {
+    return clicks_field_read(quotes, separator, at, end, field);
 }
 
 /* ---- Columns -------------------------------------------------------------------------------------------- */

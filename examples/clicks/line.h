@@ -34,6 +34,14 @@ typedef struct clicks_line {
 
 #define CLICKS_NO_COLUMN UINT32_MAX
 
+typedef struct clicks_field {
+    char *at;
+    size_t n;
+} clicks_field;
+
+/* The field at `at` of a line that ends at `end`, where its separator stands, without blanks and quotes around it;
+ * returns the separator behind it. NULL: a quote does not end it. */
+char *clicks_line_field(int quotes, char separator, char *at, char *end, clicks_field *field);
 /* Lines of blanks alone count as not there; and lines of index:value that are a comment. */
 int clicks_line_is_empty(const clicks_line *line, const char *text, size_t n);
 /* The sample of a line without its end. text[0] to text[n] may be overwritten; nothing of the text is kept. `out` NULL:

@@ -8,7 +8,7 @@
  * with CUDA), train (the loop over Frugal), pass (the samples, step by step), pilot (how many passes over a small log),
  * tables, dense (the optimizer of dense layers), words (their gradients between machines), deal (samples to devices by
  * parts), state and describe (for checkpoints), score, eval and seen (how well samples are predicted, and which of
- * their ids were trained), save (files), load and predict (--predict). In examples/clicks: clicks (logs; schema, ids,
+ * their ids were trained), save (files), load and predict (--predict), make (--make-schema). In examples/clicks: clicks (logs; schema, ids,
  * generate, shuffle, source and others beside it), auc. In examples/common, what the programs share: stages (a program
  * that trains, from its options to its exit status), settings (options that all have), placing (--place; uses
  * partition), secondaries (uses placing), training (threads, devices), processes (--processes), ranks (several
@@ -18,6 +18,7 @@
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
+#include "examples/dlrm/make.h"
 #include "examples/dlrm/options.h"
 #include "examples/dlrm/pilot.h"
 #include "examples/dlrm/predict.h"
@@ -624,5 +625,6 @@ static const stages_parts dlrm_parts = {.name = "dlrm",
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};
     if (dlrm_predicts(argc, argv)) return dlrm_predict_run(argc, argv);
+    if (dlrm_makes(argc, argv)) return dlrm_make_run(argc, argv);
     return stages_run(&program.stages, &dlrm_parts, argc, argv);
 }

@@ -9,6 +9,7 @@
 static const char dlrm_about[] =
     "usage: dlrm --data FILE | --generate [SPEC]   [options]\n"
     "       dlrm --predict FILE --load DIR [--out FILE] [--threads N]\n"
+    "       dlrm --make-schema FILE --data LOG\n"
     "\n"
     "Trains a recommendation model on a click log with Frugal and says how well it predicts held-out clicks.\n"
     "\n";
@@ -22,6 +23,7 @@ static const char dlrm_notes[] =
     "--predict writes the probability of a click for each sample of a log, which need not have labels, by the model "
     "that\n"
     "--save has saved to DIR: one a line, to stdout or --out. It takes no other options.\n"
+    "--make-schema writes a --schema for a log by its first line, which names the columns, and what stands below.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
     "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
     "resumed, unless the clock ends it (--seconds).\n";
