@@ -348,7 +348,8 @@ typedef enum frugal_place_policy {
     FRUGAL_PLACE_TWO_TIERS    /* the hottest rows by every device, the next ones once in each of the largest groups */
 } frugal_place_policy;
 
-/* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn. */
+/* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn; those of the group that
+ * are not connected to the device that has it read the row from the host. */
 typedef struct frugal_place_pattern {
     uint32_t size;
     uint64_t rows;                            /* in order of their touches, after those of patterns before */
@@ -360,6 +361,7 @@ typedef struct frugal_place_pattern {
 typedef struct frugal_place_plan {
     uint32_t devices, n; /* patterns, by rising size; the first is of size 1 */
     frugal_place_pattern patterns[FRUGAL_PLACE_MAX_PATTERNS];
+    uint64_t reads[FRUGAL_PLACE_MAX_DEVICES];       /* by device: bit j: it can read device j */
     double seconds;                                 /* of a step of the slowest device, predicted */
     double own_seconds, peer_seconds, host_seconds; /* of these: its own memory, the slowest peer, the host */
     double own_share, peer_share, host_share;       /* of the touches: where their rows are read */
@@ -1226,9 +1228,9 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
  * rows have groups of 1, the next ones larger groups, the rest the host; only the thresholds are to be found. The
  * estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right side),
  * so a golden-section search finds each threshold; for several, the searches are nested. If all devices are alike, this
- * is the optimum of UGache's program with rows divided at will. If they are not, e.g. if some pairs are not connected,
- * then groups of one size are a restriction; a solver for linear programs may find a faster plan
- * (docs/papers/ugache.md).
+ * is the optimum of UGache's program with rows divided at will. If some pairs are not connected, groups of all sizes
+ * that have more readers a copy than smaller ones are tried, too, and their other devices read from the host. There the
+ * optimum may divide rows otherwise, where a group's links are not equally fast (docs/papers/ugache.md).
  * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct frugal_priv_place_search {
@@ -1237,8 +1239,10 @@ typedef struct frugal_priv_place_search {
     uint32_t n_levels, turns;
     double rows[FRUGAL_PLACE_MAX_PATTERNS]; /* that are tried */
     double best_rows[FRUGAL_PLACE_MAX_PATTERNS];
-    frugal_place_plan plan;                                           /* plan.seconds: of the best so far */
-    double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES]; /* R_ij */
+    frugal_place_plan plan;                                            /* plan.seconds: of the best so far */
+    double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES];  /* R_ij */
+    double apart[FRUGAL_PLACE_MAX_PATTERNS][FRUGAL_PLACE_MAX_DEVICES]; /* by pattern: the share of the copies of its
+                                                                          group that a device cannot read */
 } frugal_priv_place_search;
 
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_peer(const frugal_place_machine *m, uint32_t i, uint32_t j) {
@@ -1281,32 +1285,106 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_pair(const frugal_place_machin
     return a < b ? a : b;
 }
 
-/* Makes groups of a size: the first device that is left takes those that it and the rest of its group read fastest.
- * Returns the bandwidth of the slowest pair; 0: there are not enough pairs that can read each other. */
-FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machine *m, uint32_t size,
-                                                        frugal_place_pattern *pattern) {
-    uint64_t taken = 0;
+/* The devices that read device i, and are read by it, by bits. */
+FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_mates(const frugal_place_machine *m, uint32_t i) {
+    uint64_t mates = 0;
+    for (uint32_t j = 0; j < m->devices; j++) mates |= (uint64_t)(i != j && frugal_priv_place_pair(m, i, j) > 0) << j;
+    return mates;
+}
+
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_ones(uint64_t bits) {
+    uint32_t ones = 0;
+    for (; bits; bits &= bits - 1) ones++;
+    return ones;
+}
+
+/* The next device of a group that has member[n] of `size`, of those that are `left`: one with which the group can become
+ * complete, if there is one, to which its slowest pair is fastest. Where there is none, the one with most bandwidth to
+ * the others. *pair: its slowest. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_next(const frugal_place_machine *m, const uint8_t *member,
+                                                         uint32_t n, uint32_t size, uint64_t left, double *pair) {
+    uint64_t common = left;
+    uint32_t best = 0;
+    int best_fits = -1;
+    double best_sum = 0;
+    for (uint32_t i = 0; i < n; i++) common &= frugal_priv_place_mates(m, member[i]);
+    for (uint32_t i = 0; i < m->devices; i++) {
+        if (!(left >> i & 1)) continue;
+        double slowest = 1.7976931348623157e308, sum = 0;
+        for (uint32_t other = 0; other < n; other++) {
+            double to = frugal_priv_place_pair(m, i, member[other]);
+            sum += to;
+            if (to < slowest) slowest = to;
+        }
+        int fits = slowest > 0 && frugal_priv_place_ones(common & frugal_priv_place_mates(m, i)) + n + 1 >= size;
+        int is_better = fits != best_fits ? fits > best_fits : slowest != *pair ? slowest > *pair : sum > best_sum;
+        if (best_fits < 0 || is_better) best = i, best_fits = fits, best_sum = sum, *pair = slowest;
+    }
+    return best;
+}
+
+/* Makes groups of a size, the first with device `first`. Returns the bandwidth of the slowest pair; 0: some cannot read
+ * each other. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group_from(const frugal_place_machine *m, uint32_t size,
+                                                             uint32_t first, frugal_place_pattern *pattern) {
+    uint64_t left = m->devices < 64 ? ((uint64_t)1 << m->devices) - 1 : UINT64_MAX;
     double slowest = 1.7976931348623157e308;
     pattern->size = size, pattern->rows = 0;
     for (uint32_t at = 0; at < m->devices; at++) {
-        uint32_t place = at % size, best = m->devices;
-        double best_pair = 0;
-        for (uint32_t i = 0; i < m->devices; i++) {
-            if (taken >> i & 1) continue;
-            double pair = 1.7976931348623157e308;
-            for (uint32_t other = at - place; other < at; other++) {
-                double to = frugal_priv_place_pair(m, i, pattern->member[other]);
-                if (to < pair) pair = to;
-            }
-            if (pair > best_pair) best_pair = pair, best = i;
-        }
-        if (best == m->devices) return 0;
-        if (best_pair < slowest) slowest = best_pair;
-        taken |= (uint64_t)1 << best;
-        pattern->member[at] = (uint8_t)best;
-        pattern->group[best] = (uint8_t)(at / size), pattern->place[best] = (uint8_t)place;
+        uint32_t place = at % size, next = first;
+        double pair = 1.7976931348623157e308;
+        if (place > 0) next = frugal_priv_place_next(m, pattern->member + at - place, place, size, left, &pair);
+        while (!(left >> next & 1)) next = (next + 1) % m->devices;
+        if (pair < slowest) slowest = pair;
+        left &= ~((uint64_t)1 << next);
+        pattern->member[at] = (uint8_t)next;
+        pattern->group[next] = (uint8_t)(at / size), pattern->place[next] = (uint8_t)place;
     }
     return slowest;
+}
+
+/* The groups of a size whose slowest pair is fastest, of those that begin with each of the first eight devices: each
+ * takes those that it and the rest of its group read fastest. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machine *m, uint32_t size,
+                                                        frugal_place_pattern *pattern) {
+    frugal_place_pattern other;
+    double slowest = frugal_priv_place_group_from(m, size, 0, pattern);
+    for (uint32_t first = 1; first < m->devices && first < 8 && size > 1 && size < m->devices; first++) {
+        double pair = frugal_priv_place_group_from(m, size, first, &other);
+        if (pair > slowest) slowest = pair, *pattern = other;
+    }
+    return slowest;
+}
+
+/* Can device i read device j, of a pattern's group, with bit j of `reads`? */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_is_apart(const frugal_place_pattern *pattern, const uint64_t *reads,
+                                                        uint32_t i, uint32_t j) {
+    return i != j && pattern->group[i] == pattern->group[j] && !(reads[i] >> j & 1);
+}
+
+/* The devices that can read a copy, on average. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_readers(const frugal_place_plan *plan,
+                                                          const frugal_place_pattern *pattern) {
+    uint32_t apart = 0;
+    for (uint32_t i = 0; i < plan->devices; i++)
+        for (uint32_t j = 0; j < plan->devices; j++)
+            apart += (uint32_t)frugal_priv_place_is_apart(pattern, plan->reads, i, j);
+    return pattern->size - (double)apart / plan->devices;
+}
+
+/* Groups in which some pairs are not connected are of use if no smaller ones have as many readers a copy: then more
+ * devices read a row's only copy, and the others read it from the host. */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_reaches_more(const frugal_place_machine *m,
+                                                            const frugal_place_plan *plan,
+                                                            const frugal_place_pattern *pattern) {
+    frugal_place_pattern smaller;
+    double readers = frugal_priv_place_readers(plan, pattern);
+    for (uint32_t size = pattern->size - 1; size > 0; size--) {
+        if (m->devices % size) continue;
+        frugal_priv_place_group(m, size, &smaller);
+        if (readers <= 1.05 * frugal_priv_place_readers(plan, &smaller)) return 0;
+    }
+    return 1;
 }
 
 /* The patterns that may be of use, by rising size: smaller groups only if their pairs are faster. If there are more
@@ -1315,10 +1393,15 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place
     frugal_place_pattern found[FRUGAL_PLACE_MAX_PATTERNS];
     double fastest = 0;
     plan->devices = m->devices, plan->n = 0;
+    for (uint32_t i = 0; i < m->devices; i++)
+        for (uint32_t j = 0; j < m->devices; j++)
+            plan->reads[i] |= (uint64_t)(frugal_priv_place_peer(m, i, j) > 0) << j;
     for (uint32_t size = m->devices; size > 1; size--) {
         if (m->devices % size || plan->n == FRUGAL_PLACE_MAX_PATTERNS - 1) continue;
         double slowest = frugal_priv_place_group(m, size, &found[plan->n]);
-        if (slowest <= 1.05 * fastest) continue; /* measured bandwidths scatter */
+        int is_of_use = slowest > 0 ? slowest > 1.05 * fastest /* measured bandwidths scatter */
+                                    : frugal_priv_place_reaches_more(m, plan, &found[plan->n]);
+        if (!is_of_use) continue;
         fastest = slowest;
         plan->n++;
     }
@@ -1326,9 +1409,17 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place
     for (uint32_t i = 0; i < plan->n; i++) plan->patterns[i] = found[plan->n - 1 - i];
 }
 
-/* Cores of each device, by peer: of those that do not read from the host, in proportion to bandwidth. */
+/* Cores of each device, by peer: of those that do not read from the host, in proportion to bandwidth. And what it
+ * cannot read of each pattern. */
 FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_share_cores(frugal_priv_place_search *s) {
     const frugal_place_machine *m = s->machine;
+    for (uint32_t p = 0; p < s->plan.n; p++)
+        for (uint32_t i = 0; i < m->devices; i++) {
+            uint32_t apart = 0;
+            for (uint32_t j = 0; j < m->devices; j++)
+                apart += (uint32_t)frugal_priv_place_is_apart(&s->plan.patterns[p], s->plan.reads, i, j);
+            s->apart[p][i] = (double)apart / s->plan.patterns[p].size;
+        }
     for (uint32_t i = 0; i < m->devices; i++) {
         double all = 0, left = 1 - frugal_priv_place_cores_of_host(m);
         for (uint32_t j = 0; j < m->devices; j++) all += i == j ? 0 : frugal_priv_place_peer(m, i, j);
@@ -1360,16 +1451,22 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_divide(const frugal_priv_place_s
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_place_search *s, const double *touches,
                                                           frugal_place_plan *out) {
     const frugal_place_machine *m = s->machine;
-    double worst = 0, all = 0, own = 0, peers = 0, bytes = (double)m->row_bytes;
+    double worst = 0, all = 0, own = 0, peers = 0, apart = 0, bytes = (double)m->row_bytes;
     for (uint32_t p = 0; p <= s->plan.n; p++) all += touches[p];
     for (uint32_t p = 0; p < s->plan.n; p++) {
         uint32_t size = s->plan.patterns[p].size;
         own += touches[p] / size, peers += touches[p] * (size - 1) / size;
     }
-    double host_rows = touches[s->plan.n] + m->writes * all, root_rows[FRUGAL_PLACE_MAX_DEVICES] = {0};
-    for (uint32_t i = 0; m->roots && i < m->devices; i++) root_rows[m->roots[i]] += host_rows;
+    double host_rows[FRUGAL_PLACE_MAX_DEVICES], root_rows[FRUGAL_PLACE_MAX_DEVICES] = {0};
     for (uint32_t i = 0; i < m->devices; i++) {
-        double from_host = host_rows * bytes / m->host[i], from_own = own * bytes / frugal_priv_place_peer(m, i, i);
+        double of_group = 0;
+        for (uint32_t p = 1; p < s->plan.n; p++) of_group += touches[p] * s->apart[p][i];
+        apart += of_group / m->devices;
+        host_rows[i] = touches[s->plan.n] + m->writes * all + of_group;
+        if (m->roots) root_rows[m->roots[i]] += host_rows[i];
+    }
+    for (uint32_t i = 0; i < m->devices; i++) {
+        double from_host = host_rows[i] * bytes / m->host[i], from_own = own * bytes / frugal_priv_place_peer(m, i, i);
         if (m->roots) {
             double together = root_rows[m->roots[i]] * bytes / m->root[m->roots[i]];
             if (together > from_host) from_host = together;
@@ -1377,7 +1474,7 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_plac
         double cores = from_own + frugal_priv_place_cores_of_host(m) * from_host, slowest = 0, longest = from_host;
         for (uint32_t j = 0; j < m->devices; j++) {
             double rows = 0;
-            for (uint32_t p = 1; p < s->plan.n && i != j; p++)
+            for (uint32_t p = 1; p < s->plan.n && i != j && s->plan.reads[i] >> j & 1; p++)
                 if (s->plan.patterns[p].group[i] == s->plan.patterns[p].group[j])
                     rows += touches[p] / s->plan.patterns[p].size;
             if (rows == 0) continue;
@@ -1393,8 +1490,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_plac
         out->seconds = longest, out->own_seconds = from_own, out->peer_seconds = slowest, out->host_seconds = from_host;
     }
     if (out && all > 0) {
-        out->own_share = own / all, out->peer_share = peers / all;
-        out->host_share = touches[s->plan.n] / all;
+        out->own_share = own / all, out->peer_share = (peers - apart) / all;
+        out->host_share = (touches[s->plan.n] + apart) / all;
     }
     return worst;
 }
@@ -1511,9 +1608,11 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_make_plan(const frugal_place_m
     if (room > all) room = all;
     s.plan.seconds = -1;
     frugal_priv_place_find_patterns(machine, &s.plan);
-    if (policy != FRUGAL_PLACE_PLANNED && s.plan.n > 2) {
-        s.plan.patterns[1] = s.plan.patterns[s.plan.n - 1];
-        s.plan.n = 2;
+    if (policy != FRUGAL_PLACE_PLANNED) { /* the largest groups in which all pairs are connected */
+        uint32_t p = s.plan.n - 1;
+        while (p > 0 && frugal_priv_place_readers(&s.plan, &s.plan.patterns[p]) < s.plan.patterns[p].size) p--;
+        s.plan.patterns[1] = s.plan.patterns[p];
+        s.plan.n = p > 0 ? 2 : 1;
     }
     if (policy == FRUGAL_PLACE_REPLICATED) s.plan.n = 1;
     s.turns = s.plan.n < 2 ? 0 : s.plan.n < 4 ? 40 : s.plan.n == 4 ? 32 : 11; /* nested: 51,000 trials at most */
@@ -1554,7 +1653,8 @@ FRUGAL_PLACE_API uint32_t frugal_place_source(const frugal_place_plan *plan, uin
     uint32_t p = frugal_priv_place_pattern_of(plan, &position);
     if (p == plan->n) return FRUGAL_PLACE_HOST;
     const frugal_place_pattern *pattern = &plan->patterns[p];
-    return pattern->member[(size_t)pattern->group[device] * pattern->size + position % pattern->size];
+    uint32_t source = pattern->member[(size_t)pattern->group[device] * pattern->size + position % pattern->size];
+    return source == device || plan->reads[device] >> source & 1 ? source : FRUGAL_PLACE_HOST;
 }
 
 FRUGAL_PLACE_API uint64_t frugal_place_slots(const frugal_place_plan *plan, uint32_t device) {

@@ -77,8 +77,8 @@ SAVED = Into("placement/saved", ("method",), {trace: trace for trace in ("fb15k-
 PAIRS = Into("placement/pairs", (0, 1), {"local": 2, "pair": 3, "halves": 4}, ("place-pairs",))
 COMMUNITIES = Into("placement/communities", (0, 1), FIGURES, tuple(f"place-planted-{name}" for name in PLANTED))
 LOGS_METHODS = ("het-gmp", "two-level")
-LOGS_READ = Into("placement/logs", (0, 1, 2, 3), {"het_gmp": 4, "two_level": 5},
-                 tuple(f"place-logs-{name}" for name in LOGS))
+LOGS_READ = Into("placement/logs", (0, 1, 3), {"het_gmp": 4, "two_level": 5},
+                 tuple(f"place-logs-{name}" for name in LOGS if name > "1000000"), lambda row: row[2] == "1000000")
 CROSSING = Into("placement/crossing", (0, 1, 2, 3), {"random_place": 4, "random_kept": 5, "placed_place": 6,
                                                      "placed_kept": 7}, ("place-kept", "place-kept-large"),
                 lambda row: row[1] == 8)

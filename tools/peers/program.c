@@ -2,6 +2,8 @@
  * level that j keeps; t, the time of the slowest. */
 #include "tools/peers/program.h"
 
+enum { PEERS_REACHED = 16 }; /* devices, of which all sets are tried */
+
 typedef struct peers_program {
     FILE *file;
     const frugal_place_machine *m;
@@ -39,6 +41,41 @@ static void peers_write_capacities(const peers_program *p) {
         fprintf(p->file, " capacity_%u:\n", j);
         for (uint32_t l = 0; l < p->n; l++) fprintf(p->file, " + %.17g s_%u_%u\n", (double)p->levels[l].rows, l, j);
         fprintf(p->file, " <= %.17g\n", (double)p->m->capacity);
+    }
+}
+
+/* The devices that can read one of n devices whose bits `kept` has. */
+static uint32_t peers_reached(const frugal_place_machine *m, uint32_t kept) {
+    uint32_t reached = 0;
+    for (uint32_t i = 0; i < m->devices; i++) {
+        uint32_t from = 0;
+        for (uint32_t j = 0; j < m->devices; j++) from |= (kept >> j & 1) && peers_bandwidth(m, i, j) > 0;
+        reached += from;
+    }
+    return reached;
+}
+
+/* Where some pairs are not connected, UGache's program reads shares of a level that no rows could be: each device finds
+ * all of a level in fifths at its four peers and itself, although no two of these sets of devices keep the same rows. A
+ * row with k copies is read by most[k] devices at most, and by the others from the host; the mean over the rows of a
+ * level lies above the lower hull of these points. So that is wanted, too. */
+static void peers_write_reached(const peers_program *p) {
+    uint32_t n = p->m->devices, most[PEERS_REACHED + 1] = {0};
+    if (n > PEERS_REACHED) return;
+    for (uint32_t kept = 0; kept < (uint32_t)1 << n; kept++) {
+        uint32_t copies = 0, reached = peers_reached(p->m, kept);
+        for (uint32_t j = 0; j < n; j++) copies += kept >> j & 1;
+        if (reached > most[copies]) most[copies] = reached;
+    }
+    for (uint32_t from = 0, to; from < n && most[from] < n; from = to) {
+        to = from + 1;
+        for (uint32_t k = to + 1; k <= n; k++)
+            if ((most[k] - most[from]) * (to - from) >= (most[to] - most[from]) * (k - from)) to = k;
+        double slope = (double)(most[to] - most[from]) / (to - from);
+        for (uint32_t l = 0; l < p->n && most[1] < n; l++) {
+            for (uint32_t i = 0; i < n; i++) fprintf(p->file, " + h_%u_%u + %.17g s_%u_%u\n", l, i, slope, l, i);
+            fprintf(p->file, " >= %.17g\n", n - most[from] + slope * from);
+        }
     }
 }
 
@@ -94,5 +131,6 @@ void peers_write_program(FILE *file, const frugal_place_machine *m, const frugal
     fprintf(file, "Minimize\n obj: t\nSubject To\n");
     peers_write_capacities(&p);
     for (uint32_t i = 0; i < m->devices; i++) peers_write_sources(&p, i), peers_write_times(&p, i);
+    peers_write_reached(&p);
     fprintf(file, "End\n");
 }
