@@ -1,6 +1,7 @@
 /* The format of a log, by its first line; or what that line looks like. */
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 #include "examples/clicks/clicks.h"
 #include "examples/clicks/file.h"
 #include "examples/clicks/line.h"
@@ -54,6 +55,29 @@ static const char *clicks_columns(const char *text, size_t n, uint32_t *columns)
     return name;
 }
 
+/* Text of other kinds, by how its first line begins, and what to do. NULL: it is none of them. */
+static const char *clicks_other_text(const char *text, size_t n) {
+    static const struct {
+        const char *begin, *what;
+    } kinds[] = {{"{", "has lines of JSON; write columns with commas, as pandas' to_csv does"},
+                 {"[", "begins as JSON does; write columns with commas, as pandas' to_csv does"},
+                 {"<", "begins as a page of HTML or XML does: was the download refused? Give a log"},
+                 {"version https://git-lfs", "is only a pointer of Git LFS; fetch the file itself, by git lfs pull"},
+                 {"%%MatrixMarket", "is a matrix; write libsvm's form, as scikit-learn's dump_svmlight_file does"},
+                 {"@relation", "is of Weka's form; write columns with commas"}};
+    const char *bar = memchr(text, '|', n), *first = memchr(text, ' ', n);
+    if (n > 262 && !memcmp(text + 257, "ustar", 5))
+        return "is an archive of tar; unpack it, and give the log that is in it";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (n >= strlen(kinds[i].begin) && !strncasecmp(text, kinds[i].begin, strlen(kinds[i].begin)))
+            return kinds[i].what;
+    if (bar && first && bar > first && bar - text < 40 && bar[-1] == ' ' && !memchr(text, ',', n))
+        return "looks like Vowpal Wabbit's form; write libsvm's (label index:value ...)";
+    if (memmem(text, n, "::", 2) && !first)
+        return "has :: between its columns, and one character separates them: write tabs, by sed 's/::/\\t/g'";
+    return NULL;
+}
+
 /* What a line of so many columns nearly is. */
 static const char *clicks_nearly(const char *text, size_t n, uint32_t columns) {
     static const char *const names[] = {"C1", NULL}, *const others[] = {"int_0", NULL},
@@ -76,8 +100,10 @@ static void clicks_show_begin(const char *text, size_t n, char shown[44]) {
 }
 
 static int clicks_fail_unknown(const char *path, const char *text, size_t n, program_error *error) {
+    const char *other = clicks_other_text(text, n);
     char shown[44];
     uint32_t columns;
+    if (other) return program_fail(error, "%.200s %s", path, other);
     const char *between = clicks_columns(text, n, &columns);
     clicks_show_begin(text, n, shown);
     return program_fail(

@@ -282,6 +282,10 @@ static int clicks_statement_id(clicks_statements *s, clicks_column *column) {
             column->mean = 1;
         else if (clicks_word_is(&word, "with") && !column->with)
             failed = clicks_statement_with(s, column);
+        else if (clicks_word_is(&word, "dim"))
+            failed =
+                clicks_statement_fail(s, "all features have the same dim, that of --dim: models multiply their rows "
+                                         "with each other, and one instance holds them; leave `dim` out");
         else
             failed = clicks_statement_fail(s,
                                            "'%.*s' does not fit there; write `id NAME [rows N] [last N] [hex] [bag C] "

@@ -72,7 +72,8 @@ static const clicks_options_words dlrm_data = {
 static const options_entry dlrm_model_entries[] = {
     {"model", OPTIONS_CHOICE, &given.options.train.model.kind, .choices = dlrm_models,
      .help = "what becomes of rows and numbers"},
-    {"dim", OPTIONS_WHOLE32, &given.options.train.model.dim, 1, 65536, .help = "floats a row"},
+    {"dim", OPTIONS_WHOLE32, &given.options.train.model.dim, 1, 65536,
+     .help = "floats a row; the same for all features, whose rows are multiplied with each other"},
     {"bottom", OPTIONS_READ, &given.bottom, .read = dlrm_read_widths, .value = "LIST", .standard = "64",
      .help = "hidden widths of the bottom MLP (dlrm), as 512,256; `none`"},
     {"top", OPTIONS_READ, &given.top, .read = dlrm_read_widths, .value = "LIST", .standard = "512,512,256",

@@ -307,6 +307,7 @@ static const struct {
     {"id a rows 1/", "rows must be", "1/"},
     {"id a rows", "rows must be", ""},
     {"id a rows 2 rows 3", "'rows' does not fit there", "id NAME"},
+    {"id a dim 8", "all features have the same dim, that of --dim", "leave `dim` out"},
     {"id a hexx", "'hexx' does not fit", ""},
     {"id a last 2000", "last", "1000"},
     {"number a scale 1 0", "divides by 0", ""},
@@ -393,7 +394,7 @@ static void test_malformed(void **state) {
         {"1,nan,a", "is 'nan', missing? Add `missing TEXT` to the schema, or `missing` alone if not"},
         {"1,5,NULL", "column 3 (i) is 'NULL', missing? Add `missing TEXT` to the schema"},
         {"1,5,\\N", "column 3 (i) is '\\N', missing?"},
-        {"1.0,5,a", "line 2: column 1 (l) is '1.0', must be '1' or '0'"},
+        {"1.5,5,a", "line 2: column 1 (l) is '1.5', must be '1' or '0'"},
         {"1,inf,a", "must be a number"},
         {"1,0x10,a", "must be a number"},
         {"1,1e39,a", "more than a float can hold"},
@@ -488,7 +489,7 @@ static void test_unreadable_files(void **state) {
     clicks *log = open_log(&criteo);
     (void)state;
     expect_unreadable(log, "/nowhere/log", "cannot read /nowhere/log", "No such file");
-    expect_unreadable(log, folder, "is a folder", folder);
+    expect_unreadable(log, "/proc/self/task", "the folder /proc/self/task has no files of samples", "folders");
     expect_unreadable(log, NULL, "no file", "");
     write_text("");
     clicks_batch batch = read_all(log);

@@ -171,6 +171,14 @@ static void test_not_guessed(void **state) {
         {COMMAS24 COMMAS12 ",,,\n", "40 columns with commas: nearly Criteo's, which has tabs between them"},
         {"label,int_0,int_1,cat_0\n", "nearly Criteo's, whose columns are named I1 to I13 and C1 to C26"},
         {"id,click,C1\n", "nearly Avazu's, without hour or banner_pos"},
+        {"{\"label\": 1, \"user\": 3}\n", "log has lines of JSON; write columns with commas"},
+        {"[{\"label\": 1}]\n", "begins as JSON does"},
+        {"<!DOCTYPE html>\n", "begins as a page of HTML or XML does: was the download refused?"},
+        {"version https://git-lfs.github.com/spec/v1\n", "is only a pointer of Git LFS; fetch the file itself"},
+        {"%%MatrixMarket matrix coordinate\n", "is a matrix; write libsvm's form"},
+        {"@RELATION clicks\n", "is of Weka's form"},
+        {"1 2.0 |user u3 |item i4\n", "looks like Vowpal Wabbit's form; write libsvm's"},
+        {"1::1193::5::978300760\n", "has :: between its columns, and one character separates them: write tabs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clicks_format format;
@@ -179,6 +187,20 @@ static void test_not_guessed(void **state) {
         if (!strstr(error.text, cases[i].wanted) || !strstr(error.text, path))
             fail_msg("the message lacks '%s': %s", cases[i].wanted, error.text);
     }
+}
+
+/* Criteo's own download is one, zipped. */
+static void test_archive_not_guessed(void **state) {
+    (void)state;
+    char header[600] = "readme.txt";
+    clicks_format format;
+    memcpy(header + 257, "ustar", 5);
+    strcpy(header + 512, "The log\n");
+    gzFile zipped = gzopen(path, "wb1");
+    assert_int_equal(gzwrite(zipped, header, sizeof header), sizeof header);
+    gzclose(zipped);
+    assert_int_equal(clicks_guess(path, &format, &error), -1);
+    assert_non_null(strstr(error.text, "log is an archive of tar; unpack it, and give the log that is in it"));
 }
 
 /* ---- Several files --------------------------------------------------------------------------------------- */
@@ -253,9 +275,13 @@ static void test_labels_as_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dialects),     cmocka_unit_test(test_avazu_dialects),
-        cmocka_unit_test(test_not_guessed),  cmocka_unit_test(test_several_files),
-        cmocka_unit_test(test_missing_said), cmocka_unit_test(test_labels_as_numbers),
+        cmocka_unit_test(test_dialects),
+        cmocka_unit_test(test_avazu_dialects),
+        cmocka_unit_test(test_not_guessed),
+        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_missing_said),
+        cmocka_unit_test(test_labels_as_numbers),
+        cmocka_unit_test(test_archive_not_guessed),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -226,6 +226,10 @@ static void test_kinds_refused(void **state) {
     } cases[] = {
         {"PK\x03\x04\x14", "is a file of zip; unpack it (unzip)"},
         {"\x93NUMPY\x01", "is a file of NumPy; give x_dense.npy, with x_sparse.npy and x_labels.npy beside it"},
+        {"\xff\xfel", "is a file of text of UTF-16; make UTF-8 of it, by iconv -f UTF-16 -t UTF-8"},
+        {"\x80\x04\x95", "is a file of pickled objects of Python; make text or Parquet"},
+        {"\x80\x05\x95", "is a file of pickled objects of Python; make text or Parquet"},
+        {"Obj\x01\x04", "is a file of Avro; make text or Parquet of it"},
         {"ORC\x0a\x0b\x01", "is a file of ORC; make text or Parquet of it"},
         {"ARROW1\x01", "is a file of Arrow; make text or Parquet of it"},
         {"\x89HDF", "is a file of HDF5; make text or Parquet of it"},
