@@ -1,5 +1,5 @@
 /* frugal_counts.h - counts of touches: how often a cached copy of each row would have served a hit. A trainer includes
- * it beside frugal.h to read, set or age what counted caches go by.
+ * it beside frugal.h to read or set what counted caches go by.
  *
  *      frugal_set_counts(f, &keys, degrees);           known before training: from the data, a graph, an earlier run
  *      frugal_rank_keys(f, 0, 50000, hot, NULL);
@@ -14,6 +14,10 @@
  * devices change in turn counts little, however often it is touched. One count per row serves all devices. It takes one
  * byte and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3
  * are kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
+ *
+ * Counts age by themselves, also those that are set: in each step those of some rows are halved, so that each row's
+ * turn comes once in 2 * rows / max_keys steps, or in 64 if that is less. So a cache follows rows that become hot, and
+ * copies of those that were make room.
  *
  * When a set of places of a counted cache is full, the rows with the highest counts stay. A row enters only if it is
  * worth a third more than one that is there, where a row that lives with another device is worth a sixteenth of its
@@ -32,17 +36,14 @@
 extern "C" {
 #endif
 
-/* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
- * Errors: ARGUMENT, KEY, TABLE; of a device that counts (frugal_cuda.h), its own, and LOST. */
+/* counts[n]: touches that keys->keys[i] has counted, those of long ago for less. Any thread. Zeros if nothing is
+ * counted. Errors: ARGUMENT, KEY, TABLE; of a device that counts (frugal_cuda.h), its own, and LOST. */
 FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
-/* Sets them. A key that occurs several times gets its last count. Needs a drained instance, as frugal_age_counts does;
- * no other call may be under way. Steps that are announced keep what they have found.
+/* Sets them. A key that occurs several times gets its last count. Needs a drained instance between steps; no other call
+ * may be under way. Steps that are announced keep what they have found.
  * Errors: ARGUMENT, KEY, TABLE, MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still
  * go by the old ones; of a device that counts, they may be as they were. */
 FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
-/* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
- * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
-FRUGAL_API frugal_status frugal_age_counts(frugal *f);
 /* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
  * counts[n] (may be NULL) receives their counts, by which several tables can be merged. No announcement may be under
  * way. The cost grows with rows. Errors: ARGUMENT (more keys than rows), TABLE; as frugal_get_counts. */

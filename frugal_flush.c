@@ -95,7 +95,7 @@
  *   access/         a room: what callers do with rows between steps: read, write, count, list, save
  *   holder.c        between steps: which cached copies are current, by the holder rule of frugal_p2f.h
  *   access.c        reading and writing rows, a view, preloading, verifying
- *   counts.c        the counts of touches: read, set, aged and ranked by callers
+ *   counts.c        the counts of touches: read, set and ranked by callers
  *   secondaries.c   a device's list of rows of which its copies may be stale
  *   save.c          tables are written to a file: all rows, or those that changed
  *   shares.c        frugal_save; several machines save: shares, and a manifest

@@ -390,6 +390,8 @@ FRUGAL_P2F_API int frugal_p2f_plan_begin(frugal_p2f *p, frugal_p2f_piece *piece)
 FRUGAL_P2F_API int frugal_p2f_plan_end(frugal_p2f *p, const frugal_p2f_piece *piece);
 FRUGAL_P2F_API uint32_t frugal_p2f_range(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t device,
                                          uint32_t *first);
+/* All of a piece's rows are among *from .. *end - 1. Together the pieces of a step have each row below `rows` once. */
+FRUGAL_P2F_API void frugal_p2f_span(const frugal_p2f *p, const frugal_p2f_piece *piece, uint64_t *from, uint64_t *end);
 /* Closing in two halves, for callers that apply a piece's updates at once instead of queueing them. Between begin and
  * end the caller owns the piece's rows, because their readers have committed, and no thread passes a gate before the
  * step is closed. begin returns 1 and a piece, or 0; end returns what frugal_p2f_close does. `applied` says that the
@@ -1247,6 +1249,13 @@ FRUGAL_P2F_API uint32_t frugal_p2f_range(const frugal_p2f *p, const frugal_p2f_p
     frugal_priv_plan_cut(p, piece->step, piece->number, &from, &to, &last);
     *first = frugal_priv_lower_bound(rows, n, from);
     return (last ? n : frugal_priv_lower_bound(rows, n, to)) - *first;
+}
+
+FRUGAL_P2F_API void frugal_p2f_span(const frugal_p2f *p, const frugal_p2f_piece *piece, uint64_t *from, uint64_t *end) {
+    uint32_t first, to;
+    int last;
+    frugal_priv_plan_cut(p, piece->step, piece->number, &first, &to, &last);
+    *from = first, *end = last ? p->desc.rows : to;
 }
 
 /* Claims the next piece of a step *t. A step is planned if it is sealed and the one before is planned, and closed if it

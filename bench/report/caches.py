@@ -53,7 +53,7 @@ def write():
     page += hits("hits-zipf") + source("hits-zipf")
     page += "\nThe triples of FB15k-237, dealt to the devices at random, 256 for each in a step:\n\n"
     page += hits("hits-graph") + source("hits-graph")
-    page += "\nOther rows become hot every 250 steps. Counts are not aged:\n\n" + hits("hits-drift")
+    page += "\nOther rows become hot every 250 steps:\n\n" + hits("hits-drift")
     page += source("hits-drift")
     page += ("\nWhat counting costs (`worth.c`), where an instance counts, which it does only for counted caches: "
              "26,624 keys a device and step, 10,000,000 rows x 32 floats, all work of a step on one thread, gathers "

@@ -975,10 +975,6 @@ class Frugal:
         given = array_of(counts, "set_counts: counts", ("uint64",), array.shape)
         self._check(self._call(lib.frugal_set_counts, ctypes.byref(self._segment(table, array)), given.address))
 
-    def age_counts(self) -> None:
-        """Halves all counts. Only while drained."""
-        self._check(self._call(lib.frugal_age_counts))
-
     def rank_keys(self, n: int, table: int = 0) -> tuple:
         """The `n` keys of `table` with the largest counts, in falling order, and these counts: two uint64 [n]."""
         n = in_range(n, 32, "n")

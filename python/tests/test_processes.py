@@ -125,7 +125,7 @@ def joins_and_is_refused(pipe, name):
                  "read_rows": lambda: f.read_rows(keys),
                  "write_rows": lambda: f.write_rows(keys, np.zeros((3, DIM), F)),
                  "save": lambda: f.save(os.path.join(folder, "save")), "release_holders": f.release_holders,
-                 "set_counts": lambda: f.set_counts(keys, np.ones(3, np.uint64)), "age_counts": f.age_counts}
+                 "set_counts": lambda: f.set_counts(keys, np.ones(3, np.uint64))}
         said = {}
         for call, made in calls.items():
             try:

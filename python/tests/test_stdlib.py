@@ -545,8 +545,6 @@ class Plain(unittest.TestCase):
             f.set_counts(array.array("q", [2, 3]), array.array("Q", [2, 3]))
             self.assertEqual(list(f.get_counts(array.array("q", [3, 2]))), [3, 2])
             self.assertEqual(list(f.rank_keys(1)[0]), [3])
-            f.age_counts()
-            self.assertEqual(list(f.get_counts(array.array("q", [3, 2]))), [1, 1])
 
     def test_rows_apart(self):
         key = array.array("q", [1, 2])

@@ -1,4 +1,4 @@
-/* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
+/* counts.c - the counts of touches (worth.c), as callers read, set and rank them. */
 #include "access.h"
 
 /* The device that counts, if one does. The caller holds touches.lock. */
@@ -97,26 +97,6 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
         frugal_store_relaxed(&f->touches.worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
     status = give_back_counts(f, 1);
     return status == FRUGAL_OK ? tell_counts(f, "set_counts") : status;
-}
-
-frugal_status frugal_age_counts(frugal *f) {
-    uint64_t all[WORTH_MOST + 1];
-    uint32_t halves[WORTH_MOST + 1];
-    frugal_status status = check_owner(f, "age_counts");
-    if (status != FRUGAL_OK) return status;
-    if ((status = check_between_steps(f, "age_counts")) != FRUGAL_OK) return status;
-    if (!is_counting(f)) return status;
-    if ((status = take_counts(f)) != FRUGAL_OK) return status;
-    list_counts(all);
-    for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);
-    for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: nothing is counted meanwhile */
-        uint8_t found = frugal_load_relaxed(&f->touches.worth[row]);
-        uint32_t half = halves[found >> LEVEL_AT];
-        if (found >> LEVEL_AT)
-            frugal_store_relaxed(&f->touches.worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
-    }
-    status = give_back_counts(f, 1);
-    return status == FRUGAL_OK ? tell_counts(f, "age_counts") : status;
 }
 
 frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts) {

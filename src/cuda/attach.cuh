@@ -140,6 +140,7 @@ static void describe_tables(gpu_device *c) {
     g->copy_stride = whole_packs(g->state_at + s->state_floats);
     g->partial_stride = whole_packs(s->dim);
     g->kind = s->kind, g->policy = c->desc.policy;
+    g->fall = frugal_fall(s->rows, frugal_settings(c->f)->max_keys);
     g->n_groups = s->n_groups;
     g->eps = o->eps, g->decay = o->weight_decay, g->clip = o->clip_norm;
     g->rest1 = 1.0f - o->beta1, g->rest2 = 1.0f - o->beta2;

@@ -100,6 +100,7 @@ static frugal_status device_recount(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint64_t words[1024], ways = c->view.sets * WAYS;
+    uint32_t now = (uint32_t)(c->counted - 1) & STEP_BITS; /* as in preload_rows */
     if (!is_counted(c) || ways == 0) return FRUGAL_OK;
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status == FRUGAL_OK) status = check_stream(c, "counting anew");
@@ -111,7 +112,7 @@ static frugal_status device_recount(void *device) {
         uint64_t n = ways - at < 1024 ? ways - at : 1024;
         error = copy_to_host(c, words, c->view.words + at, n * sizeof *words);
         for (uint64_t i = 0; i < n; i++) {
-            uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & (STEP_BITS | DIRTY);
+            uint32_t row = (uint32_t)(words[i] >> 32), use = ((uint32_t)words[i] & DIRTY) | now;
             if (words[i] != FREE_WORD)
                 words[i] = (uint64_t)row << 32 | (uint32_t)frugal_worth(c->f, row) << WORTH_AT | use;
         }

@@ -13,6 +13,7 @@
 #define FRUGAL_CUDA_DIRECTORY_CUH
 
 #include "rows.cuh"
+#include "../counting.h"
 
 namespace frugal_cuda {
 
@@ -38,16 +39,18 @@ __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint6
 
 /* Eviction priority of a way, for the row that is touched; 0: never evict. A counted cache gives a way away
  * only for a row that is worth more, by the margin. */
-__device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, uint64_t word, const row_touch &touch,
+__device__ static inline uint32_t eviction_priority(const gpu_view &g, uint64_t word, const row_touch &touch,
                                                     int preloading) {
+    const frugal_cache_policy policy = g.policy;
     uint32_t now = touch.now;
     uint32_t use = (uint32_t)word & USE_BITS;
     if (word == FREE_WORD) return policy == FRUGAL_CACHE_STATIC && !preloading ? 0 : UINT32_MAX;
     if (policy == FRUGAL_CACHE_STATIC || preloading) return 0;
     if (policy == FRUGAL_CACHE_LRU) return (now - use) & USE_BITS;
-    uint32_t since = (now - use) & STEP_BITS; /* longer ago: higher priority */
-    if (since == 0 || touch.worth <= (use >> WORTH_AT) + FRUGAL_WORTH_MARGIN) return 0;
-    return (~use & USE_BITS & ~STEP_BITS) | since;
+    uint32_t since = (now - use) & STEP_BITS;                          /* longer ago: higher priority */
+    uint32_t left = frugal_worth_left(use >> WORTH_AT, since, g.fall); /* 255 at most */
+    if (since == 0 || touch.worth + WORTH_MOST <= left + FRUGAL_WORTH_MARGIN) return 0;
+    return (255 - left) << WORTH_AT | since;
 }
 
 /* Frees the ways of copies that other devices have outdated. A way that was claimed in this step stays: its copy is
@@ -100,7 +103,7 @@ __device__ static claimed_way claim_way(const gpu_view &g, const lane_group<V> &
         uint64_t word = FREE_WORD;
         if (has_way) word = gpu_atomic<uint64_t>(*at).load(cuda::memory_order_relaxed);
         uint32_t mine = group.bits(__ballot_sync(FULL_WARP, has_way && (uint32_t)(word >> 32) == row));
-        uint32_t priority = has_way ? eviction_priority(g.policy, word, touch, preloading) : 0, highest = priority;
+        uint32_t priority = has_way ? eviction_priority(g, word, touch, preloading) : 0, highest = priority;
         for (int distance = 4; distance > 0; distance /= 2) { /* of the 8 lanes that have a way */
             uint32_t other = __shfl_xor_sync(FULL_WARP, highest, distance);
             highest = other > highest ? other : highest;

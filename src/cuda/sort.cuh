@@ -151,6 +151,21 @@ __global__ void frugal_count_kernel(const uint32_t *rows, uint32_t n, const foun
     }
 }
 
+/* Halves the counts of the rows first .. end - 1, unless a key of the batch is bad; found NULL: it has no keys. A
+ * thread for each word, which no other one changes. */
+__global__ void frugal_age_kernel(touch_counts c, uint64_t first, uint64_t end, const found_batch *found) {
+    if (found && found->bad != NO_POSITION) return;
+    uint64_t i = first / 4 + blockIdx.x * blockDim.x + threadIdx.x;
+    for (; 4 * i < end; i += gridDim.x * blockDim.x) {
+        uint32_t word = c.words[i], halved = 0;
+        for (uint32_t at = 0; at < 4; at++) {
+            uint32_t byte = word >> at * 8 & 255;
+            halved |= (4 * i + at >= first && 4 * i + at < end ? frugal_halved(byte) : byte) << at * 8;
+        }
+        c.words[i] = halved;
+    }
+}
+
 /* >>sorting */
 
 static uint32_t sort_grid(const gpu_device *c, uint32_t n) {
@@ -160,6 +175,18 @@ static uint32_t sort_grid(const gpu_device *c, uint32_t n) {
 
 #define FRUGAL_LAUNCH_SORT(c, n, kernel, ...)                                                                          \
     FRUGAL_LAUNCH(kernel, sort_grid(c, n), BLOCK_THREADS, (c)->ahead_stream, __VA_ARGS__)
+
+/* Enqueues what old counts lose in the step, as age_rows does (worth.c). */
+static cudaError_t enqueue_aging(const gpu_device *c, batch_ahead *a, uint64_t step, const found_batch *found) {
+    uint64_t first, end;
+    frugal_halved_rows(c->store->rows, frugal_settings(c->f)->max_keys, step, &first, &end);
+    if (!c->counts.words || a->aged == step + 1 || first == end) return cudaSuccess;
+    uint32_t words = (uint32_t)(end / 4 - first / 4 + 1);
+    cudaError_t error = FRUGAL_LAUNCH(frugal_age_kernel, sort_grid(c, words), BLOCK_THREADS, c->ahead_stream, c->counts,
+                                      first, end, found);
+    if (error == cudaSuccess) a->aged = step + 1;
+    return error;
+}
 
 /* Enqueues the count of a batch's touches on a stream; found NULL: it has n rows. */
 static cudaError_t enqueue_count(const gpu_device *c, const uint32_t *rows, uint32_t n, const found_batch *found,
@@ -297,6 +324,7 @@ static cudaError_t enqueue_batch(gpu_device *c, batch_ahead *a, const frugal_uns
     cudaError_t error = cudaMemsetAsync(s->found, 0xff, sizeof *s->found, c->ahead_stream); /* `blocks`: -1 */
     if (error == cudaSuccess) error = enqueue_keys(c, a, batch, caller);
     if (error == cudaSuccess) error = enqueue_sort_apart(c, a, n);
+    if (error == cudaSuccess) error = enqueue_aging(c, a, batch->step, s->found);
     if (error == cudaSuccess && c->counts.words) {
         error = enqueue_count(c, a->arrays, n, s->found, batch->step, a->counted != batch->step + 1, batch->read_only,
                               a->tail + a->worth_at, c->ahead_stream);
@@ -321,10 +349,10 @@ static frugal_status device_sort(void *device, const frugal_unsorted *batch) {
     *a->found = {NO_POSITION, 0, 0, 0, 0, batch->n > 0 ? 0 : batch->step + 1};
     place_tail(c, a, batch->n, frugal_settings(c->f)->max_keys);
     a->n_outdated = 0, a->has_secondaries = a->is_told = 0, a->whole = 1;
-    cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : cudaSuccess;
+    cudaError_t error = batch->n > 0 ? enqueue_batch(c, a, batch, caller) : enqueue_aging(c, a, batch->step, NULL);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = 0;
-    if (error == cudaSuccess) a->counted = 0;
+    if (error == cudaSuccess) a->counted = a->aged = 0;
     begin_work(c, c->ahead_stream);
     if (error == cudaSuccess) return FRUGAL_OK;
     cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the caller's keys */

@@ -103,6 +103,7 @@ struct gpu_view {
     uint32_t dim, state_floats;
     uint64_t sets;   /* 0: no cache */
     uint64_t *words; /* [sets][WAYS] */
+    uint64_t fall;   /* of a counted cache: what copies lose in a step without a touch (frugal_fall) */
     uint32_t keeps;  /* 1: updates are kept in copies (FRUGAL_ALONE_KEPT) */
     float *copies;   /* [sets][WAYS][copy_stride]: weights of `rows_as`, and at state_at the state */
     uint32_t copy_stride, state_at;

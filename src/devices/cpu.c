@@ -39,6 +39,7 @@
 #endif
 #include "../../frugal_pq.h"
 #include "../../frugal_seeing.h"
+#include "../counting.h"
 #include "../device.h"
 
 #include <string.h>
@@ -64,6 +65,8 @@ typedef struct cpu_device {
     uint64_t sets;             /* 0: no cache */
     uint32_t stride, state_at; /* floats of a copy: all; where the state begins, behind weights of the store's type */
     uint32_t clock;            /* counts touches, for LRU */
+    uint32_t step;             /* that was looked up last: the low 24 bits */
+    uint64_t fall;             /* what copies lose in a step without a touch (frugal_fall) */
     uint32_t *rows;            /* [sets][WAYS]: row of the copy; NO_ROW: free */
     uint32_t *uses;            /* [sets][WAYS] */
     float *copies;             /* [sets][WAYS][stride] */
@@ -165,9 +168,9 @@ static void touch_copy(cpu_device *c, int64_t way, const touch *now) {
 /* How much a way should stay as it is: the way of a set with the least is the victim. Ages are differences, because
  * clock and step wrap around. */
 static uint32_t stay_of(const cpu_device *c, uint64_t way, const touch *now) {
-    uint32_t use = c->uses[way];
+    uint32_t use = c->uses[way], since = (now->step - use) & STEP_BITS;
     if (c->policy == FRUGAL_CACHE_LRU) return UINT32_MAX - (c->clock - use);
-    return (use | STEP_BITS) - ((now->step - use) & STEP_BITS);
+    return frugal_worth_left(use >> WORTH_AT, since, c->fall) << WORTH_AT | (STEP_BITS - since);
 }
 
 /* Was the way touched since the clock was `before`, or in the step? */
@@ -192,7 +195,7 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading, uint
     }
     if (!is_free && preloading) return -1;
     if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
-        now->worth <= (c->uses[victim] >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
+        now->worth + WORTH_MOST <= (least >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
         return -1;
     *late = !is_free && was_touched(c, (int64_t)victim, now, before);
     clean_copy(c, victim);
@@ -469,6 +472,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, void *out
     cpu_job job = {.c = c, .step = step, .out = out};
     uint64_t hits = 0;
     if (!has_copies(c)) return gather_rows(&job);
+    c->step = (uint32_t)step->step & STEP_BITS;
     drop_lost(c, step);
     uint64_t refreshed = find_copies(c, step, &hits);
     run_job(&job, 2, read_piece);
@@ -664,7 +668,7 @@ static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n)
     cpu_device *c = device;
     int late;
     for (uint32_t i = 0; i < n; i++) {
-        touch now = {rows[i], frugal_worth(c->f, rows[i]), 0};
+        touch now = {rows[i], frugal_worth(c->f, rows[i]), c->step};
         int64_t way = find_copy(c, rows[i]);
         if (way < 0) way = insert_copy(c, &now, 1, c->clock, &late);
         if (way >= 0) refresh_copy(c, way, rows[i]); /* if the set is full, the row is read from the host */
@@ -738,8 +742,7 @@ static frugal_status cpu_list_secondaries(void *device, const uint32_t *rows, ui
 static frugal_status cpu_recount(void *device) {
     cpu_device *c = device;
     for (uint64_t way = 0; c->policy == FRUGAL_CACHE_COUNTED && way < c->sets * WAYS; way++)
-        if (c->rows[way] != NO_ROW)
-            c->uses[way] = (c->uses[way] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[way]) << WORTH_AT;
+        if (c->rows[way] != NO_ROW) c->uses[way] = c->step | (uint32_t)frugal_worth(c->f, c->rows[way]) << WORTH_AT;
     return FRUGAL_OK;
 }
 
@@ -831,6 +834,8 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->state_at = frugal_state_at(store);
     c->stride = (c->state_at + store->state_floats + 7) / 8 * 8;
+    c->step = (uint32_t)(frugal_settings(f)->first_step - 1) & STEP_BITS;
+    c->fall = frugal_fall(store->rows, frugal_settings(f)->max_keys);
     status = frugal_use_threads(f, d, desc->threads);
     if (status == FRUGAL_OK) status = cpu_open(c);
     if (status == FRUGAL_OK && c->sets && c->policy == FRUGAL_CACHE_COUNTED) status = frugal_begin_counting(f);

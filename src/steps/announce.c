@@ -129,8 +129,14 @@ FRUGAL_INTERNAL void end_batch(host_batch *b) {
 
 /* >>plan */
 
-/* Counts the touches of a piece's rows, device by device. */
+/* Counts the touches of a piece's rows, device by device; first old counts are halved. */
 static void count_planned(frugal *f, const frugal_p2f_piece *piece) {
+    uint64_t from, end;
+    int any = 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) any |= batch_at(f, d, piece->step)->counted;
+    if (!any) return;
+    frugal_p2f_span(f->p2f, piece, &from, &end);
+    age_rows(f, piece->step, from, end);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_batch *b = batch_at(f, d, piece->step);
         uint32_t first, n = b->counted ? frugal_p2f_range(f->p2f, piece, d, &first) : 0;

@@ -88,6 +88,7 @@ FRUGAL_INTERNAL frugal_status open_counts_in(frugal *f, void *(*make)(frugal *f)
 FRUGAL_INTERNAL frugal_status open_counts(frugal *f);
 FRUGAL_INTERNAL void close_counts(frugal *f);
 FRUGAL_INTERNAL int is_counting(frugal *f);
+FRUGAL_INTERNAL void age_rows(frugal *f, uint64_t step, uint64_t from, uint64_t end);
 FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end);
 FRUGAL_INTERNAL void count_whole(frugal *f, uint32_t d, host_batch *b);
 

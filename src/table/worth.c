@@ -21,6 +21,14 @@
  *
  * A read-only batch leaves the eighth bit as it is.
  *
+ * Counts age, because other rows become hot. Each step halves those of some rows, the next ones in order, before it
+ * counts its touches: so many that each row's turn comes once while a device's batches have two keys for each row.
+ * Which rows these are follows from the number of the step alone. So counts are the same in every run, a save need not
+ * say how far it has come, and what a step costs depends on its keys: a row for every two. With one key for each row a
+ * cache follows faster, and rare rows have too few touches to be ranked. In a small table the turn comes after 64
+ * steps, because a step counts a row once for a device, however often it is touched. A copy keeps what it was worth
+ * when its row was touched last, and loses as much with the steps since (frugal_worth_left).
+ *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So each device finds the rows that others have taken from it (frugal_p2f_taken) with its next batch, and its
  * cache gives their places away first.
@@ -104,6 +112,18 @@ FRUGAL_INTERNAL int is_counting(frugal *f) {
 
 /* >>counting */
 
+/* Halves the counts whose turn it is in the step, of the rows from .. end - 1. */
+FRUGAL_INTERNAL void age_rows(frugal *f, uint64_t step, uint64_t from, uint64_t end) {
+    uint64_t first, last;
+    frugal_halved_rows(f->store.rows, f->desc.max_keys, step, &first, &last);
+    if (first < from) first = from;
+    if (last > end) last = end;
+    for (uint64_t row = first; row < last; row++) { /* relaxed, both: a row is one thread's at a time */
+        worth_byte *byte = &f->touches.worth[row];
+        frugal_store_relaxed(byte, (uint8_t)frugal_halved(frugal_load_relaxed(byte)));
+    }
+}
+
 /* Counts the touches of some unique rows of a batch, and notes what they are worth for the lookup: a lookup that read
  * the bytes itself would find what the planning of some later steps has added, and hits would depend on the time. */
 FRUGAL_INTERNAL void count_rows(frugal *f, uint32_t d, host_batch *b, uint32_t from, uint32_t end) {
@@ -134,9 +154,16 @@ typedef struct count_job { /* of a whole batch, whose rows have no words */
     uint32_t d, pieces;
 } count_job;
 
+/* The row with which a piece begins: the pieces together have all rows of the table. */
+static uint64_t first_row_of(const count_job *job, uint32_t piece) {
+    uint32_t n = job->b->n_unique, u = piece_begin(n, piece, job->pieces);
+    return piece == 0 ? 0 : u < n ? job->b->rows[u] : job->f->store.rows;
+}
+
 static void count_piece(void *argument, uint32_t phase, uint32_t piece) {
     const count_job *job = argument;
     uint32_t n = job->b->n_unique;
+    age_rows(job->f, job->b->step, first_row_of(job, piece), first_row_of(job, piece + 1));
     count_rows(job->f, job->d, job->b, piece_begin(n, piece, job->pieces), piece_begin(n, piece + 1, job->pieces));
     (void)phase;
 }

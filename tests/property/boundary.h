@@ -149,14 +149,13 @@ static inline void run_reopen(run *r, uint64_t step) {
     open_instance(r, step);
 }
 
-/* Sets counts of some keys of table 0, ages all, and ranks some. */
+/* Sets counts of some keys of table 0, and ranks some. */
 static inline void change_counts(run *r, uint32_t b) {
     uint64_t rows = frugal_settings(r->f)->tables[0].rows, keys[8], counts[8];
     uint32_t n = rows < 8 ? (uint32_t)rows : 8;
     for (uint32_t i = 0; i < n; i++) keys[i] = trial_bits(r->t, 52, b, i) % rows, counts[i] = keys[i] * keys[i];
     run_expect(r, frugal_set_counts(r->f, &(frugal_keys){.table = 0, .keys = keys, .n = n}, counts), FRUGAL_OK,
                "set_counts", 0, b);
-    if (b % 2) run_expect(r, frugal_age_counts(r->f), FRUGAL_OK, "age_counts", 0, b);
     run_expect(r, frugal_rank_keys(r->f, 0, n, keys, counts), FRUGAL_OK, "rank_keys", 0, b);
 }
 

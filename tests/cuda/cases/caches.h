@@ -86,7 +86,6 @@ static void test_counted(void **state) {
                    7; 7; 1 */
     assert_int_equal(7 * 8 + 31, (int)hits_of(&w));
     cancel_all(&w);
-    assert_works(frugal_age_counts(w.f));
     set_count(&w, 8, 3); /* also in the cache, where it was worth 500 until now: row 3 takes the place back */
     set_count(&w, 3, 300);
     run(&w, 2);

@@ -36,7 +36,6 @@ static void look_after(void *argument) { /* all that is called between steps */
     assert_works(frugal_drain(w->f));
     assert_works(frugal_verify(w->f));
     assert_works(frugal_set_counts(w->f, &some, counts));
-    assert_works(frugal_age_counts(w->f));
     assert_works(frugal_release_holders(w->f));
     for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(frugal_preload(w->f, d, &some));
     assert_works(frugal_secondaries(w->f, 0, &some, 0));

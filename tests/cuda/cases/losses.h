@@ -257,7 +257,6 @@ static void test_loss_of_counts(void **state) {
         assert_int_equal(FRUGAL_ERR_LOST, frugal_get_counts(w.f, &key, &set));
         assert_int_equal(FRUGAL_ERR_LOST, frugal_rank_keys(w.f, 0, 1, &ranked, NULL));
         assert_int_equal(FRUGAL_ERR_LOST, frugal_set_counts(w.f, &key, &set));
-        assert_int_equal(FRUGAL_ERR_LOST, frugal_age_counts(w.f));
     }
     snprintf(path, sizeof path, "/var/tmp/test_cuda_save.%d", (int)getpid());
     assert_int_equal(FRUGAL_OK, frugal_save(&w.f, 1, &(frugal_save_desc){.path = path}));
@@ -272,7 +271,7 @@ static void test_loss_of_counts(void **state) {
     open_instance(&again);
     assert_works(frugal_get_counts(again.f, &key, &set));
     assert_int_equal(count, set);
-    assert_true(count > 50);
+    assert_true(count > 30);
     close_world(&again);
     unlink(path);
 }

@@ -304,7 +304,7 @@ static void test_many_segments(void **state) {
     }
 }
 
-/* The same batches on the GPU and on host cores: the same counts, also after they were set and aged. */
+/* The same batches on the GPU and on host cores: the same counts, also after they were set, and as they age. */
 static void test_counts_there(void **state) {
     (void)state;
     enum { KEYS = 60 };
@@ -321,14 +321,13 @@ static void test_counts_there(void **state) {
         if (on_host) assert_memory_equal(first[0], first[1], sizeof first[0]);
         cancel_all(&w);
         assert_works(frugal_set_counts(w.f, &all, set));
-        assert_works(frugal_age_counts(w.f));
         assert_works(frugal_preload(w.f, 0, &all));
-        run(&w, 20);
+        run(&w, 150); /* each count is halved twice or more */
         assert_works(frugal_get_counts(w.f, &all, counts[on_host]));
         assert_works(frugal_rank_keys(w.f, 0, KEYS, ranked[on_host], NULL));
         if (on_host) assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
         if (on_host) assert_memory_equal(ranked[0], ranked[1], sizeof ranked[0]);
-        assert_true(counts[on_host][KEYS - 1] > 1000);
+        assert_in_range(counts[on_host][KEYS - 1], 700, 1100); /* 59 * 59, halved twice, and touches */
         finish(&w, 4);
     }
 }

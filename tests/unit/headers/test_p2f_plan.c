@@ -26,10 +26,15 @@ static void pieces_of_planning_cover_the_step_and_hold_up_the_next(void **state)
     for (uint64_t t = 0; t < 2; t++) {
         frugal_p2f_piece pieces[PIECES], none;
         uint32_t next[DEVICES] = {0}, at = 0, first, n;
+        uint64_t from, end, spanned = 0;
         for (uint32_t k = 0; k < PIECES; k++) {
             assert_int_equal(frugal_p2f_plan_begin(p, &pieces[k]), 1);
             assert_true(pieces[k].step == t && pieces[k].number == k && pieces[k].first == at);
             at += pieces[k].n;
+            frugal_p2f_span(p, &pieces[k], &from, &end);
+            assert_true(from == spanned && pieces[k].entries[0].row >= from);
+            assert_true(pieces[k].entries[pieces[k].n - 1].row < end);
+            spanned = end;
             for (uint32_t i = 1; i < pieces[k].n; i++)
                 assert_true(pieces[k].entries[i - 1].row <= pieces[k].entries[i].row);
             for (uint32_t d = 0; d < DEVICES; d++, pieces[k].n -= n) {
@@ -40,6 +45,7 @@ static void pieces_of_planning_cover_the_step_and_hold_up_the_next(void **state)
             assert_int_equal(pieces[k].n, 0);
         }
         for (uint32_t d = 0; d < DEVICES; d++) assert_int_equal(next[d], N);
+        assert_int_equal(spanned, 4 * N);
         for (uint32_t left = PIECES; left > 0; left--) {
             assert_int_equal(frugal_p2f_plan_begin(p, &none), 0);
             assert_int_equal(frugal_p2f_planned(p), t);

@@ -50,7 +50,6 @@ static inline void check_refused_by_all(frugal *f) {
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_begin_counting(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_get_counts(f, &keys, &count));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_set_counts(f, &keys, &count));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_age_counts(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, &key, NULL));
     assert_int_equal(0, frugal_worth(f, 0));
     assert_null(frugal_record_of(f, 0, 0));
