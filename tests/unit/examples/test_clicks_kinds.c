@@ -107,6 +107,28 @@ static void test_arrays(void **state) {
     clicks_close(log);
 }
 
+/* Every type of number; one dimension of labels. */
+static void test_array_types(void **state) {
+    (void)state;
+    static const double dense[2] = {0.1, -1e300 / 1e270};
+    static const uint64_t sparse[2] = {UINT64_MAX, 7};
+    static const uint8_t labels[2] = {1, 0};
+    char path[100];
+    const char *files[] = {path, NULL};
+    snprintf(path, sizeof path, "%s/a_dense.npy", folder);
+    put_array("a_dense.npy", ARRAY("<f8", "(2, 1)"), dense, sizeof dense);
+    put_array("a_sparse.npy", ARRAY("<u8", "(2, 1)"), sparse, sizeof sparse);
+    put_array("a_labels.npy", ARRAY("|b1", "(2,)"), labels, sizeof labels);
+    clicks *log = open_log(&(clicks_settings){.format = CLICKS_ARRAYS, .files = files, .rows = 1000});
+    clicks_batch batch = read_log(log, NULL);
+    assert_int_equal(batch.n, 2);
+    assert_true(batch.labels[0] == 1 && batch.labels[1] == 0);
+    assert_true(batch.numbers[0] == 0.1f && batch.numbers[1] == (float)dense[1]);
+    assert_int_equal(batch.ids[0], clicks_hash("18446744073709551615", 20) % 1000);
+    clicks_batch_close(&batch);
+    clicks_close(log);
+}
+
 static void refuse_arrays(const char *header, size_t bytes, const char *wanted) {
     static const char zeros[560];
     char dense[100];
@@ -140,6 +162,13 @@ static void test_arrays_refused(void **state) {
     clicks_settings settings = {.format = CLICKS_ARRAYS, .files = files, .rows = 9};
     assert_int_equal(clicks_open(&log, &settings, &error), -1);
     says("is no array of NumPy");
+    char longest[5000];
+    memset(longest, 'a', sizeof longest);
+    strcpy(longest + sizeof longest - 11, "_dense.npy");
+    files[0] = longest;
+    assert_int_equal(clicks_open(&log, &settings, &error), -1);
+    says("the name of an array is longer than 4095 bytes: aaa");
+    files[0] = dense;
     put_log("bad", 0);
     put_array("bad_sparse.npy", ARRAY("<f4", "(70, 2)"), (float[140]){0}, 560);
     assert_int_equal(clicks_open(&log, &settings, &error), -1);
@@ -333,6 +362,7 @@ static int remove_log(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_arrays, remove_log),
+        cmocka_unit_test_teardown(test_array_types, remove_log),
         cmocka_unit_test(test_arrays_refused),
         cmocka_unit_test_teardown(test_folder, remove_log),
         cmocka_unit_test_teardown(test_folder_of_arrays, remove_log),
