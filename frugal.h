@@ -217,7 +217,7 @@ typedef enum { FRUGAL_FP32, FRUGAL_BF16, FRUGAL_FP16 } frugal_type; /* IEEE's; b
 /* How updates round weights of 16 bits (src/arithmetic.h). Rounded to the nearest, a row that learns by small steps
  * stops before it has arrived, because each step is less than half of what a weight of 16 bits can change by. */
 typedef enum { FRUGAL_STOCHASTIC, FRUGAL_NEAREST } frugal_rounding;
-typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
+typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM, FRUGAL_ADAMW } frugal_optimizer_kind;
 /* Who updates a row that one device alone touches in a step, and where (section 2): a worker, from the staging block;
  * the device, in host memory; the device, in its cached copy if there is one, else in host memory. */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT } frugal_alone;
@@ -234,9 +234,11 @@ typedef enum {
 
 typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
     frugal_optimizer_kind kind;
-    float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
-    float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
-    float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
+    float eps;          /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
+    float beta1, beta2; /* Adam, AdamW; 0: 0.9, 0.999 */
+    /* Of touched rows only. L2: the gradient becomes g + weight_decay * w. AdamW: the weight loses lr * weight_decay * w
+     * before its step; 0: 0.01, as PyTorch. */
+    float weight_decay;
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
     float lr_scale;            /* multiplies the step's learning rate, in one rounding; 0: 1 */
     float clip_norm;           /* a row's gradient whose norm is larger is scaled down to it; 0: none is */

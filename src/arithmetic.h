@@ -74,6 +74,11 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
     return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
 }
 
+/* PyTorch, torch.optim.AdamW, before Adam's step: w -= lr * weight_decay * w. `decay`: lr * weight_decay. */
+FRUGAL_INLINE float frugal_shrink(float w, float decay) {
+    return decay != 0.0f ? frugal_fma(-decay, w, w) : w;
+}
+
 /* What is known of each optimizer, in the order of frugal_optimizer_kind: its word in options, its name in messages;
  * floats of state that each element has, and that the row has besides; the eps that 0 stands for; 1 if it has betas; 1
  * if its state begins with initial_accumulator. */
@@ -81,7 +86,8 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
     X(SGD, "sgd", "SGD", 0, 0, 1e-8f, 0, 0)                                                                            \
     X(ADAGRAD, "adagrad", "Adagrad", 1, 0, 1e-10f, 0, 1)                                                               \
     X(ROWWISE_ADAGRAD, "rowwise-adagrad", "row-wise Adagrad", 0, 1, 1e-8f, 0, 1)                                       \
-    X(ADAM, "adam", "Adam", 2, 0, 1e-8f, 1, 0)
+    X(ADAM, "adam", "Adam", 2, 0, 1e-8f, 1, 0)                                                                         \
+    X(ADAMW, "adamw", "AdamW", 2, 0, 1e-8f, 1, 0)
 
 /* Their words, or kinds, as elements of an array; their number. */
 #define FRUGAL_OPTIMIZER_WORD(kind, word, ...) word,

@@ -69,7 +69,7 @@ typedef struct frugal_table_group {
 
 typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the first device updates */
     float lr;                 /* that of the step, times the group's lr_scale */
-    float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
+    float step_size;          /* Adam, AdamW: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
     float scale;              /* of gradients: frugal_gradients.scale, 0 resolved */
     uint64_t noise;           /* frugal_step_noise, of all groups the same; 0 with fp32 */
 } frugal_hyper;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM };
+enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM, REFERENCE_ADAMW };
 
 /* What weights are stored as, as frugal_type has it. They are floats here, of values that the type has. */
 enum { REFERENCE_FP32, REFERENCE_BF16, REFERENCE_FP16 };
@@ -58,7 +58,7 @@ static inline reference_range *reference_range_of(reference *r, uint64_t row) {
 /* First value of the state is `accumulator`, or what the row's range says. The caller fills in the weights. 0: no
  * memory. */
 static inline int reference_open(reference *r, float accumulator) {
-    static const uint32_t per_element[] = {0, 1, 0, 2};
+    static const uint32_t per_element[] = {0, 1, 0, 2, 2};
     r->state_floats = r->optimizer == REFERENCE_ROWWISE_ADAGRAD ? 1 : per_element[r->optimizer] * r->dim;
     float **arrays[] = {&r->weights, &r->block, &r->sum, &r->total};
     for (int i = 0; i < 4; i++) *arrays[i] = calloc(r->rows * r->dim, sizeof(float));
@@ -71,7 +71,7 @@ static inline int reference_open(reference *r, float accumulator) {
         r->ranges[0] = (reference_range){
             r->rows, r->eps, r->beta1, r->beta2, r->weight_decay, .lr_scale = 1, .accumulator = accumulator};
     }
-    for (uint64_t i = 0; i < r->rows * r->state_floats && r->optimizer != REFERENCE_ADAM; i++)
+    for (uint64_t i = 0; i < r->rows * r->state_floats && r->optimizer < REFERENCE_ADAM; i++)
         r->state[i] = reference_range_of(r, i / r->state_floats)->accumulator;
     return 1;
 }
@@ -187,7 +187,7 @@ static inline void reference_apply(reference *r, uint64_t row) {
     float scale = reference_scale(r, o, g);
     for (uint32_t j = 0; j < r->dim; j++) {
         g[j] = g[j] * scale;
-        if (o->weight_decay != 0) g[j] = fmaf(o->weight_decay, w[j], g[j]);
+        if (o->weight_decay != 0 && r->optimizer != REFERENCE_ADAMW) g[j] = fmaf(o->weight_decay, w[j], g[j]);
     }
     if (r->optimizer == REFERENCE_ROWWISE_ADAGRAD) {
         s[0] = s[0] + reference_squares(g, r->dim) / (float)r->dim;
@@ -204,6 +204,8 @@ static inline void reference_apply(reference *r, uint64_t row) {
         case REFERENCE_ROWWISE_ADAGRAD:
             w[j] = fmaf(-factor, g[j], w[j]);
             break;
+        case REFERENCE_ADAMW:
+            if (o->weight_decay != 0) w[j] = fmaf(-(o->lr * o->weight_decay), w[j], w[j]); /* fall through */
         case REFERENCE_ADAM: {
             float *m = &s[j], *v = &s[r->dim + j];
             *m = fmaf(g[j] - *m, 1.0f - o->beta1, *m);
@@ -236,7 +238,7 @@ static inline void reference_step(reference *r, uint64_t step, float lr, const r
     for (uint32_t i = 0; i < r->n_ranges; i++) {
         reference_range *o = &r->ranges[i];
         double power1 = 1, power2 = 1; /* below 2^-60 they no longer show beside 1 */
-        for (uint64_t t = 0; t <= step && r->optimizer == REFERENCE_ADAM && (power1 > 0x1p-60 || power2 > 0x1p-60); t++)
+        for (uint64_t t = 0; t <= step && r->optimizer >= REFERENCE_ADAM && (power1 > 0x1p-60 || power2 > 0x1p-60); t++)
             power1 *= (double)o->beta1, power2 *= (double)o->beta2;
         o->lr = lr * o->lr_scale;
         o->step_size = (float)((double)o->lr * sqrt(1 - power2) / (1 - power1));

@@ -16,7 +16,7 @@ def write():
     one = kept("serving")["records"][0]
     rows = [[of["what"], of["contender"], of["threads"], of["per_second"], of["least"], of["most"]]
             for of in one["requests"]]
-    return (f"{one['rows']:,} rows of {one['dim']} floats, requests of {one['keys']:,} skewed keys, as rows or in bags "
-            f"of 10; NumPy {one['numpy']}. `refreshed`: another thread takes over an increment and the base in turn.\n\n"
+    return (f"{one['rows']:,} rows of {one['dim']} floats, requests of {one['keys']:,} skewed keys, as rows or in "
+            f"bags of 10; NumPy {one['numpy']}. `refreshed`: another thread takes over two versions in turn.\n\n"
             + noted(REQUESTS, ["what", "contender", "threads", "requests/s", "least", "most"], rows)
             + source("serving"))

@@ -64,7 +64,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     if (train->placing) placing_describe(train->placing, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
     /* A training ends with a step without samples, which counts in the powers of the betas. */
-    if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
+    if (!common->decay && common->optimizer >= FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
     fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n",
             training_optimizer_word(train->dense_optimizer), (double)train->dense_lr, (double)train->accumulator);
     for (uint32_t i = 0; i < clicks_features(log); i++) rows += (double)clicks_rows(log, i);

@@ -112,8 +112,10 @@ def struct_of(kind: Any, **values: Any) -> Any:
 class Optimizer:
     """The optimizer of an instance's tables, and its settings; 0 stands for the default of frugal.h.
 
-    `kind`: "sgd", "adagrad", "rowwise_adagrad" or "adam"; "rowwise-adagrad" is the same. `lr_scale` multiplies the
-    learning rate of a step: with it, tables of one instance have different rates. `clip_norm`: a row's gradient whose
+    `kind`: "sgd", "adagrad", "rowwise_adagrad", "adam" or "adamw"; "rowwise-adagrad" is the same. `weight_decay`: of
+    the rows that a step touches, and of no others; L2 as in torch.optim, but of "adamw" decoupled from the gradient, by
+    default 0.01, as in torch.optim.AdamW, which decays all rows in every step. `lr_scale` multiplies the learning rate
+    of a step: with it, tables of one instance have different rates. `clip_norm`: a row's gradient whose
     norm is larger is scaled down to it; 0: none is. `frozen`: rows never change.
     """
 

@@ -134,9 +134,9 @@ class Reference:
         self.mean, self.step = mean, step
         self.rows_as, self.rounding, self.seed = rows_as, rounding, seed
         rows, dim = weights.shape
-        floats = {"sgd": 0, "adagrad": dim, "rowwise_adagrad": 1, "adam": 2 * dim}[kind]
+        floats = {"sgd": 0, "adagrad": dim, "rowwise_adagrad": 1, "adam": 2 * dim, "adamw": 2 * dim}[kind]
         self.state = np.zeros((rows, floats), F)
-        self.eps = F({"sgd": 0, "adagrad": 1e-10, "rowwise_adagrad": 1e-8, "adam": 1e-8}[kind])
+        self.eps = F({"sgd": 0, "adagrad": 1e-10, "rowwise_adagrad": 1e-8, "adam": 1e-8, "adamw": 1e-8}[kind])
 
     def train(self, batches, lr):
         """batches: of each device, (rows[n], grads[n, dim]), or None without gradients."""
@@ -176,6 +176,8 @@ class Reference:
                 power1, power2 = power1 * float(F(0.9)), power2 * float(F(0.999))
             size = F(float(lr) * np.sqrt(1 - power2) / (1 - power1))
             m, v = s[:dim], s[dim:]
+            if self.kind == "adamw":
+                w[:] = fma(-(lr * F(0.01)), w, w)  # the default of weight_decay
             m[:] = fma(g - m, F(1) - F(0.9), m)
             v[:] = fma(fma(g, g, -v), F(1) - F(0.999), v)
             w[:] = fma(-size, m / (np.sqrt(v) + self.eps), w)

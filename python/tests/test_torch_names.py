@@ -301,6 +301,31 @@ class Caches(unittest.TestCase):
             ft.EmbeddingBagCollection({"a": (9, 4)}, max_keys=9, cache_rows=1, ids_freq_mapping={"c": [1] * 9})
 
 
+class Optimizers(unittest.TestCase):
+    def test_adamw(self):
+        """Its decay is that of torch.optim.AdamW where every row is touched, and leaves others alone."""
+        for given, decay in (("adamw", 0.01), (frugal.Optimizer("adamw", weight_decay=0.3), 0.3)):
+            ours, theirs = bag_of(9, 4, optimizer=given), torch.nn.EmbeddingBag(9, 4, mode="sum")
+            theirs.weight.data.copy_(rows_of(ours))
+            reference = Reference(rows_of(ours).numpy(), "adamw")
+            optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=decay)
+            for step in range(6):
+                ids, direction = torch.randperm(9), torch.randn(9, 4)
+                for bag in (ours, theirs):
+                    (bag(ids.view(9, 1)) * direction).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                reference.train([(ids.numpy(), direction.numpy())], 0.1)
+            self.assertTrue(torch.allclose(rows_of(ours), theirs.weight, atol=1e-5))
+            if given == "adamw":
+                self.assertEqual(rows_of(ours).numpy().tobytes(), reference.weights.tobytes())
+            before = rows_of(ours)
+            ours(torch.tensor([[1]])).sum().backward()
+            before[1] = rows_of(ours)[1]
+            self.assertTrue(torch.equal(rows_of(ours), before))
+        self.assertEqual(ours.instance.optimizer.kind, "adamw")
+
+
 class Refusals(unittest.TestCase):
     def test_options(self):
         for name, value, said in (("sparse", True, "sparse gradients.*file_sparse"), ("sparse", False, "file_sparse"),

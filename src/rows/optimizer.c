@@ -1,4 +1,4 @@
-/* optimizer.c - one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam.
+/* optimizer.c - one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam, AdamW.
  *
  * The formula of an element is in arithmetic.h, which host and GPU share (frugal_adagrad and others). Here it is
  * applied to rows, each with the gradients that the devices bring for it, summed in device order. The calls, from the
@@ -84,11 +84,19 @@ INLINED float sum_of_squares(const row_place *p, const row_update *update, float
     return fold_all(lanes);
 }
 
-/* The weight of an element after the step. */
+/* Has each element two moments? */
+INLINED int is_adam(frugal_optimizer_kind kind) {
+    return kind == FRUGAL_ADAM || kind == FRUGAL_ADAMW;
+}
+
+/* The weight of an element after the step. AdamW's decay is of the weight, and not of the gradient. */
 INLINED float apply_element(const row_rule *o, float w, float *s, float *v, float g) {
-    g = frugal_decay(g, w, o->decay);
+    if (o->kind == FRUGAL_ADAMW)
+        w = frugal_shrink(w, o->decay);
+    else
+        g = frugal_decay(g, w, o->decay);
     if (o->kind == FRUGAL_ADAGRAD) return frugal_adagrad(w, s, g, o->factor, o->eps);
-    if (o->kind == FRUGAL_ADAM) return frugal_adam(w, s, v, g, o->factor, o->rest1, o->rest2, o->eps);
+    if (is_adam(o->kind)) return frugal_adam(w, s, v, g, o->factor, o->rest1, o->rest2, o->eps);
     return frugal_sgd(w, g, o->factor);
 }
 
@@ -116,8 +124,8 @@ INLINED void apply_halves(const row_place *p, const row_update *update, const ro
     float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
     uint16_t noise[CHUNK_FLOATS], *halves = (uint16_t *)update->weights + from;
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
-    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : wide;
-    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : wide;
+    float *s = o->kind == FRUGAL_ADAGRAD || is_adam(o->kind) ? update->state + from : wide;
+    float *v = is_adam(o->kind) ? s + store->dim : wide;
     int draws = store->rounding == FRUGAL_STOCHASTIC;
     if (draws) draw_noise(noise, o->noise, from, floats);
     if (draws && as == FRUGAL_BF16) {
@@ -160,6 +168,9 @@ INLINED void apply_typed(const row_place *p, const row_update *update, const row
     case FRUGAL_ADAM:
         apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAM);
         break;
+    case FRUGAL_ADAMW:
+        apply_halves_by(p, update, rule, from, floats, FRUGAL_ADAMW);
+        break;
     default:
         break; /* none, as for WITH_RULE */
     }
@@ -172,8 +183,8 @@ INLINED void apply_chunk(const row_place *p, const row_update *update, const row
     float buffer[CHUNK_FLOATS];
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
     float *w = (float *)update->weights + from;
-    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : w;
-    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
+    float *s = o->kind == FRUGAL_ADAGRAD || is_adam(o->kind) ? update->state + from : w;
+    float *v = is_adam(o->kind) ? s + store->dim : w;
     IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
 }
 
@@ -181,9 +192,9 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
                        frugal_optimizer_kind kind, float decay) {
     uint32_t dim = p->store->dim;
     row_rule o = {kind,
-                  decay,
+                  kind == FRUGAL_ADAMW ? frugal_mul(update->hyper->lr, decay) : decay,
                   update->hyper->scale,
-                  kind == FRUGAL_ADAM ? update->hyper->step_size : update->hyper->lr,
+                  is_adam(kind) ? update->hyper->step_size : update->hyper->lr,
                   optimizer->eps,
                   1.0f - optimizer->beta1,
                   1.0f - optimizer->beta2,
@@ -223,6 +234,9 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
         break;                                                                                                         \
     case FRUGAL_ADAM:                                                                                                  \
         WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ADAM);                                                     \
+        break;                                                                                                         \
+    case FRUGAL_ADAMW:                                                                                                 \
+        WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ADAMW);                                                    \
         break;                                                                                                         \
     default:                                                                                                           \
         break; /* none: -Wswitch-enum, in tests/compile/library, finds one that is missing here */                     \

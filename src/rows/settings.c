@@ -58,6 +58,7 @@ FRUGAL_INTERNAL void resolve_optimizer(frugal_optimizer *o) {
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.999f;
     if (o->lr_scale == 0) o->lr_scale = 1;
+    if (o->weight_decay == 0 && o->kind == FRUGAL_ADAMW) o->weight_decay = 0.01f;
     o->frozen = o->frozen != 0;
 }
 
@@ -81,7 +82,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
     frugal_status status = check_setting(whose, "eps", o->eps, 0, "the optimizer's usual one");
     if (status == FRUGAL_OK) status = check_setting(whose, "beta1", o->beta1, 1, "0.9");
     if (status == FRUGAL_OK) status = check_setting(whose, "beta2", o->beta2, 1, "0.999");
-    if (status == FRUGAL_OK) status = check_setting(whose, "weight_decay", o->weight_decay, 0, "none");
+    if (status == FRUGAL_OK) status = check_setting(whose, "weight_decay", o->weight_decay, 0, "none, with AdamW 0.01");
     if (status == FRUGAL_OK)
         status = check_setting(whose, "initial_accumulator", o->initial_accumulator, 0, "that the state starts from 0");
     if (status == FRUGAL_OK) status = check_setting(whose, "lr_scale", o->lr_scale, 0, "1");
@@ -241,7 +242,7 @@ FRUGAL_INTERNAL frugal_status fix_settings(frugal *f, uint64_t step, const fruga
             const beta_powers *power = &f->settings.powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
-            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale, noise};
+            hyper[g] = (frugal_hyper){own, optimizers[f->store.kind].has_betas ? size : own, scale, noise};
             if (!is_finite(hyper[g].step_size) && !f->store.groups[g].optimizer.frozen)
                 status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                      "update: lr %g makes Adam's step size at step %llu infinite; reduce it",

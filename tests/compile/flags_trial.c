@@ -51,7 +51,7 @@ static int row_is_same(frugal_optimizer_kind kind, uint32_t dim, float decay) {
     fill_numbers(w, dim, dim);
     fill_numbers(g, dim + 1000, dim);
     for (uint32_t i = 0; i < 2 * MOST_DIM; i++)
-        s[i] = kind == FRUGAL_ADAM && i < dim ? number(dim + 2000, i) : fabsf(number(dim + 2000, i));
+        s[i] = kind >= FRUGAL_ADAM && i < dim ? number(dim + 2000, i) : fabsf(number(dim + 2000, i));
     memcpy(ref.weights, w, 4 * dim);
     memcpy(ref.state, s, 4 * state_floats);
     reference_step(&ref, 3, 0.3f, &(reference_batch){&row, 1, g});

@@ -120,8 +120,8 @@ static inline int reader_is_part(reader_part *p, const reader_block *b, uint32_t
     p->optimizer = reader_32(c + 24), p->state = reader_32(c + 28), p->reduce = reader_32(c + 32);
     p->devices = reader_32(c + 36), p->table = c + head;
     if (version > 1 && !reader_has_type(p, c + 40)) return 0;
-    const uint64_t state[] = {0, p->dim, 1, UINT64_C(2) * p->dim}; /* floats a row: SGD, Adagrad, row-wise, Adam */
-    if (b->bytes != head + UINT64_C(40) * p->tables || p->dim == 0 || p->dim > 65536 || p->optimizer > 3) return 0;
+    const uint64_t state[] = {0, p->dim, 1, 2 * (uint64_t)p->dim, 2 * (uint64_t)p->dim}; /* floats a row: by kind */
+    if (b->bytes != head + UINT64_C(40) * p->tables || p->dim == 0 || p->dim > 65536 || p->optimizer > 4) return 0;
     if (p->reduce > 1 || p->state != state[p->optimizer] || p->step > FRUGAL_MAX_FIRST_STEP) return 0;
     for (uint32_t t = 0; t < p->tables; t++) {
         uint64_t n = reader_64(p->table + UINT64_C(40) * t);

@@ -127,6 +127,7 @@ static inline reference_range range_of(const trial *t, uint32_t table) {
     reference_range range = {.end = t->first_row[table] + t->table_rows[table], .weight_decay = o->weight_decay};
     range.eps = o->eps != 0 ? o->eps : o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
     range.beta1 = o->beta1 != 0 ? o->beta1 : 0.9f, range.beta2 = o->beta2 != 0 ? o->beta2 : 0.999f;
+    if (o->weight_decay == 0 && o->kind == FRUGAL_ADAMW) range.weight_decay = 0.01f;
     range.lr_scale = o->lr_scale != 0 ? o->lr_scale : 1;
     range.accumulator = o->initial_accumulator, range.frozen = o->frozen, range.clip_norm = o->clip_norm;
     return range;

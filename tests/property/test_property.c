@@ -202,6 +202,7 @@ int main(int argc, char **argv) {
         FOCUS("Adagrad", TRIAL_ADAGRAD),
         FOCUS("row-wise Adagrad", TRIAL_ROWWISE),
         FOCUS("Adam", TRIAL_ADAM),
+        FOCUS("AdamW", TRIAL_ADAMW),
         FOCUS("the caller's matrix, or a file", TRIAL_FOREIGN_MEMORY),
         FOCUS("steps of several pieces", TRIAL_WIDE),
         FOCUS("caches and locality", TRIAL_CACHES),

@@ -35,6 +35,7 @@ enum {
     TRIAL_ADAGRAD,
     TRIAL_ROWWISE,
     TRIAL_ADAM,
+    TRIAL_ADAMW,
     TRIAL_FOREIGN_MEMORY,
     TRIAL_WIDE,
     TRIAL_CACHES,
@@ -153,7 +154,7 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (test_chance(&r, 20)) o->eps = 1e-2f;
     if (test_chance(&r, 30)) o->beta1 = 0.6f;
     if (test_chance(&r, 30)) o->beta2 = 0.9f;
-    if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
+    if (o->kind < FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
     if (trial_chance(t, 46, table, 0, 20)) o->frozen = 1;
     if (trial_chance(t, 63, table, 0, 30)) o->clip_norm = trial_clip(t, table);
 }
@@ -182,11 +183,11 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     t->mode = focus == TRIAL_SYNC || test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     t->reduce = test_chance(r, 40) ? FRUGAL_MEAN : FRUGAL_SUM;
     o->kind = (frugal_optimizer_kind)test_below(r, FRUGAL_OPTIMIZER_KINDS);
-    if (focus >= TRIAL_SGD && focus <= TRIAL_ADAM) o->kind = (frugal_optimizer_kind)(focus - TRIAL_SGD);
+    if (focus >= TRIAL_SGD && focus <= TRIAL_ADAMW) o->kind = (frugal_optimizer_kind)(focus - TRIAL_SGD);
     if (test_chance(r, 30)) o->eps = 1e-3f;
     if (test_chance(r, 30)) o->beta1 = 0.7f, o->beta2 = 0.95f;
     if (test_chance(r, 40)) o->weight_decay = 0.02f;
-    if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
+    if (o->kind < FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
     if (trial_chance(t, 42, 0, 0, 20)) o->lr_scale = 0.9f;
     if (trial_chance(t, 45, 0, 0, 4)) o->frozen = 1;
     if (trial_chance(t, 65, 0, 0, 25)) o->clip_norm = trial_clip(t, 255);

@@ -575,7 +575,8 @@ class Embedding(_OneTable):
     """As torch.nn.Embedding: rows by key, whose table lies in a Frugal instance in host memory.
 
     `num_embeddings`, `embedding_dim`: rows of the table, and floats of a row. `max_keys`: the most keys of one forward.
-    `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad". `init`: first
+    `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad"; "adamw"
+    decays the rows that a step touches, and no others. `init`: first
     values (frugal.Table). `lookahead`: how many steps may be announced ahead, for each of which there is memory for
     `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
     device each, reached by on(i). `cache_rows`, or `cache_ratio`, a share of the rows; `policy`: "counted", "lru" or

@@ -105,6 +105,18 @@ static void test_staging_budget(void **state) {
     }
 }
 
+/* AdamW without a weight decay has PyTorch's; with SGD and the others it is none. */
+static void test_default_decay(void **state) {
+    (void)state;
+    for (int i = 0; i < FRUGAL_OPTIMIZER_KINDS; i++) {
+        frugal_table table = {.rows = 3};
+        frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 2, .max_keys = 4, .optimizer.kind = rig_optimizers[i]};
+        frugal *f = open_or_fail(&d);
+        assert_true(frugal_settings(f)->optimizer.weight_decay == (rig_optimizers[i] == FRUGAL_ADAMW ? 0.01f : 0));
+        frugal_close(f);
+    }
+}
+
 /* >>own: each table takes its steps by its own settings, at the host and in caches */
 
 static frugal_optimizer own_settings(frugal_optimizer_kind kind, int which) {
@@ -164,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults_are_resolved),
         cmocka_unit_test(test_groups_of_tables),
+        cmocka_unit_test(test_default_decay),
         cmocka_unit_test(test_state_floats),
         cmocka_unit_test(test_staging_budget),
         cmocka_unit_test(test_tables_have_their_own_settings),

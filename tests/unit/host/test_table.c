@@ -55,7 +55,7 @@ static void check_typed_layout(uint32_t dim, frugal_optimizer_kind kind, frugal_
         uintptr_t at = (uintptr_t)frugal_row_at(s, row), behind = (uintptr_t)(s->state + row * s->state_stride);
         assert_int_equal((uintptr_t)s->weights + row * pitch, at);
         assert_int_equal(0, at % unit);
-        if (kind != FRUGAL_ADAGRAD && kind != FRUGAL_ADAM) continue;
+        if (kind == FRUGAL_SGD || kind == FRUGAL_ROWWISE_ADAGRAD) continue;
         assert_int_equal(0, behind % (state <= 4 ? 4 : state <= 8 ? 8 : 16));
         assert_in_range(behind, at + bytes, at + pitch - state);
     }
