@@ -90,7 +90,7 @@ static int reorder_check_outputs(const reorder_work *work, const char *out, prog
                                             "relation2id.txt"};
     static const char *const by[] = {"test", "schema"};
     const char *const files[] = {work->options->test, work->options->clicks.schema};
-    int n_of_graph = work->data.triples && work->data.kge.folder.openke ? 5 : 0;
+    int n_of_graph = work->data.triples && work->data.kge.folder.is.format == KGE_OPENKE ? 5 : 0;
     char path[MANIFEST_LONGEST_PATH], read[MANIFEST_LONGEST_PATH];
     for (int i = 0; i < work->n_names; i++) {
         if ((size_t)snprintf(path, sizeof path, "%s/%s", out, work->names[i]) >= sizeof path)

@@ -1,6 +1,6 @@
 /* Ranks that agree, and how rows are dealt over them. */
 #include "examples/common/ranks_wire.h"
-#include "examples/common/file.h"
+#include "examples/common/npy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,31 +136,23 @@ int ranks_end(int status, program_error *error) {
 /* The numbers of a .npy file of bytes, one dimension, as build/place and NumPy write it; *n of them. To be freed; NULL
  * with *error filled. */
 static uint8_t *ranks_read_bytes(const char *path, uint64_t *n, program_error *error) {
-    unsigned char head[12];
-    char text[1024] = "";
+    npy_array array;
+    program_error why;
     uint8_t *bytes = NULL;
-    FILE *stream = fopen(path, "rbe");
-    if (!stream) {
-        program_fail(error, "--deal: cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
-        return NULL;
+    int status = npy_open(&array, path, &why);
+    if (status)
+        program_fail(error, "--deal: %.480s", why.text);
+    else if (array.dimensions != 1 || strcmp(array.type + 1, "u1") || array.n > FRUGAL_MAX_ROWS)
+        program_fail(error, "--deal %.300s has no uint8, one number a row; build/place --machines writes such a file",
+                     path);
+    else if (!(bytes = malloc(array.n + 1)) || fread(bytes, 1, array.n, array.stream) != array.n) {
+        program_fail(error, "--deal %.300s: out of memory, or it cannot be read", path);
+        free(bytes);
+        bytes = NULL;
     }
-    size_t got = fread(head, 1, 10, stream), length = head[8] + 256u * head[9];
-    int is_right = got == 10 && !memcmp(head, "\x93NUMPY\x01", 7) && length < sizeof text &&
-                   fread(text, 1, length, stream) == length && (strstr(text, "'|u1'") || strstr(text, "'<u1'"));
-    const char *shape = is_right ? strstr(text, "'shape': (") : NULL;
-    char *end = NULL;
-    *n = shape ? strtoull(shape + strlen("'shape': ("), &end, 10) : 0;
-    is_right = *n && *n <= FRUGAL_MAX_ROWS && end[0] == ',' && end[1] == ')';
-    if (is_right && (bytes = malloc(*n + 1)) && fread(bytes, 1, *n + 1, stream) != *n) is_right = 0;
-    fclose(stream);
-    if (is_right && bytes) return bytes;
-    free(bytes);
-    program_fail(error,
-                 is_right
-                     ? "--deal %.300s: out of memory"
-                     : "--deal %.300s is no .npy file of uint8, one number a row; build/place --machines writes one",
-                 path);
-    return NULL;
+    *n = array.n;
+    if (array.stream) fclose(array.stream);
+    return bytes;
 }
 
 static int ranks_read_homes(ranks_dealing *d, const char *path, const ranks_rows *rows, program_error *error) {

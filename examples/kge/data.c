@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const kge_graph_files[KGE_GRAPH_FILES] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
-                                                      "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
+const char *const kge_graph_files[KGE_GRAPH_FILES] = {
+    "train2id.txt", "valid2id.txt", "test2id.txt",   "entity2id.txt", "relation2id.txt", "train.txt",
+    "valid.txt",    "test.txt",     "train_hrt.npy", "valid_hrt.npy", "val_hrt.npy",     "val_hr.npy",
+    "val_t.npy",    "test_hrt.npy", "test_hr.npy",   "entities.dict", "relations.dict"};
 
 const char *const kge_column_orders[KGE_ORDERS + 1] = {"hrt", "htr", "rht", "rth", "thr", "trh", NULL};
 
@@ -77,17 +79,16 @@ static int kge_split_read(kge_split *split, kge_folder *folder, program_error *e
     return 0;
 }
 
-int kge_graph_read_columns(kge_graph *graph, const char *path, const char *columns, program_error *error) {
+int kge_graph_read_as(kge_graph *graph, const char *path, const kge_layout *layout, program_error *error) {
     kge_folder folder;
     *graph = (kge_graph){0};
-    int status = kge_folder_open(&folder, path, error);
-    if (columns) folder.columns = columns;
+    int status = kge_folder_open_as(&folder, path, layout, error);
     for (int i = 0; i < KGE_SPLITS && !status; i++) {
         status = kge_folder_begin(&folder, (kge_split_kind)i, error);
         if (!status) status = kge_split_read(&graph->split[i], &folder, error);
     }
     graph->entities = folder.entities, graph->relations = folder.relations;
-    graph->columns = folder.columns, graph->named = !folder.openke;
+    graph->columns = folder.is.columns, graph->named = folder.is.format == KGE_PLAIN;
     folder.entities = folder.relations = (kge_names){0}; /* the graph's now */
     kge_folder_close(&folder);
     if (status) return -1;
@@ -95,7 +96,7 @@ int kge_graph_read_columns(kge_graph *graph, const char *path, const char *colum
 }
 
 int kge_graph_read(kge_graph *graph, const char *path, program_error *error) {
-    return kge_graph_read_columns(graph, path, NULL, error);
+    return kge_graph_read_as(graph, path, &(kge_layout){.named = 0}, error);
 }
 
 void kge_graph_free(kge_graph *graph) {

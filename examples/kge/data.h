@@ -1,9 +1,11 @@
 /* Knowledge graphs for the trainer: reading, generating, and the index of known triples.
  *
- * A graph is three lists of (head, relation, tail) triples over numbered entities and relations. Two kinds of
+ * A graph is three lists of (head, relation, tail) triples over numbered entities and relations. Four kinds of
  * folders are read: OpenKE's (train2id.txt and so on: a count, then `head tail relation` ids a line, with
- * entity2id.txt and relation2id.txt) and plain ones (train.txt and so on: head<TAB>relation<TAB>tail names). Other
- * orders of the columns are read where they are asked for. What looks wrong in a graph is in check.h.
+ * entity2id.txt and relation2id.txt); plain ones (train.txt and so on: head<TAB>relation<TAB>tail names); DGL-KE's
+ * udd, where it is asked for (train.txt: ids, with entities.dict and relations.dict: id<TAB>name a line); and OGB's
+ * arrays (train_hrt.npy: ids, which are the names). Other orders of the columns are read where they are asked for. What
+ * looks wrong in a graph is in check.h.
  */
 #ifndef KGE_DATA_H
 #define KGE_DATA_H
@@ -57,8 +59,19 @@ typedef struct kge_generator {
     uint64_t seed;
 } kge_generator;
 
-/* The names of all files that kge_graph_read may read. */
-enum { KGE_GRAPH_FILES = 8, KGE_PLAIN_TRAIN = 5 }; /* train.txt is the sixth */
+typedef enum { KGE_ANY_FORMAT, KGE_OPENKE, KGE_PLAIN, KGE_UDD, KGE_ARRAYS } kge_format;
+
+/* How a folder is read. Zeros: its files say so. */
+enum { KGE_ENTITY_FILE = KGE_SPLITS, KGE_RELATION_FILE, KGE_LAYOUT_FILES };
+typedef struct kge_layout {
+    kge_format format;
+    const char *columns;                /* one of kge_column_orders; NULL: that of the format */
+    const char *file[KGE_LAYOUT_FILES]; /* triples by split, then names; NULL: none */
+    int named;                          /* files are given: `file` is whole */
+} kge_layout;
+
+/* The names of all files that kge_graph_read may read, if none are given. */
+enum { KGE_GRAPH_FILES = 17, KGE_PLAIN_TRAIN = 5 }; /* train.txt is the sixth */
 extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 
 /* What the three columns of a file of triples hold: head, relation, tail. */
@@ -67,8 +80,7 @@ extern const char *const kge_column_orders[KGE_ORDERS + 1]; /* and NULL */
 
 /* All return 0, or -1 with *error filled; a graph that failed can be freed. */
 int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
-/* The same; `columns` is one of kge_column_orders, or NULL: the order that this kind of folder has. */
-int kge_graph_read_columns(kge_graph *graph, const char *folder, const char *columns, program_error *error);
+int kge_graph_read_as(kge_graph *graph, const char *folder, const kge_layout *layout, program_error *error);
 int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
 void kge_graph_free(kge_graph *graph);
 /* A checksum of names and triples, in their order. */

@@ -14,7 +14,7 @@ static void kge_describe_model(const kge_model *model, FILE *lines) {
     fprintf(lines, "--damping %.9g\n", (double)model->damping);
 }
 
-void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines) {
+void kge_describe(const kge_settings *settings, const kge_saved *saved, const kge_graph *graph, FILE *lines) {
     const training_settings *common = &settings->common;
     kge_describe_model(&settings->model, lines);
     fprintf(lines, "--scoring %s\n", kge_scoring_name(settings->model.scoring));
@@ -23,6 +23,7 @@ void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *li
     if (settings->model.loss == KGE_SOFTMAX && settings->model.scoring == KGE_SAMPLED)
         fprintf(lines, "--sampled-softmax %s\n", settings->corrected ? "corrected" : "plain");
     training_describe(common, lines);
+    if (saved->folder) fprintf(lines, "--load checksum %08" PRIx32 "\n", saved->checksum);
     if (settings->placing) placing_describe(settings->placing, lines);
     if (common->decay && common->seconds > 0)
         fprintf(lines, "--seconds %.15g (the learning rate falls until then)\n", common->seconds);

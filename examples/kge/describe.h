@@ -7,6 +7,6 @@
 #include "examples/kge/train.h"
 
 /* The caller checks for errors of writing. */
-void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines);
+void kge_describe(const kge_settings *settings, const kge_saved *saved, const kge_graph *graph, FILE *lines);
 
 #endif

@@ -12,8 +12,7 @@
 
 /* ---- Lines of a file ---------------------------------------------------------------------------------- */
 
-/* 1: opened; 0: there is no such file; -1: error. */
-static int kge_file_open(kge_folder *folder, const char *file, program_error *error) {
+int kge_file_open(kge_folder *folder, const char *file, program_error *error) {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder->path, file) >= sizeof path)
         return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder->path, sizeof path);
@@ -35,7 +34,7 @@ static int kge_file_open(kge_folder *folder, const char *file, program_error *er
     return 1;
 }
 
-static void kge_file_close(kge_folder *folder) {
+void kge_file_close(kge_folder *folder) {
     if (folder->stream) fclose(folder->stream);
     folder->stream = NULL;
 }
@@ -49,8 +48,7 @@ static char *kge_line_text(const kge_folder *folder, size_t n) {
     return folder->number == 1 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? text + 3 : text;
 }
 
-/* 1: the next line that is not empty, without its end, which the caller may write to; 0: there is none; -1: error. */
-static int kge_line(kge_folder *folder, char **line, program_error *error) {
+int kge_line(kge_folder *folder, char **line, program_error *error) {
     ssize_t n;
     errno = 0;
     while ((n = getline(&folder->line, &folder->room, folder->stream)) >= 0) {
@@ -67,7 +65,7 @@ static int kge_line(kge_folder *folder, char **line, program_error *error) {
                         ferror(folder->stream) ? strerror(errno) : "out of memory");
 }
 
-static int kge_line_fail(const kge_folder *folder, program_error *error, const char *what) {
+int kge_line_fail(const kge_folder *folder, program_error *error, const char *what) {
     return program_fail(error, "%s/%s:%" PRIu64 ": %s", folder->path, folder->file, folder->number, what);
 }
 
@@ -94,7 +92,7 @@ static const char kge_parts[] = "hrt";
 
 /* What the folder's column holds, in a word. */
 static const char *kge_column(const kge_folder *folder, int column) {
-    char part = folder->columns[column];
+    char part = folder->is.columns[column];
     return part == 'h' ? "head" : part == 'r' ? "relation" : "tail";
 }
 
@@ -179,23 +177,54 @@ static int kge_read_ids(kge_folder *folder, kge_names *names, program_error *err
     return got < 0 ? -1 : kge_check_names(folder, names, error);
 }
 
+/* `id<TAB>name` a line, as DGL-KE has them, without a count; every id once, and none left out. */
+static int kge_read_udd_ids(kge_folder *folder, kge_names *names, program_error *error) {
+    uint64_t most = (folder->bytes + 1) / 3, lines = 0, id; /* a line has three bytes or more, with its end */
+    char *line, *field[3], shown[61];
+    int got;
+    while ((got = kge_line(folder, &line, error)) > 0) {
+        snprintf(shown, sizeof shown, "%s", line);
+        uint32_t fields = kge_fields(line, field);
+        char *digits = field[0];
+        if (fields != 2 || !*field[1] || kge_number(&digits, most < UINT32_MAX - 2 ? most : UINT32_MAX - 2, &id) ||
+            *digits)
+            return program_fail(error,
+                                "%s/%s:%" PRIu64 ": '%s' is not id<TAB>name, with an id below the number of lines",
+                                folder->path, folder->file, folder->number, shown);
+        if (id >= names->n && kge_names_reserve(names, (uint32_t)id + 1 - names->n, error)) return -1;
+        if (names->offset[id] != UINT64_MAX)
+            return program_fail(error,
+                                "%s/%s:%" PRIu64 ": id %" PRIu64 " has a name already; give each name an id of its own",
+                                folder->path, folder->file, folder->number, id);
+        if (kge_names_put(names, (uint32_t)id, field[1], strlen(field[1]), error)) return -1;
+        lines++;
+    }
+    if (!got && lines != names->n)
+        return program_fail(error,
+                            "%s/%s: %" PRIu64 " lines have ids up to %" PRIu32 "; number names from 0, without gaps",
+                            folder->path, folder->file, lines, names->n - 1);
+    return got < 0 ? -1 : kge_check_names(folder, names, error);
+}
+
 /* Three ids a line, in the order of the folder's columns. */
 static int kge_next_ids(kge_folder *folder, kge_triple *triple, program_error *error) {
     uint32_t *const parts[] = {&triple->head, &triple->relation, &triple->tail};
     const kge_names *names[] = {&folder->entities, &folder->relations, &folder->entities};
     char *line, *at;
-    int got = kge_entry(folder, "triples", &line, error);
+    int got =
+        folder->is.format == KGE_UDD ? kge_line(folder, &line, error) : kge_entry(folder, "triples", &line, error);
     if (got <= 0) return got;
     at = line;
     for (int column = 0; column < 3; column++) {
-        uint64_t id, part = (uint64_t)(strchr(kge_parts, folder->columns[column]) - kge_parts);
+        uint64_t id, part = (uint64_t)(strchr(kge_parts, folder->is.columns[column]) - kge_parts);
         if (kge_number(&at, names[part]->n, &id) || (column == 2 && *at))
             return program_fail(error,
                                 "%s/%s:%" PRIu64 ": '%.60s' is not `%s %s %s` with entities below %" PRIu32
-                                " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt; is "
-                                "it cut off, or are the columns in another order (--columns)?",
+                                " and relations below %" PRIu32 ", the counts of %s and %s; is it cut off, or are the "
+                                "columns in another order (--columns)?",
                                 folder->path, folder->file, folder->number, line, kge_column(folder, 0),
-                                kge_column(folder, 1), kge_column(folder, 2), folder->entities.n, folder->relations.n);
+                                kge_column(folder, 1), kge_column(folder, 2), folder->entities.n, folder->relations.n,
+                                folder->is.file[KGE_ENTITY_FILE], folder->is.file[KGE_RELATION_FILE]);
         *parts[part] = (uint32_t)id;
     }
     return 1;
@@ -251,8 +280,7 @@ static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t
     return kge_names_add(names, name, strlen(name), error);
 }
 
-/* Cuts the line into fields at its tabs: how many it has, of which the first three are in field[]. */
-static uint32_t kge_fields(char *line, char *field[3]) {
+uint32_t kge_fields(char *line, char *field[3]) {
     uint32_t n = 0;
     for (char *tab; line; line = tab, n++) {
         tab = strchr(line, '\t');
@@ -293,7 +321,7 @@ static int kge_next_names(kge_folder *folder, kge_triple *triple, program_error 
     uint32_t *const parts[] = {&triple->head, &triple->relation, &triple->tail};
     for (int part = 0; part < 3; part++) {
         int of = part == 1;
-        const char *name = field[strchr(folder->columns, kge_parts[part]) - folder->columns];
+        const char *name = field[strchr(folder->is.columns, kge_parts[part]) - folder->is.columns];
         if (kge_map_id(&folder->map[of], of ? &folder->relations : &folder->entities, name, parts[part], error))
             return -1;
     }
@@ -302,49 +330,85 @@ static int kge_next_names(kge_folder *folder, kge_triple *triple, program_error 
 
 /* ---- Folders ------------------------------------------------------------------------------------------- */
 
-static int kge_read_names(kge_folder *folder, const char *file, kge_names *names, program_error *error) {
+int kge_folder_names(kge_folder *folder, const char *file, kge_names *names, program_error *error) {
     int got = kge_file_open(folder, file, error);
     if (got < 0) return -1;
     if (!got)
-        return program_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder->path, file);
-    int status = kge_read_ids(folder, names, error);
+        return program_fail(error,
+                            "%s has no %s, the file of names and ids; a folder of ids needs one of entities and one "
+                            "of relations",
+                            folder->path, file);
+    int status =
+        folder->is.format == KGE_UDD ? kge_read_udd_ids(folder, names, error) : kge_read_ids(folder, names, error);
     kge_file_close(folder);
     return status;
 }
 
-int kge_folder_open(kge_folder *folder, const char *path, program_error *error) {
+/* The files of each format; arrays have names of their own. */
+static const char *const kge_layout_files[][KGE_LAYOUT_FILES] = {
+    [KGE_OPENKE] = {"train2id.txt", "valid2id.txt", "test2id.txt", "entity2id.txt", "relation2id.txt"},
+    [KGE_PLAIN] = {"train.txt", "valid.txt", "test.txt"},
+    [KGE_UDD] = {"train.txt", "valid.txt", "test.txt", "entities.dict", "relations.dict"},
+    [KGE_ARRAYS] = {"train_hrt.npy"},
+};
+
+/* 1: the folder has the training triples of this format; 0: it has not; -1: error. */
+static int kge_folder_has(kge_folder *folder, kge_format format, program_error *error) {
+    int got = kge_file_open(folder, kge_layout_files[format][KGE_TRAIN], error);
+    kge_file_close(folder);
+    return got;
+}
+
+/* Finds out which format the folder has. */
+static int kge_folder_format(kge_folder *folder, program_error *error) {
+    static const kge_format formats[] = {KGE_OPENKE, KGE_PLAIN, KGE_ARRAYS};
+    for (int i = 0; i < 3 && folder->is.format == KGE_ANY_FORMAT; i++) {
+        int got = kge_folder_has(folder, formats[i], error);
+        if (got < 0) return -1;
+        if (got) folder->is.format = formats[i];
+    }
+    if (folder->is.format != KGE_ANY_FORMAT) return 0;
+    return program_fail(error,
+                        "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail) nor "
+                        "train_hrt.npy (OGB)",
+                        folder->path);
+}
+
+int kge_folder_open_as(kge_folder *folder, const char *path, const kge_layout *layout, program_error *error) {
     struct stat status;
-    *folder = (kge_folder){.path = path};
+    *folder = (kge_folder){.path = path, .is = *layout};
     if (stat(path, &status)) return program_fail(error, "cannot open folder %s: %s", path, strerror(errno));
     if (!S_ISDIR(status.st_mode)) return program_fail(error, "%s is not a folder", path);
-    int openke = kge_file_open(folder, "train2id.txt", error);
-    kge_file_close(folder);
-    if (openke < 0) return -1;
-    int plain = openke ? 0 : kge_file_open(folder, "train.txt", error);
-    kge_file_close(folder);
-    if (plain < 0) return -1;
-    if (!openke && !plain)
-        return program_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
-                            path);
-    folder->openke = openke;
-    folder->columns = openke ? "htr" : "hrt";
-    if (!openke) return 0;
-    if (kge_read_names(folder, "entity2id.txt", &folder->entities, error)) return -1;
-    return kge_read_names(folder, "relation2id.txt", &folder->relations, error);
+    if (kge_folder_format(folder, error)) return -1;
+    if (!folder->is.columns) folder->is.columns = folder->is.format == KGE_OPENKE ? "htr" : "hrt";
+    if (!layout->named) memcpy(folder->is.file, kge_layout_files[folder->is.format], sizeof folder->is.file);
+    if (folder->is.format != KGE_OPENKE && folder->is.format != KGE_UDD) return 0;
+    if (kge_folder_names(folder, folder->is.file[KGE_ENTITY_FILE], &folder->entities, error)) return -1;
+    return kge_folder_names(folder, folder->is.file[KGE_RELATION_FILE], &folder->relations, error);
+}
+
+int kge_folder_open(kge_folder *folder, const char *path, program_error *error) {
+    return kge_folder_open_as(folder, path, &(kge_layout){.named = 0}, error);
 }
 
 int kge_folder_begin(kge_folder *folder, kge_split_kind split, program_error *error) {
-    static const char *const files[2][KGE_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
-                                                     {"train2id.txt", "valid2id.txt", "test2id.txt"}};
     kge_file_close(folder);
-    int got = kge_file_open(folder, files[folder->openke][split], error);
+    if (folder->is.format == KGE_ARRAYS) return kge_arrays_begin(&folder->arrays, folder->path, split, error);
+    if (!folder->is.file[split]) return 0;
+    int got = kge_file_open(folder, folder->is.file[split], error);
+    if (!got && folder->is.named)
+        return program_fail(error, "there is no file %s/%s, which --data-files names", folder->path,
+                            folder->is.file[split]);
     if (got <= 0) return got;
-    return folder->openke ? kge_read_count(folder, error) : 0;
+    return folder->is.format == KGE_OPENKE ? kge_read_count(folder, error) : 0;
 }
 
 int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error) {
+    kge_names *const names[2] = {&folder->entities, &folder->relations};
+    if (folder->is.format == KGE_ARRAYS)
+        return kge_arrays_next(&folder->arrays, folder->is.columns, names, triple, error);
     if (!folder->stream) return 0;
-    return folder->openke ? kge_next_ids(folder, triple, error) : kge_next_names(folder, triple, error);
+    return folder->is.format == KGE_PLAIN ? kge_next_names(folder, triple, error) : kge_next_ids(folder, triple, error);
 }
 
 int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_names *words) {
@@ -367,6 +431,7 @@ int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_nam
 
 void kge_folder_close(kge_folder *folder) {
     kge_file_close(folder);
+    kge_arrays_close(&folder->arrays);
     free(folder->line);
     kge_names_free(&folder->entities);
     kge_names_free(&folder->relations);

@@ -13,12 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KGE_HIDDEN = 6, KGE_NEAREST = 3, KGE_CANDIDATES = 1024 };
+/* Of the entities of a cluster, so many are looked at; in a large graph, fewer. */
+enum { KGE_HIDDEN = 6, KGE_NEAREST = 3, KGE_LOOKS = 1024, KGE_FEW_LOOKS = 64, KGE_LARGE = 1 << 20 };
 
 typedef struct kge_world {
     kge_generator size;
     uint32_t clusters;
-    float (*point)[KGE_HIDDEN]; /* of entities; entity i belongs to cluster i mod clusters */
+    float (*point)[KGE_HIDDEN]; /* of entities, by cluster; entity i belongs to cluster i mod clusters */
     float (*step)[KGE_HIDDEN];  /* of relations; relation r leads from cluster r mod clusters */
     uint32_t *goal;             /* to this cluster */
 } kge_world;
@@ -30,12 +31,19 @@ static float kge_bell(uint64_t stream, uint64_t counter) {
     return sum * 1.7320508f;
 }
 
+/* The point of an entity. Those of a cluster lie side by side, because they are searched. */
+static float *kge_point(const kge_world *world, uint32_t entity) {
+    uint32_t cluster = entity % world->clusters, more = world->size.entities % world->clusters;
+    size_t first = (size_t)(world->size.entities / world->clusters) * cluster + (cluster < more ? cluster : more);
+    return world->point[first + entity / world->clusters];
+}
+
 static void kge_world_fill(kge_world *world) {
     uint64_t seed = world->size.seed;
     for (uint32_t i = 0; i < world->size.entities; i++)
         for (uint64_t k = 0; k < KGE_HIDDEN; k++)
-            world->point[i][k] = 3.0f * kge_bell(random_at(seed, 1), i % world->clusters * KGE_HIDDEN + k) +
-                                 kge_bell(random_at(seed, 2), (uint64_t)i * KGE_HIDDEN + k);
+            kge_point(world, i)[k] = 3.0f * kge_bell(random_at(seed, 1), i % world->clusters * KGE_HIDDEN + k) +
+                                     kge_bell(random_at(seed, 2), (uint64_t)i * KGE_HIDDEN + k);
     for (uint32_t r = 0; r < world->size.relations; r++) {
         uint64_t from = r % world->clusters, to = random_below(random_at(random_at(seed, 3), r), world->clusters);
         world->goal[r] = (uint32_t)to;
@@ -57,14 +65,16 @@ static uint32_t kge_world_tail(const kge_world *world, uint32_t head, uint32_t r
     float best[KGE_NEAREST], goal[KGE_HIDDEN];
     uint32_t nearest[KGE_NEAREST] = {head, head, head}, cluster = world->goal[relation],
              n = kge_members(world, cluster);
-    uint32_t looks = n < KGE_CANDIDATES ? n : KGE_CANDIDATES, begin = random_below(random_at(bits, 0), n);
+    uint32_t most = world->size.entities > KGE_LARGE ? KGE_FEW_LOOKS : KGE_LOOKS;
+    uint32_t looks = n < most ? n : most, begin = random_below(random_at(bits, 0), n);
+    const float(*first)[KGE_HIDDEN] = (const float(*)[KGE_HIDDEN])kge_point(world, cluster);
     for (int i = 0; i < KGE_NEAREST; i++) best[i] = INFINITY;
-    for (int k = 0; k < KGE_HIDDEN; k++) goal[k] = world->point[head][k] + world->step[relation][k];
+    for (int k = 0; k < KGE_HIDDEN; k++) goal[k] = kge_point(world, head)[k] + world->step[relation][k];
     for (uint32_t look = 0; look < looks; look++) {
-        uint32_t entity = cluster + (uint32_t)(((uint64_t)begin + look) % n) * world->clusters;
+        uint32_t member = (uint32_t)(((uint64_t)begin + look) % n), entity = cluster + member * world->clusters;
+        const float *point = first[member];
         float distance = 0;
-        for (int k = 0; k < KGE_HIDDEN; k++)
-            distance += (world->point[entity][k] - goal[k]) * (world->point[entity][k] - goal[k]);
+        for (int k = 0; k < KGE_HIDDEN; k++) distance += (point[k] - goal[k]) * (point[k] - goal[k]);
         if (entity == head || distance >= best[KGE_NEAREST - 1]) continue;
         int at = KGE_NEAREST - 1;
         for (; at > 0 && distance < best[at - 1]; at--) {

@@ -19,6 +19,7 @@
 #include "examples/kge/eval.h"
 #include "examples/kge/pilot.h"
 #include "examples/kge/place.h"
+#include "examples/kge/predict.h"
 #include "examples/kge/save.h"
 #include "examples/common/stages.h"
 #include "examples/common/manifest.h"
@@ -30,6 +31,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
@@ -37,9 +39,11 @@ static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity
 typedef struct kge_program {
     stages stages; /* first */
     kge_options options;
-    char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
+    char inputs[KGE_GRAPH_FILES + KGE_LAYOUT_FILES][MANIFEST_LONGEST_PATH];
+    const char *input[KGE_GRAPH_FILES + KGE_LAYOUT_FILES + 1]; /* of these, and a NULL */
     kge_graph graph;
     kge_findings findings;
+    kge_wishes wishes; /* of --predict */
     kge_index known;
     placing placing;
     secondaries secondaries;
@@ -68,11 +72,17 @@ static int kge_parse(stages *c, int argc, char **argv, program_error *error) {
     c->outputs = program->options.outputs;
     c->settings = &program->options.train.common;
     c->saved = kge_files, c->n_saved = 4;
-    c->kept[KGE_GRAPH_FILES] = placing_file(c->settings->place);
-    for (int i = 0; program->options.data && i < KGE_GRAPH_FILES; i++) {
+    c->kept[0] = placing_file(c->settings->place);
+    c->kept[1] = program->options.predict;
+    c->kept[2] = program->options.train.table_file;
+    const kge_layout *layout = &program->options.layout;
+    c->files = program->input;
+    for (int i = 0, n = 0; program->options.data && i < KGE_GRAPH_FILES + KGE_LAYOUT_FILES; i++) {
         char *path = program->inputs[i];
-        int n = snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, kge_graph_files[i]);
-        c->kept[i] = n < (int)sizeof program->inputs[i] ? path : NULL; /* reading refuses a path of that length */
+        const char *file = i < KGE_GRAPH_FILES ? kge_graph_files[i] : layout->file[i - KGE_GRAPH_FILES];
+        if (file && snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, file) <
+                        (int)sizeof program->inputs[i]) /* reading refuses a path of that length */
+            program->input[n++] = path;
     }
     return 0;
 }
@@ -103,7 +113,8 @@ static int kge_find_faults(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     const char *folder = options->data;
     if (kge_check_graph(&program->findings, &program->graph, error)) return -1;
-    if (folder && kge_check_columns(&program->findings, &program->graph, folder, options->columns != NULL, error))
+    if (folder &&
+        kge_check_columns(&program->findings, &program->graph, folder, options->layout.columns != NULL, error))
         return -1;
     if (kge_ranks(options) && kge_check_repeated(&program->findings, &program->graph, error)) return -1;
     kge_findings_tell(&program->findings, &program->graph);
@@ -136,16 +147,33 @@ static int kge_index_ranked(kge_program *program, program_error *error) {
     return status;
 }
 
+/* The graph: of files, generated, or that of the set's names. */
+static int kge_get_graph(kge_program *program, program_error *error) {
+    kge_options *options = &program->options;
+    kge_saved *saved = &options->saved;
+    kge_model *model = &options->train.model;
+    if (saved->folder && kge_saved_open(saved, options->reciprocal, error)) return -1;
+    if (saved->folder) model->reciprocal = saved->reciprocal;
+    if (model->scoring == KGE_KVSALL && !model->reciprocal)
+        return program_fail(error, "--scoring kvsall asks for heads by inverse relations, and --load %.300s has none",
+                            saved->folder);
+    if (options->data) return kge_graph_read_as(&program->graph, options->data, &options->layout, error);
+    if (options->generate) return kge_graph_generate(&program->graph, &options->generator, error);
+    return kge_saved_graph(saved, &program->graph, error);
+}
+
 static int kge_read_graph(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
-    int status = options->data ? kge_graph_read_columns(&program->graph, options->data, options->columns, error)
-                               : kge_graph_generate(&program->graph, &options->generator, error);
-    if (status) return -1;
+    if (kge_get_graph(program, error)) return -1;
+    if (options->predict && kge_wishes_read(&program->wishes, options->predict, &program->graph, error)) return -1;
+    if (!options->data && !options->generate) return 0; /* there are no triples */
+    if (kge_options_steps(&program->options, &program->graph, error)) return -1;
     const kge_split *split = program->graph.split;
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
-    if (options->data && !access(program->inputs[0], F_OK) && !access(program->inputs[KGE_PLAIN_TRAIN], F_OK))
+    if (options->data && !options->layout.format && !access(program->inputs[0], F_OK) &&
+        !access(program->inputs[KGE_PLAIN_TRAIN], F_OK))
         fprintf(stderr, "%s holds %s and %s; the first is read\n", options->data, kge_graph_files[0],
                 kge_graph_files[KGE_PLAIN_TRAIN]);
     if (kge_check_splits(program, error)) return -1;
@@ -154,14 +182,26 @@ static int kge_read_graph(kge_program *program, program_error *error) {
     return kge_find_faults(program, error);
 }
 
+/* A file of tables has no names, so rows of another graph would be taken for this one's. */
+static int kge_check_new(const char *file, int resumes, program_error *error) {
+    struct stat is;
+    if (!file || resumes || stat(file, &is) || !S_ISREG(is.st_mode) || !is.st_size) return 0;
+    return program_fail(error,
+                        "--table-file %.300s is there, and nothing says of which graph; remove it, give another name, "
+                        "or go on from a checkpoint with --resume",
+                        file);
+}
+
 static int kge_prepare(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_settings *train = &program->options.train;
     kge_placed placed = {&program->placing, &program->secondaries};
     train->placing = &program->placing, train->secondaries = &program->secondaries;
     if (kge_read_graph(program, error)) return -1;
+    c->outputs.eval_every = program->options.outputs.eval_every;
+    if (kge_check_new(train->table_file, c->checkpoints.resumes, error)) return -1;
     if (kge_place(&placed, train, &program->graph, c->outputs.threads, error)) return -1;
-    c->evaluates = program->options.evaluate >= 0;
+    c->evaluates = program->options.evaluate >= 0 || program->options.predict;
     return 0;
 }
 
@@ -219,7 +259,7 @@ static int kge_choose(stages *c, program_error *error) {
 static int kge_describe_lines(stages *c, FILE *lines, program_error *error) {
     const kge_options *options = &kge_of(c)->options;
     (void)error;
-    kge_describe(&options->train, &kge_of(c)->graph, lines);
+    kge_describe(&options->train, &options->saved, &kge_of(c)->graph, lines);
     if (c->outputs.patience)
         fprintf(lines, "--eval-every %" PRIu64 " (the best is kept)\n--eval-sample %" PRIu32 "\n",
                 c->outputs.eval_every, options->eval_sample);
@@ -273,6 +313,9 @@ static void kge_report(void *user, const training_report *report) {
 static int kge_open(stages *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
     if (kge_open_trainer(program, tables, error)) return -1;
+    const kge_saved *saved = &program->options.saved;
+    kge_writer writer = kge_trainer_writer(program->trainer);
+    if (saved->folder && !tables && kge_saved_read(saved, &program->graph, &writer, error)) return -1;
     placing_forget(&program->placing);
     kge_trainer_report_to(program->trainer, kge_report, c, c->outputs.report_seconds);
     return 0;
@@ -424,10 +467,8 @@ static void kge_note_seen(kge_program *program, const kge_split *split, uint64_t
     program->seen = n, program->seen_mrr = n ? sum / (2 * (double)n) : NAN;
 }
 
-static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) {
-    kge_program *program = kge_of(c);
+static int kge_rank_last(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
-    *interrupted = 0;
     const kge_split *split = &program->graph.split[options->evaluate];
     uint64_t stride = kge_evaluation_stride(split, options->eval_triples), n = (split->n + stride - 1) / stride;
     double *ranks = malloc(2 * n * sizeof *ranks);
@@ -436,6 +477,23 @@ static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) 
     if (!status && !ranks_number()) kge_note_seen(program, split, stride, ranks);
     free(ranks);
     return status;
+}
+
+/* Predictions are all that stdout gets: what is printed behind them goes to stderr. */
+static int kge_print_predictions(kge_program *program, program_error *error) {
+    kge_prediction prediction = {.model = &program->options.train.model,
+                                 .graph = &program->graph,
+                                 .reader = kge_trainer_reader(program->trainer),
+                                 .top = program->options.top};
+    if (kge_predict(&prediction, &program->wishes, error) || program_flush(stdout, "the predictions", error)) return -1;
+    return dup2(STDERR_FILENO, STDOUT_FILENO) < 0 ? program_fail(error, "cannot write to stderr") : 0;
+}
+
+static int kge_evaluate_last(stages *c, int *interrupted, program_error *error) {
+    kge_program *program = kge_of(c);
+    *interrupted = 0;
+    if (program->options.evaluate >= 0 && kge_rank_last(program, error)) return -1;
+    return program->options.predict ? kge_print_predictions(program, error) : 0;
 }
 
 /* ---- The result ---------------------------------------------------------------------------------------- */
@@ -492,11 +550,12 @@ static void kge_show_metrics(const kge_program *program) {
         printf(" (%.1f s)", program->stages.eval_seconds);
 }
 
-static void kge_show_result(stages *c, int ranked) {
+static void kge_show_result(stages *c, int evaluated) {
     const kge_program *program = kge_of(c);
     const kge_options *options = &program->options;
+    int ranked = evaluated && options->evaluate >= 0;
     training_report total = kge_total(c);
-    if (c->curve.n || options->generate) {
+    if (total.step && (c->curve.n || options->generate)) {
         frugal_stats stats;
         progress_setup setup = stages_setup(c);
         kge_trainer_stats(program->trainer, &stats);
@@ -504,9 +563,13 @@ static void kge_show_result(stages *c, int ranked) {
         progress_show_flushing(&stats, &setup);
         putchar('\n');
     }
-    printf("%s: %" PRIu64 " steps in %.1f s, %.0f triples/s, loss %.4f, stall %.1f%%, hits %.1f%%",
-           kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
-           100 * total.stall, 100 * total.hit_rate);
+    if (total.step || !options->saved.folder)
+        printf("%s: %" PRIu64 " steps in %.1f s, %.0f triples/s, loss %.4f, stall %.1f%%, hits %.1f%%",
+               kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
+               100 * total.stall, 100 * total.hit_rate);
+    else
+        printf("%s of %s, step %" PRIu64, kge_model_name(options->train.model.kind), options->saved.folder,
+               options->saved.step);
     placing_show(&program->placing);
     stages_show_best(c);
     if (ranked) kge_show_metrics(program);
@@ -526,6 +589,8 @@ static int kge_close(stages *c, program_error *error) {
     kge_state_free(&program->resumed);
     kge_index_free(&program->known);
     kge_findings_free(&program->findings);
+    kge_saved_close(&program->options.saved);
+    kge_wishes_free(&program->wishes);
     kge_graph_free(&program->graph);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Options, their limits, and the settings that each model does best with. */
 #include "examples/kge/options.h"
+#include "examples/common/ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -48,12 +49,15 @@ static const kge_settings kge_small = {
 
 static const char kge_about[] =
     "usage: kge --data DIR | --generate [SPEC]   [options]\n"
+    "       kge --load DIR --predict FILE\n"
     "\n"
     "Trains a knowledge graph embedding with Frugal and says how well it predicts links. Defaults in brackets are\n"
     "those of --model transe; the table at the end has the other models' own.\n"
     "\n";
 static const char kge_notes[] =
     "\n"
+    "--steps, where no end is given, are those above, but at least 5 epochs and at most 200 of the graph that is "
+    "read.\n"
     "--chunk must divide the batch. With --scoring 1vsall and kvsall, its default is the largest that does, up to 128; "
     "the\n"
     "bits depend on it. Otherwise, where it is not given and its default does not, it is the batch; and where it is "
@@ -75,7 +79,10 @@ static const char kge_notes[] =
 /* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
-    int columns, columns_given;
+    const char *load;
+    char file_names[4096]; /* of data_files, cut */
+    int format, format_given;
+    int columns, columns_given, model_given, dim_given, reciprocal_given, epochs_given, evaluate_given;
     int evaluate, chunk_given, negatives_given, corrected_given, regularization_given, damping_given;
 } given;
 static training_options kge_common;
@@ -83,6 +90,9 @@ static training_options kge_common;
 #define KGE_UNSET UINT64_MAX
 enum { KGE_PILOTS = 8 };
 
+static const char *const kge_formats[] = {"built_in",    "raw_udd_hrt", "raw_udd_htr", "raw_udd_rht", "raw_udd_rth",
+                                          "raw_udd_thr", "raw_udd_trh", "udd_hrt",     "udd_htr",     "udd_rht",
+                                          "udd_rth",     "udd_thr",     "udd_trh",     NULL};
 static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", "rotate", NULL};
 static const char *const kge_losses[] = {"logistic", "self-adversarial", "softmax", NULL};
 static const char *const kge_softmaxes[] = {"plain", "corrected", NULL};
@@ -93,7 +103,7 @@ static const char *const kge_splits[] = {"none", "valid", "test", NULL};
 static const options_entry kge_generator_keys[] = {
     {"entities", OPTIONS_WHOLE32, &given.options.generator.entities, 20, 100000000},
     {"relations", OPTIONS_WHOLE32, &given.options.generator.relations, 1, 100000000},
-    {"triples", OPTIONS_WHOLE32, &given.options.generator.triples, 40, 100000000},
+    {"triples", OPTIONS_WHOLE32, &given.options.generator.triples, 40, 1000000000},
     {"seed", OPTIONS_WHOLE64, &given.options.generator.seed, 0, 0x1p64},
     {0},
 };
@@ -105,6 +115,19 @@ static const options_entry kge_data[] = {
      .standard = "hrt; OpenKE's train2id.txt: htr",
      .help = "what the columns of the triples' files hold: h is the head, r the relation, t the tail. If it is given, "
              "no doubt about it is told"},
+    {"format", OPTIONS_CHOICE, &given.format, .choices = kge_formats, .given = &given.format_given,
+     .standard = "by the names of the files",
+     .help = "DGL-KE's words, with the order of the columns: raw_udd_hrt has names in train.txt, valid.txt, test.txt; "
+             "udd_hrt has ids there, and id<TAB>name a line in entities.dict and relations.dict"},
+    {"data-files", OPTIONS_TEXT, &given.options.data_files, .value = "FILE,...", .standard = "those names",
+     .help =
+         "the files of --format by other names, in DGL-KE's order: of udd the entities, the relations, then of both "
+         "train, valid, test, of which the last may be missing"},
+    {"load", OPTIONS_TEXT, &given.load, .value = "DIR", .first = 1, .standard = "none",
+     .help =
+         "begin with the rows that --save has written to DIR, of all names that the graph has, too; model, dim and "
+         "inverse relations are as they are there, and the optimizer begins anew. Nothing is trained unless --steps, "
+         "--epochs or --seconds is given"},
     {"generate", OPTIONS_SPEC, &given.options.generate, .keys = kge_generator_keys,
      .example = "entities=4000,triples=64000", .first = 1,
      .help = "a small graph made up, and settings to suit it; SPEC is any of "
@@ -114,9 +137,9 @@ static const options_entry kge_data[] = {
 };
 #define KGE_MODEL(field) &given.options.train.model.field
 static const options_entry kge_model_entries[] = {
-    {"model", OPTIONS_CHOICE, KGE_MODEL(kind), .choices = kge_models,
+    {"model", OPTIONS_CHOICE, KGE_MODEL(kind), .choices = kge_models, .given = &given.model_given,
      .help = "scores of triples; transe and rotate have the L2 distance", .first = 1},
-    {"dim", OPTIONS_WHOLE32, KGE_MODEL(dim), 1, 65536, .help = "floats a row"},
+    {"dim", OPTIONS_WHOLE32, KGE_MODEL(dim), 1, 65536, .given = &given.dim_given, .help = "floats a row"},
     {"scoring", OPTIONS_CHOICE, KGE_MODEL(scoring), .choices = kge_scorings,
      .help = "what an answer is scored against: negatives; or all entities, each answer alone, or all answers of a "
              "question at once",
@@ -141,7 +164,8 @@ static const options_entry kge_model_entries[] = {
              "not given, by how they rank a sample of valid; each has an eighth of --steps, and rows of at most 128 "
              "floats. None where --regularization or --seconds is given, or its default is 0"},
     {"reciprocal", OPTIONS_CHOICE, KGE_MODEL(reciprocal), .choices = kge_truths, .value = "yes|no",
-     .standard = "yes; rotate: no", .help = "predict heads with an inverse relation of their own"},
+     .given = &given.reciprocal_given, .standard = "yes; rotate: no",
+     .help = "predict heads with an inverse relation of their own"},
     {0},
 };
 static const options_entry kge_training[] = {
@@ -150,12 +174,19 @@ static const options_entry kge_training[] = {
      .help = "random entities that the triples of a chunk share as wrong answers"},
     {"chunk", OPTIONS_WHOLE32, &given.options.train.chunk, 1, 1 << 22, .given = &given.chunk_given,
      .help = "triples a chunk; must divide the batch"},
+    {"epochs", OPTIONS_REAL, &given.options.epochs, 0, 1e9, .value = "X", .given = &given.epochs_given,
+     .standard = "as --steps say", .help = "passes over the training triples, at the most; 0: train nothing"},
+    {"table-file", OPTIONS_TEXT, &given.options.train.table_file, .standard = "in memory",
+     .help =
+         "the tables lie in this file, mapped, so they may be larger than memory. It must be new, because it has no "
+         "names; with --resume it may be there, and its rows become the checkpoint's"},
     {"sampled-softmax", OPTIONS_CHOICE, &given.options.train.corrected, .choices = kge_softmaxes,
      .given = &given.corrected_given, .help = "of --loss softmax: corrected negatives stand for all other entities"},
     {0},
 };
 static const options_entry kge_results[] = {
-    {"eval", OPTIONS_CHOICE, &given.evaluate, .choices = kge_splits, .value = "SPLIT", .help = "rank it at the end"},
+    {"eval", OPTIONS_CHOICE, &given.evaluate, .choices = kge_splits, .value = "SPLIT", .given = &given.evaluate_given,
+     .help = "rank it at the end"},
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294,
@@ -169,6 +200,11 @@ static const options_entry kge_results[] = {
      .help = "end the training after N of these evaluations in a row without a better MRR; whatever ends it, except "
              "divergence, the "
              "embeddings are then those of the best one; 0: never"},
+    {"predict", OPTIONS_TEXT, &given.options.predict, .value = "FILE", .standard = "none",
+     .help = "print the best answers to the questions of FILE, one a line: head<TAB>relation<TAB>?, "
+             "?<TAB>relation<TAB>tail, or an entity, whose nearest ones are asked for. What else is printed goes to "
+             "stderr then"},
+    {"top", OPTIONS_WHOLE32, &given.options.top, 1, 1e6, .help = "how many answers"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
      .help = "entities.npy, relations.npy, entity2id.txt, relation2id.txt; and manifest.json, which says what belongs "
              "together. The set that is there stays until the new one is on disk"},
@@ -209,9 +245,13 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     given.options = (kge_options){.train = defaults,
                                   .outputs = {.eval_every = KGE_UNSET, TRAINING_OUTPUTS},
                                   .pilots = generate ? 0 : KGE_PILOTS,
+                                  .top = 10,
                                   .eval_sample = 1000};
     given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
-    given.damping_given = 0;
+    given.damping_given = given.model_given = given.dim_given = given.reciprocal_given = 0;
+    given.epochs_given = given.evaluate_given = 0;
+    given.load = NULL;
+    given.format_given = 0;
     given.evaluate = 2;
 }
 
@@ -317,14 +357,105 @@ static int kge_check_scoring(const kge_settings *train, program_error *error) {
     return 0;
 }
 
+/* The files that --data-files lists. */
+static int kge_take_files(kge_layout *layout, program_error *error) {
+    int udd = layout->format == KGE_UDD, n = 0, most = udd ? 5 : 3;
+    snprintf(given.file_names, sizeof given.file_names, "%s", given.options.data_files);
+    for (char *part = given.file_names, *comma; part && n <= most; part = comma, n++) {
+        comma = strchr(part, ',');
+        if (comma) *comma++ = 0;
+        if (!*part) n = most; /* too many: refused below */
+        if (n < most) layout->file[udd ? (n + KGE_SPLITS) % KGE_LAYOUT_FILES : n] = part;
+    }
+    layout->named = 1;
+    if (n <= most && n > 2 * udd && strlen(given.options.data_files) < sizeof given.file_names) return 0;
+    return program_fail(error,
+                        "--data-files '%.80s' must be %sthe files of train, valid and test, of which the last may "
+                        "be left out, with commas between them",
+                        given.options.data_files, udd ? "the files of the entities and of the relations, then " : "");
+}
+
+/* How the files are read. */
+static int kge_check_layout(kge_options *options, program_error *error) {
+    kge_layout *layout = &options->layout;
+    *layout = (kge_layout){.columns = given.columns_given ? kge_column_orders[given.columns] : NULL};
+    const char *format = given.format_given ? kge_formats[given.format] : NULL;
+    const char *order = format ? strrchr(format, '_') : NULL;
+    options->format = format;
+    if (format && !given.format)
+        return program_fail(error, "--format built_in makes DGL-KE load a data set from the net; here --data names the "
+                                   "folder of its files, and --format is left out");
+    if (given.options.data_files && !format)
+        return program_fail(error, "--data-files needs --format, which says what the files hold");
+    if (!format) return 0;
+    if (layout->columns && strcmp(layout->columns, order + 1) != 0)
+        return program_fail(error, "--format %s and --columns %s are two orders; leave one out", format,
+                            layout->columns);
+    for (int i = 0; i < KGE_ORDERS; i++)
+        if (!strcmp(kge_column_orders[i], order + 1)) layout->columns = kge_column_orders[i];
+    layout->format = !strncmp(format, "raw", 3) ? KGE_PLAIN : KGE_UDD;
+    return given.options.data_files ? kge_take_files(layout, error) : 0;
+}
+
+/* The graph, or the names of --load. */
+static int kge_check_data(kge_options *options, program_error *error) {
+    if (options->data && options->generate)
+        return program_fail(error, "give either --data DIR or --generate, not both");
+    if (given.columns_given && !options->data)
+        return program_fail(error, "--columns is of the files of --data, and none are given; leave it out");
+    if ((given.format_given || given.options.data_files) && !options->data)
+        return program_fail(error, "--format and --data-files are of --data, and none is given; leave them out");
+    if (options->data || options->generate) return kge_check_layout(options, error);
+    if (!options->saved.folder || !options->predict)
+        return program_fail(error, "give either --data DIR or --generate, or --load DIR and --predict FILE; see kge "
+                                   "--help");
+    if (kge_common.steps_given || kge_common.seconds_given || given.epochs_given || given.evaluate_given)
+        return program_fail(error, "give either --data DIR or --generate to train or rank what --load has read");
+    given.evaluate = 0;
+    return 0;
+}
+
+/* What --load has decides, or must be what is given. */
+static int kge_check_saved(kge_options *options, program_error *error) {
+    kge_model *model = &options->train.model;
+    const kge_saved *saved = &options->saved;
+    if (!saved->folder) return 0;
+    if (ranks_all() > 1)
+        return program_fail(error, "--load does not go with several machines; --resume goes on from a checkpoint");
+    if (given.dim_given && model->dim != saved->dim)
+        return program_fail(error, "--dim is %" PRIu32 ", and --load %.300s has rows of %" PRIu32 "; leave --dim out",
+                            model->dim, saved->folder, saved->dim);
+    model->dim = saved->dim;
+    return 0;
+}
+
+static int kge_check_table_file(const kge_options *options, program_error *error) {
+    if (!options->train.table_file) return 0;
+    if (options->outputs.patience)
+        return program_fail(error, "--table-file does not go with --patience, which goes back to the best evaluation: "
+                                   "the file has the last rows; leave one of them out");
+    if (ranks_all() > 1)
+        return program_fail(error, "--table-file does not go with several machines, whose tables lie in memory");
+    return 0;
+}
+
+/* When the training ends. */
+static int kge_check_end(kge_options *options, program_error *error) {
+    training_settings *common = &options->train.common;
+    int given_any = kge_common.steps_given || kge_common.seconds_given || given.epochs_given;
+    options->chooses_steps = !given_any && !options->saved.folder;
+    if (!given.epochs_given) options->epochs = -1;
+    if (!kge_common.steps_given && !options->chooses_steps) common->steps = 0;
+    if (kge_common.steps_given && !common->steps && common->seconds <= 0 && !given.epochs_given)
+        return program_fail(error, "--steps 0 needs --seconds or --epochs, or nothing ends the training");
+    return 0;
+}
+
 /* What can only be seen from several options together. */
 static int kge_options_check(kge_options *options, program_error *error) {
     kge_settings *train = &options->train;
-    training_settings *common = &train->common;
-    if (!options->data == !options->generate)
-        return program_fail(error, "give either --data DIR or --generate; see kge --help");
-    if (given.columns_given && !options->data)
-        return program_fail(error, "--columns is of the files of --data, and a generated graph has none; leave it out");
+    if (kge_check_data(options, error) || kge_check_saved(options, error) || kge_check_table_file(options, error))
+        return -1;
     if (training_options_check(&kge_common, error)) return -1;
     if (train->model.scoring != KGE_SAMPLED) {
         if (kge_check_scoring(train, error)) return -1;
@@ -332,11 +463,9 @@ static int kge_options_check(kge_options *options, program_error *error) {
     }
     if (!given.chunk_given) kge_default_chunk(train);
     if (kge_check_model(train, error) || kge_check_batch(train, error)) return -1;
-    if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
-    if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
-        options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
-    if (!common->steps && common->seconds <= 0)
-        return program_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
+    if (kge_check_end(options, error)) return -1;
+    options->spreads = options->outputs.eval_every == KGE_UNSET && options->generate; /* it is for demonstration */
+    if (options->outputs.eval_every == KGE_UNSET) options->outputs.eval_every = options->generate;
     if (options->outputs.patience && !options->outputs.eval_every)
         return program_fail(error, "--patience %" PRIu32 " counts evaluations on the way; give --eval-every N, too",
                             options->outputs.patience);
@@ -348,12 +477,59 @@ int kge_options_parse(kge_options *options, int argc, char **argv, program_error
     memset(&given, 0, sizeof given);
     /* The model, its scoring and the kind of graph come first: the defaults of the others depend on them. */
     if (options_read(&table, OPTIONS_FIRST, argc, argv, error)) return -1;
-    kge_set_defaults(given.options.train.model.kind, given.options.train.model.scoring, given.options.generate);
+    kge_saved saved = {.folder = NULL};
+    kge_model_kind kind = given.options.train.model.kind;
+    if (given.load && !given.options.outputs.help && kge_saved_look(&saved, given.load, error)) return -1;
+    if (saved.folder && given.model_given && kind != saved.kind)
+        return program_fail(error, "--model is %s, and --load %.300s has %s; leave --model out", kge_model_name(kind),
+                            saved.folder, kge_model_name(saved.kind));
+    kge_set_defaults(saved.folder ? saved.kind : kind, given.options.train.model.scoring, given.options.generate);
+    given.options.saved = saved;
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
+    if (saved.folder) given.options.train.model.kind = saved.kind;
+    given.options.reciprocal = given.reciprocal_given ? given.options.train.model.reciprocal : -1;
     if (!given.options.outputs.help && kge_options_check(&given.options, error)) return -1;
-    given.options.columns = given.columns_given ? kge_column_orders[given.columns] : NULL;
     given.options.evaluate = given.evaluate == 1 ? KGE_VALID : given.evaluate == 2 ? KGE_TEST : -1;
     *options = given.options;
+    return 0;
+}
+
+/* ---- When the graph is there ---------------------------------------------------------------------------- */
+
+enum { KGE_LEAST_EPOCHS = 5, KGE_MOST_EPOCHS = 200 };
+
+/* What an epoch goes through: triples, or the questions of KvsAll. */
+static int kge_samples(const kge_options *options, const kge_graph *graph, double *samples, program_error *error) {
+    kge_questions questions;
+    *samples = (double)graph->split[KGE_TRAIN].n;
+    if (options->train.model.scoring != KGE_KVSALL) return 0;
+    int status = kge_questions_build(&questions, graph, error);
+    if (!status) *samples = (double)questions.asked.n;
+    kge_questions_free(&questions);
+    return status;
+}
+
+int kge_options_steps(kge_options *options, const kge_graph *graph, program_error *error) {
+    training_settings *common = &options->train.common;
+    double samples, a_step = (double)common->batch * common->devices;
+    if (kge_samples(options, graph, &samples, error)) return -1;
+    double steps = (double)common->steps, epoch = samples / a_step;
+    if (options->chooses_steps) {
+        double least = ceil(KGE_LEAST_EPOCHS * epoch), most = ceil(KGE_MOST_EPOCHS * epoch);
+        steps = steps < least ? least : steps > most ? most : steps;
+    } else if (options->epochs >= 0) {
+        double wanted = ceil(options->epochs * epoch);
+        steps = steps > 0 && steps < wanted ? steps : wanted;
+    }
+    options->trains = steps > 0 || (common->seconds > 0 && options->epochs != 0);
+    common->steps = (uint64_t)steps;
+    if (!options->trains) common->seconds = 0;
+    if (options->spreads)
+        options->outputs.eval_every = !options->trains ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
+    if (common->steps && options->trains)
+        fprintf(stderr, "%" PRIu64 " steps, %.3g epochs of %.0f %s%s\n", common->steps, steps / epoch, samples,
+                options->train.model.scoring == KGE_KVSALL ? "questions" : "triples",
+                options->chooses_steps ? " (--steps, --epochs)" : "");
     return 0;
 }
 

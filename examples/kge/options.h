@@ -2,13 +2,22 @@
 #ifndef KGE_OPTIONS_H
 #define KGE_OPTIONS_H
 
+#include "examples/kge/load.h"
 #include "examples/kge/train.h"
 
 typedef struct kge_options {
     kge_settings train;
-    training_outputs outputs; /* evaluations on the way are of `valid` */
-    const char *data;         /* folder; NULL: generate */
-    const char *columns;      /* their order, or NULL: the usual one of the folder */
+    training_outputs outputs;        /* evaluations on the way are of `valid` */
+    const char *data;                /* folder; NULL: generate */
+    kge_saved saved;                 /* of --load: what kge_saved_look has found; folder is NULL: from the beginning */
+    int reciprocal;                  /* as it is given, or -1 */
+    double epochs;                   /* that the training ends after at the latest; below 0: not given */
+    int trains, spreads;             /* set by kge_options_steps; evaluations are spread over the steps */
+    int chooses_steps;               /* no end is given: kge_options_steps chooses */
+    const char *predict;             /* a file of questions; NULL */
+    uint32_t top;                    /* answers of each */
+    kge_layout layout;               /* how its files are read */
+    const char *format, *data_files; /* as they are given; NULL */
     int generate;
     kge_generator generator;
     int evaluate;             /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
@@ -24,6 +33,9 @@ typedef struct kge_options {
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
+/* What the training's end is in steps, once the graph is there: of --epochs, or by default; tells it. With it, how often
+ * a generated graph is evaluated. 0, or -1 with *error filled. */
+int kge_options_steps(kge_options *options, const kge_graph *graph, program_error *error);
 /* Sets the weight of N3, if it was not given, to `factor` times that for the graph's training triples an entity.
  * Returns the number of these. pilot.h says what was measured. */
 double kge_options_fit(kge_options *options, const kge_graph *graph, double factor);

@@ -21,6 +21,7 @@ typedef struct kge_pilots {
 const char *kge_pilots_lack(const kge_options *options, const kge_graph *graph) {
     const training_settings *common = &options->train.common;
     if (!options->pilots) return "none is asked for";
+    if (options->saved.folder) return "the rows are those of --load";
     if (!options->fits_n3) return "--regularization is given";
     if (options->train.model.regularization <= 0) return "this model has no N3 by default";
     if (!graph->split[KGE_VALID].n) return "there are no validation triples";
@@ -51,6 +52,7 @@ static kge_settings kge_pilot_settings(const kge_options *options) {
     common->processes = 1;
     common->mode = FRUGAL_P2F, common->alone = FRUGAL_ALONE_DEFAULT;
     common->place = common->trace = NULL;
+    pilot.table_file = NULL;
     pilot.placing = NULL, pilot.secondaries = NULL;
     return pilot;
 }

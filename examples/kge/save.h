@@ -10,4 +10,7 @@
  * with " (inverse)" appended as often as it takes to make a new name. */
 int kge_save_names(save_set *set, const char *file, const kge_names *names, int twice, program_error *error);
 
+/* Are the last half of these names those of the first half, as kge_save_names makes them `twice`? */
+int kge_names_have_inverses(const kge_names *names);
+
 #endif

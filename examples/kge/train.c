@@ -118,6 +118,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .rounding = settings->common.rounding,
         .reduce = FRUGAL_MEAN,
         .name = processes_name(trainer->processes, 0),
+        .file = settings->table_file,
         .saved = settings->saved ? &settings->saved : NULL,
         .n_saved = settings->saved ? 1 : 0,
         .first_step = trainer->step,
@@ -130,7 +131,8 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
     if (ranks_deal(&trainer->dealing, settings->common.deal, &rows, error)) return -1;
     desc.machines = ranks_machines(&trainer->dealing);
     frugal_status status = frugal_open(&desc, &trainer->frugal);
-    return status ? training_fail("cannot open the embedding tables", error) : 0;
+    if (!status) return 0;
+    return training_fail(settings->table_file ? "cannot open --table-file" : "cannot open the embedding tables", error);
 }
 
 static uint64_t kge_cache_rows(const kge_trainer *trainer) {
@@ -308,7 +310,8 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     trainer->settings.model.stands_for = settings->corrected ? graph->entities.n : 0;
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
-    trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;
+    trainer->last = settings->common.steps ? settings->common.steps : settings->common.seconds > 0 ? UINT64_MAX : 0;
+    trainer->done = !trainer->last; /* it is only read */
     int status = kge_parts_open(trainer, error);
     if (status)
         kge_trainer_close(trainer);
@@ -723,4 +726,14 @@ kge_reader kge_trainer_reader(kge_trainer *trainer) {
 
 int kge_trainer_read(kge_trainer *trainer, const training_span *span, float *rows, program_error *error) {
     return training_read_rows(trainer->frugal, span, rows, error);
+}
+
+static int kge_trainer_write_rows(void *of, const kge_written *written, program_error *error) {
+    frugal_keys keys = {.table = written->table, .keys = written->keys, .n = written->n};
+    if (!frugal_write_rows(((kge_trainer *)of)->frugal, &keys, written->rows, NULL)) return 0;
+    return training_fail("cannot write the embeddings", error);
+}
+
+kge_writer kge_trainer_writer(kge_trainer *trainer) {
+    return (kge_writer){kge_trainer_write_rows, trainer};
 }

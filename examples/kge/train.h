@@ -20,11 +20,12 @@
 #include "examples/common/settings.h"
 #include "examples/common/training.h"
 #include "examples/kge/candidates.h"
+#include "examples/kge/load.h"
 #include "examples/kge/state.h"
 
 typedef struct kge_settings {
     kge_model model;
-    training_settings common;  /* batch is a multiple of chunk */
+    training_settings common;  /* batch is a multiple of chunk. Without steps and seconds nothing is trained */
     uint32_t chunk, negatives; /* of a device and step */
     int corrected;             /* softmax: negatives stand for all other entities (model.stands_for, set by open) */
     const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
@@ -33,6 +34,7 @@ typedef struct kge_settings {
      * beginning. */
     const kge_state *resumed;
     const char *saved;
+    const char *table_file; /* frugal_desc.file; NULL: in memory */
 } kge_settings;
 
 typedef struct kge_trainer kge_trainer;
@@ -72,6 +74,8 @@ int kge_trainer_go_back(kge_trainer *trainer, const char *tables, program_error 
 int kge_trainer_read(kge_trainer *trainer, const training_span *span, float *rows, program_error *error);
 /* The same, row by row, for rankings. */
 kge_reader kge_trainer_reader(kge_trainer *trainer);
+/* Writes rows, which keep the optimizer's state of new ones. Before the first run. */
+kge_writer kge_trainer_writer(kge_trainer *trainer);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
 /* What guessing gets on the training triples (kge_guess_loss). */
 double kge_trainer_guess_loss(const kge_trainer *trainer);

@@ -44,6 +44,7 @@ static const option_kind options_known[] = {
     {"weight-decay", FLOAT, 0, 1000, NULL, AT(train.common.weight_decay)},
     {"steps", WHOLE64, 0, 1e18, NULL, AT(train.common.steps)},
     {"seconds", REAL, 0.001, 1e9, NULL, AT(train.common.seconds)},
+    {"epochs", REAL, 0, 1e9, NULL, AT(epochs)},
     {"seed", WHOLE64, 0, 0x1p64, NULL, AT(train.common.seed)},
     {"place", TEXT, 0, 0, NULL, AT(train.common.place)},
     {"devices", WHOLE32, 1, 254, NULL, AT(train.common.devices)},
@@ -72,6 +73,15 @@ static const option_kind options_known[] = {
     {"keep", WHOLE32, 0, 1e9, NULL, AT(outputs.keep)},
     {"resume", TEXT, 0, 0, NULL, AT(outputs.resume)},
     {"data", TEXT, 0, 0, NULL, AT(data)},
+    {"format", CHOICE, 0, 0,
+     "built_in raw_udd_hrt raw_udd_htr raw_udd_rht raw_udd_rth raw_udd_thr raw_udd_trh udd_hrt udd_htr udd_rht udd_rth "
+     "udd_thr udd_trh",
+     (size_t)COMPUTED},
+    {"data-files", TEXT, 0, 0, NULL, AT(data_files)},
+    {"load", TEXT, 0, 0, NULL, AT(saved.folder)},
+    {"predict", TEXT, 0, 0, NULL, AT(predict)},
+    {"top", WHOLE32, 1, 1e6, NULL, AT(top)},
+    {"table-file", TEXT, 0, 0, NULL, AT(train.table_file)},
     {"columns", CHOICE, 0, 0, "hrt htr rht rth thr trh", (size_t)COMPUTED},
     {"json", TEXT, 0, 0, NULL, AT(outputs.json)},
     {"save", TEXT, 0, 0, NULL, AT(outputs.save)},
@@ -206,9 +216,13 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     }
     if (o->kind == TEXT && !*(const char *const *)at) return 0;
     if (o->kind == TEXT) snprintf(out, size, "%s", *(const char *const *)at);
+    if (!strcmp(o->name, "format")) {
+        if (options->format) snprintf(out, size, "%s", options->format);
+        return options->format != NULL;
+    }
     if (!strcmp(o->name, "columns")) {
-        if (options->columns) snprintf(out, size, "%s", options->columns);
-        return options->columns != NULL;
+        if (options->layout.columns) snprintf(out, size, "%s", options->layout.columns);
+        return options->layout.columns != NULL;
     }
     if (o->kind != CHOICE) return 1;
     int number = 0;
@@ -239,7 +253,11 @@ static void read_part(second *s, char *part, int had[4]) {
         is_wrong(s, "--generate knows", "");
     else if (had[which]++)
         is_wrong(s, "--generate ", names[which]);
-    else if (!canonical_whole(value, least[which], which == 3 ? UINT64_MAX : 100000000, out, sizeof out))
+    else if (!canonical_whole(value, least[which],
+                              which == 3   ? UINT64_MAX
+                              : which == 2 ? 1000000000
+                                           : 100000000,
+                              out, sizeof out))
         is_wrong(s, "--generate ", names[which]);
     else if (which == 3)
         s->generator.seed = strtoull(out, NULL, 10);
@@ -339,7 +357,11 @@ static void check_refused(const second *s, const char *message) {
                                            "--columns is of ",
                                            "--rounding is of ",
                                            "--place auto:",
-                                           "--deal is empty"};
+                                           "--deal is empty",
+                                           "--table-file does not go with --patience",
+                                           "--load ",
+                                           "--format ",
+                                           "--data-files "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -351,7 +373,7 @@ static void check_refused(const second *s, const char *message) {
     if (which == 0) assert_true(!given(s, "data") == !s->given[GENERATE]);
     if (which == 1) assert_true(given(s, "chunk") != NULL);
     if (which == 2) assert_true(given(s, "dim") && strchr("13579", given(s, "dim")[strlen(given(s, "dim")) - 1]));
-    if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
+    if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds") && !given(s, "epochs"));
     if (which == 5) assert_true(given(s, "devices") && given(s, "device"));
     if (which == 6) assert_true(given(s, "secondaries") && makes_checkpoints(s));
     if (which == 9) assert_true(given(s, "stale") != NULL);
@@ -362,10 +384,13 @@ static void check_refused(const second *s, const char *message) {
     const char *every = given(s, "eval-every");
     if (which == 14) assert_true(given(s, "patience") && (every ? strtod(every, NULL) <= 0 : !s->given[GENERATE]));
     if (which == 15) assert_true(given(s, "trace") && !*given(s, "trace"));
-    if (which == 16) assert_true(given(s, "columns") && s->given[GENERATE]);
+    if (which == 16) assert_true(given(s, "columns") && !given(s, "data"));
     if (which == 17) assert_true(given(s, "rounding") && !holds_halves(s));
     if (which == 18) assert_true(given(s, "place") && !strncmp(given(s, "place"), "auto:", 5));
     if (which == 19) assert_true(given(s, "deal") && !*given(s, "deal"));
+    if (which == 20) assert_true(given(s, "table-file") && given(s, "patience"));
+    if (which == 21) assert_true(given(s, "load") != NULL); /* there is no saved set */
+    if (which == 22 || which == 23) assert_true(given(s, "format") || given(s, "data-files"));
     if (which == 7 || which == 8)
         assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
@@ -402,7 +427,7 @@ static void check_limits(const second *s, const kge_options *options) {
         if (held(options, i, found, sizeof found) && !canonical(&options_known[i], found, again, sizeof again))
             fail_msg("--%s is %s", options_known[i].name, found);
     }
-    assert_true(c->batch % t->chunk == 0 && (c->steps || c->seconds > 0));
+    assert_true(c->batch % t->chunk == 0 && (c->steps || c->seconds > 0 || given(s, "epochs")));
     assert_true((4 * (uint64_t)c->batch + (uint64_t)(c->batch / t->chunk) * t->negatives) * c->devices <= 1 << 26);
     assert_true(t->model.dim % 2 == 0 || !KGE_HAS_HALVES(t->model.kind));
     assert_true(!options->data == !!options->generate);
