@@ -1,14 +1,23 @@
 /* Opening the data, so that the samples are those that the trainers deal. */
 #include "tools/place/data.h"
+#include "examples/clicks/folder.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+static int place_holds(const char *folder, const char *name) {
+    char path[4096];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && !access(path, F_OK);
+}
 
 int place_data_is_folder(const clicks_options *options) {
-    struct stat is;
-    return options->path && !stat(options->path, &is) && S_ISDIR(is.st_mode);
+    if (!clicks_is_folder(options->path)) return 0;
+    int triples = place_holds(options->path, "train2id.txt") || place_holds(options->path, "train.txt");
+    return triples || !clicks_options_of_log();
 }
 
 int place_data_take(clicks_options *options, const clicks_options_words *words, program_error *error) {

@@ -10,7 +10,8 @@
 /* After options_read: what was read, if it is a folder of triples and no option is of logs, or if the options of a log
  * fit each other. */
 int place_data_take(clicks_options *options, const clicks_options_words *words, program_error *error);
-/* Is --data a folder of triples? Also where it does not exist. */
+/* Is --data a folder of triples? One without train2id.txt or train.txt has the files of a log, if an option is given
+ * that is of logs alone. */
 int place_data_is_folder(const clicks_options *options);
 
 typedef struct place_data {
