@@ -155,6 +155,15 @@
  *      ones, so delivery is exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
  *      ASPLOS '25, section 3.4) puts concurrent hash tables on level two and has max_step + 2 slots.
  *
+ *      A *calendar of concurrent FIFO queues*, with a byte per id, is what one builds of parts that are there. If its
+ *      elements are pages like these, it is about as fast (bench_pq: calendar). So this queue is not here for its
+ *      speed. It allocates nothing, in one block whose size is known before, where such queues allocate while they
+ *      grow; the block may be mapped by several processes; a caller's own words can take the place of the bytes; each
+ *      atomic operation can be checked by a model (section 2); and what an order within a priority would cost it does
+ *      not pay. *MultiQueues* (Rihani et al. 2015) and the *k-LSM* (Wimmer et al. 2015) are relaxed: a deletion may
+ *      pass over lower ids, so that nobody knows the front. A gate asks for just that, and has to look into every heap.
+ *      bench_pq has a MultiQueue; there is no package of a k-LSM to compare with.
+ *
  * 12. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */

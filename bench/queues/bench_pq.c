@@ -348,7 +348,7 @@ static void refuse(const configuration *o) {
 }
 
 int main(int argc, char **argv) {
-    options_list chosen = {{0, 1, 2, 3, 4, 5}, 6}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
+    options_list chosen = {{0, 1, 2, 3, 4, 5, 6, 7}, 8}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
     options_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
     options_list steps = {{40}, 1}, rounds = {{5}, 1};
     int scan = 0, json = 0;

@@ -58,6 +58,8 @@ typedef struct bench_queue {
     X(tbb, "tbb")                 /* TBB's concurrent_priority_queue */                                                \
     X(mutex, "mutex")             /* binary heap with position map under one mutex, held for 64 operations */          \
     X(mutex_batch, "mutex-batch") /* ... held for a whole batch */                                                     \
+    X(calendar, "calendar")       /* a ring of TBB's concurrent FIFO queues, of pages */                               \
+    X(multiqueue, "multiqueue")   /* two heaps for each thread, of which the fronts are compared at random */          \
     X(frugal_30, "frugal-30")     /* frugal_pq.h with pages of so many ids; so the next ones */                        \
     X(frugal_126, "frugal-126")                                                                                        \
     X(frugal_254, "frugal-254")

@@ -25,7 +25,8 @@ def hits(name):
     skewed = next(iter(found))[0] is not None
     rows = [[*([f"Zipf {zipf:g}"] if skewed else []), devices, *(f"{of[p]:.1%}" for p in policies)]
             for (zipf, devices), of in found.items()]
-    into = Into("cache/" + name, RECORDS[name], {p: POLICIES[p] for p in policies}, (name,))
+    into = Into("cache/" + name, RECORDS[name], {p: POLICIES[p] for p in policies}, (name,),
+                lambda row: not skewed or row[0] == "Zipf 0.99") # no page has the others
     return noted(into, [*(["keys"] if skewed else []), "devices", *(POLICIES[p] for p in policies)], rows)
 
 

@@ -4,7 +4,8 @@ from report.record import Into, note, noted
 
 NAMES = {"frugal": "frugal_pq.h", "mutex": "binary heap, one mutex, for 64 operations",
          "mutex-batch": "... for a whole batch", "treeheap": "TreeHeap, a lock a node",
-         "paper": "the paper's, over TBB's hash map", "tbb": "TBB's queue, lazy re-push"}
+         "paper": "the paper's, over TBB's hash map", "tbb": "TBB's queue, lazy re-push",
+         "calendar": "calendar", "multiqueue": "MultiQueue"}
 PAGES = {"frugal": 62, "frugal-30": 30, "frugal-126": 126, "frugal-254": 254} # ids in one
 
 
@@ -14,14 +15,21 @@ INSIDE = ("--json --rows 1000000 --dim 32,400 --keys 2048,26624 --zipf 0.9 --opt
 
 MIX = Into("queue/mix", ("ids", "threads", "queue"),
            {"mops": "M ops/s", "take_ns": "ns take", "stall_ms": "gate's stall, ms a step", "ratio": "ratio"},
-           ("queue", "queue-large"), lambda row: row[2] != "... for a whole batch") # pages do not show it
+           ("queue", "queue-large"), lambda row: row[2] not in (NAMES["mutex-batch"], NAMES["tbb"])) # no page has these
+BESIDE = Into("queue/beside", ("threads", "queue"), {"ratio": "frugal_pq.h over it"}, ("queue-beside",))
 BOTH = ("queue-inside", "queue-inside-treeheap")
 OVER = Into("queue/inside-ratios", (0,), {"times": 1}, BOTH)
 
 
+def measure_beside():
+    run("queue-beside", "build/bench_pq --json --rounds 15 --threads 1,2 --queues frugal,calendar,multiqueue")
+
+
 def measure():
-    run("queue", "build/bench_pq --json --rounds 7 --threads 1,2,4")
-    run("queue-large", "build/bench_pq --json --rounds 7 --threads 2 --ids 10000000")
+    first = "build/bench_pq --json --rounds 7 --queues frugal,paper,treeheap,tbb,mutex,mutex-batch --threads "
+    run("queue", first + "1,2,4")
+    run("queue-large", first + "2 --ids 10000000")
+    measure_beside()
     run("queue-pages", "build/bench_pq --json --rounds 7 --threads 1,2 --queues frugal-30,frugal,frugal-126,frugal-254")
     run("queue-scan", "build/bench_pq --json --scan")
 
@@ -51,6 +59,13 @@ def compared():
                                      "gate's stall, ms a step", "ratio"], rows)
 
 
+def beside():
+    records = {(r["threads"], r["queue"]): r["mops"] for r in kept("queue-beside")["records"] if r["op"] == "all"}
+    return noted(BESIDE, ["threads", "queue", "frugal_pq.h over it"],
+                 [[threads, NAMES[queue], f"{records[threads, 'frugal'] / mops:.2f}"]
+                  for (threads, queue), mops in records.items() if queue != "frugal"])
+
+
 def scanned():
     records = kept("queue-scan")["records"]
     worst = max(max(r["ns"], r["disturbed_ns"]) for r in records if r["distance"] < 64) # something is taken
@@ -69,7 +84,8 @@ def write():
             "priorities lie in the window. The queues take turns with the same operations. ns: one thread's time per "
             "operation. Ratio: operations per second of `frugal_pq.h`, divided by those of the queue in the "
             "line.\n\n")
-    page += compared() + source("queue", "queue-large") + "\nPage size, in ids (62 fill four cache lines):\n\n"
+    page += compared() + source("queue", "queue-large") + "\nTBB's FIFO queues, of pages, in a calendar, and a MultiQueue:\n\n"
+    page += beside() + source("queue-beside") + "\nPage size, in ids (62 fill four cache lines):\n\n"
     page += table(["ids a page", "threads", "M ops/s", "spread"],
                   [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
                    for r in kept("queue-pages")["records"] if r["op"] == "all"])
