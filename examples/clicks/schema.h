@@ -20,9 +20,9 @@
  *
  * There is one label; fields with other texts make no sample, unless they are the same number (1 is 1.0, too). A
  * number x is passed on as it is (raw, the default), as sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is
- * also an id: x / W rounded down, as decimal text; with `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is the
- * size of the id's table, if it differs from that of the other ids. `last` takes only the last N bytes of an id. `hex`
- * and `rows` count where ids are given as rows.
+ * also an id: x / W rounded down, as decimal text; with `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is
+ * the size of the id's table, if it differs from that of the other ids. `last` takes only the last N bytes of an id.
+ * `hex` and `rows` count where ids are given as rows.
  *
  * A feature may have a bag of ids, any number of them; its vector is the sum of their rows, zeros without an id. With
  * `bag` a field holds several ids with C between them, which is named as the separator is (bar: |). With `with` the ids

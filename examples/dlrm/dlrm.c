@@ -5,15 +5,16 @@
  *     dlrm --predict new.txt --load DIR             predict other samples by a model that was saved to DIR
  *
  * Here: options (the command line), model and cross (the mathematics), dlrm_cuda (the same on a GPU, where it is built
- * with CUDA), train (the loop over Frugal), pass (the samples, step by step), pilot (how many passes over a small log),
- * tables, dense (the optimizer of dense layers), words (their gradients between machines), deal (samples to devices by
- * parts), state and describe (for checkpoints), score, eval and seen (how well samples are predicted, and which of
- * their ids were trained), save (files), load and predict (--predict), make (--make-schema). In examples/clicks: clicks (logs; schema, ids,
- * generate, shuffle, source and others beside it), auc. In examples/common, what the programs share: stages (a program
- * that trains, from its options to its exit status), settings (options that all have), placing (--place; uses
- * partition), secondaries (uses placing), training (threads, devices), processes (--processes), ranks (several
- * machines), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses
- * checkpoint, identity), best (the best evaluation), options, program, vector.h.
+ * with CUDA), train (the loop over Frugal), pass (the samples, step by step), pilot (how many passes over a small
+ * log), tables, dense (the optimizer of dense layers), words (their gradients between machines), deal (samples to
+ * devices by parts), state and describe (for checkpoints), score, eval and seen (how well samples are predicted, and
+ * which of their ids were trained), save (files), load and predict (--predict), make (--make-schema). In
+ * examples/clicks: clicks (logs; schema, ids, generate, shuffle, source and others beside it), auc. In
+ * examples/common, what the programs share: stages (a program that trains, from its options to its exit status),
+ * settings (options that all have), placing (--place; uses partition), secondaries (uses placing), training (threads,
+ * devices), processes (--processes), ranks (several machines), report, progress, save (sets of files; uses manifest,
+ * file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options,
+ * program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
