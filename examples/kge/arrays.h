@@ -1,6 +1,6 @@
 /* Triples in NumPy's arrays, as OGB has them: train_hrt.npy, whose rows are head, relation and tail; val_hrt.npy, or
- * val_hr.npy and val_t.npy (or valid_...); test_hrt.npy, or test_hr.npy and test_t.npy. Numbers have 32 or 64 bits. They
- * are the ids, and in decimal the names. */
+ * val_hr.npy and val_t.npy (or valid_...); test_hrt.npy, or test_hr.npy and test_t.npy. Numbers have 32 or 64 bits.
+ * They are the ids, and in decimal the names. */
 #ifndef KGE_ARRAYS_H
 #define KGE_ARRAYS_H
 
@@ -14,7 +14,8 @@ typedef struct kge_arrays {
 
 /* As those of a folder (folder.h). `folder` must outlive what is opened. */
 int kge_arrays_begin(kge_arrays *arrays, const char *folder, kge_split_kind split, program_error *error);
-/* Names for ids are added to those of entities, names[0], and of relations, as they are met. `columns`: what those of an array of three hold. */
+/* Names for ids are added to those of entities, names[0], and of relations, as they are met. `columns`: what those of
+ * an array of three hold. */
 int kge_arrays_next(kge_arrays *arrays, const char *columns, kge_names *const names[2], kge_triple *triple,
                     program_error *error);
 void kge_arrays_close(kge_arrays *arrays);

@@ -144,8 +144,8 @@ static int kge_compare_by_tail(const void *left, const void *right) {
     return order ? order : kge_compare(a->head, b->head);
 }
 
-/* Which questions are asked: a bit for the hash of each. One that is not asked may share a bit: then its answers are kept,
- * too, and do no harm. */
+/* Which questions are asked: a bit for the hash of each. One that is not asked may share a bit: then its answers are
+ * kept, too, and do no harm. */
 typedef struct kge_filter {
     uint64_t *bits, mask;
 } kge_filter;

@@ -29,8 +29,8 @@ typedef struct kge_eval_job {
     float *answer[2];      /* the same, of the right answers; NULL: `one` */
     kge_standing *standing[2];
     float *room; /* of kge_ask */
-    /* A round: chunks from `next` to `end`, each against a set of its own, or all against the first one; or `own`: their
-     * own scores are computed. */
+    /* A round: chunks from `next` to `end`, each against a set of its own, or all against the first one; or `own`:
+     * their own scores are computed. */
     kge_candidates *set;
     uint32_t sets;
     uint64_t begin, end;

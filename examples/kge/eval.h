@@ -42,8 +42,8 @@ enum { KGE_EVAL_BATCH = 64 }; /* triples that share candidates */
 uint32_t kge_evaluation_stride(const kge_split *split, uint64_t sample);
 int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error);
 
-/* query[n][dim] of the questions for one side of triples[n]; if `answer` is not NULL, answer[n][dim] becomes the rows of
- * their answers. room[2][n][dim]. */
+/* query[n][dim] of the questions for one side of triples[n]; if `answer` is not NULL, answer[n][dim] becomes the rows
+ * of their answers. room[2][n][dim]. */
 typedef struct kge_asking_for {
     kge_side side;
     uint32_t n;

@@ -55,8 +55,8 @@ void kge_folder_close(kge_folder *folder);
  * there is no such file, or if it cannot be read. Only folder->path is needed. */
 int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_names *words);
 
-/* Another file of the folder, line by line. 1: opened; 0: there is no such file; -1: error. Only folder->path is needed.
- */
+/* Another file of the folder, line by line. 1: opened; 0: there is no such file; -1: error. Only folder->path is
+ * needed. */
 int kge_file_open(kge_folder *folder, const char *file, program_error *error);
 void kge_file_close(kge_folder *folder);
 /* 1: the next line that is not empty, without its end, which the caller may write to; 0: there is none; -1: error. */

@@ -33,8 +33,8 @@ typedef struct kge_options {
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
-/* What the training's end is in steps, once the graph is there: of --epochs, or by default; tells it. With it, how often
- * a generated graph is evaluated. 0, or -1 with *error filled. */
+/* What the training's end is in steps, once the graph is there: of --epochs, or by default; tells it. With it, how
+ * often a generated graph is evaluated. 0, or -1 with *error filled. */
 int kge_options_steps(kge_options *options, const kge_graph *graph, program_error *error);
 /* Sets the weight of N3, if it was not given, to `factor` times that for the graph's training triples an entity.
  * Returns the number of these. pilot.h says what was measured. */
