@@ -240,24 +240,26 @@ static void test_outdated_copies_leave_first(void **state) {
 
 /* A full set of the first device. The other device passes by: it takes one of these rows, whose count is that of its
  * home, and keeps its own row, which is worth less than that but more than a sixteenth of it. At home the row is let in
- * again. So it is if counts are set (1) just before. A row of few touches whose copy was not
- * current is worth nothing. */
+ * again. So it is if counts are set just before (1), or have all been halved (2). A row of few touches whose copy was
+ * not current is worth nothing. */
 static void test_who_passes_by(void **state) {
     const intptr_t before = (intptr_t)*state;
     frugal_desc d = one_desc(2);
     frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
     batch home[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
     batch none = {.n = 0}, cold = {.n = 1, .keys = {20}}, pass[2] = {none, {.n = 1, .keys = {3}}};
-    batch there[2] = {none, cold}, here[2] = {cold, none};
+    batch there[2] = {none, cold}, here[2] = {cold, none}, nobody[2] = {none, none};
     for (uint64_t i = 0; i < 18; i++) set_count(f, i, i < 8 ? 1000 : 200);
     step_of(f, 0, home);
     assert_int_equal(16, step_of(f, 1, home));
-    for (uint64_t i = 0; i < 18 && before; i++) set_count(f, i, i < 8 ? 1000 : 200);
-    assert_int_equal(0, step_of(f, 2, pass));
-    assert_int_equal(15, step_of(f, 3, home)); /* all of the other device's, so it gave no place to row 3 */
-    assert_int_equal(16, step_of(f, 4, home));
-    assert_int_equal(0, step_of(f, 5, there) + step_of(f, 6, here));
-    assert_int_equal(16, step_of(f, 7, home));
+    uint64_t step = 2;
+    for (uint64_t i = 0; i < 18 && before == 1; i++) set_count(f, i, i < 8 ? 1000 : 200);
+    for (; before == 2 && step < 2 + HALVED_IN; step++) step_of(f, step, nobody);
+    assert_int_equal(0, step_of(f, step, pass));
+    assert_int_equal(15, step_of(f, step + 1, home)); /* all of the other device's, so it gave no place to row 3 */
+    assert_int_equal(16, step_of(f, step + 2, home));
+    assert_int_equal(0, step_of(f, step + 3, there) + step_of(f, step + 4, here));
+    assert_int_equal(16, step_of(f, step + 5, home));
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_verify(f));
     frugal_close(f);
@@ -865,6 +867,7 @@ int main(void) {
         cmocka_unit_test(test_outdated_copies_leave_first),
         CASE("test_who_passes_by", test_who_passes_by, 0),
         CASE("test_who_passes_by, counts set", test_who_passes_by, 1),
+        CASE("test_who_passes_by, counts halved", test_who_passes_by, 2),
         cmocka_unit_test(test_who_returns),
         cmocka_unit_test(test_who_only_reads),
         cmocka_unit_test(test_ranks),
