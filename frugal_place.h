@@ -38,8 +38,8 @@
  *          frugal_place_count     all samples once: the touches of each row
  *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n, at least 16)
  *          frugal_place_propose   a block of samples: the best place for each; any threads, because no count changes
- *          frugal_place_move      the same block: those that want to go are asked again, one by one, and moved. Both are
- *                                 repeated, block by block, over all samples
+ *          frugal_place_move      the same block: those that want to go are asked again, one by one, and moved. Both
+ *                                 are repeated, block by block, over all samples
  *          frugal_place_pack      the k clusters become n parts
  *          frugal_place_propose, frugal_place_move: about three times over all samples
  *      After that: frugal_place_assign for new samples, frugal_place_age when the past matters less, frugal_place_rank
@@ -65,7 +65,7 @@
  *
  *      Why two levels. A stream decides early, with little knowledge. With k = 4 n clusters, a community that was cut
  *      in two by chance lies in two clusters, and packing brings these together again by their affinity, the sum over x
- *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .74 instead of .78 on
+ *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .75 instead of .78 on
  *      FB15k-237. Two devices need more clusters than 8: where all rows are popular, as in click logs, the clusters
  *      are what breaks the symmetry of two halves.
  *
@@ -81,9 +81,9 @@
  *
  *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
  *      cluster or part that is full accepts no sample. While streaming, size / mean size is subtracted from the score,
- *      else the first clusters would fill up first. When samples are moved, half of that is, for each key: a larger part
- *      has more of all rows, so all samples would want to go there, and it would soon be full of those that were first.
- *      A part that packing has overfilled first gives samples away.
+ *      else the first clusters would fill up first. When samples are moved, half of that is, for each key: a larger
+ *      part has more of all rows, so all samples would want to go there, and it would soon be full of those that were
+ *      first. A part that packing has overfilled first gives samples away.
  *
  *      What it is worth has a closed form. If a device takes `batch` samples of its part at random in a step, row x is
  *      touched lambda_i = batch count(x, i) / size(i) times by device i; with lambda the sum over the devices and
@@ -127,10 +127,10 @@
  *
  * 9. COSTS AND LIMITS
  *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about the size of a row of 32 floats. Time: a pass
- *      costs k multiplications per touch, and one cache line for each 16 clusters. Rows sorted by frequency
- *      (build/reorder) make it faster. Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1
- *      touches a row. A sample may have any number of keys; a key that it has twice counts twice. A sample without keys
- *      goes where there is room.
+ *      costs k multiplications per touch, and one cache line for each 16 clusters; samples that want to move cost it
+ *      twice, the second time by the thread that moves them. Rows sorted by frequency (build/reorder) make it faster.
+ *      Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1 touches a row. A sample may have
+ *      any number of keys; a key that it has twice counts twice. A sample without keys goes where there is room.
  *
  * 10. RELATIVES
  *      *Linear deterministic greedy* (Stanton and Kliot 2012) and *Fennel* (Tsourakakis et al. 2014) place vertices of
@@ -348,14 +348,16 @@ typedef enum frugal_place_policy {
     FRUGAL_PLACE_TWO_TIERS    /* the hottest rows by every device, the next ones once in each of the largest groups */
 } frugal_place_policy;
 
-/* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn; those of the group that
- * are not connected to the device that has it read the row from the host. */
+/* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn. Rounds of `size` rows
+ * alternate between two orders of a group's devices. A device reads the copy of its own group, or of the next one if that
+ * has a link that is less busy; if it is not connected to the device that has it, it reads the row from the host. */
 typedef struct frugal_place_pattern {
     uint32_t size;
-    uint64_t rows;                            /* in order of their touches, after those of patterns before */
-    uint8_t group[FRUGAL_PLACE_MAX_DEVICES];  /* [n]: of a device */
-    uint8_t place[FRUGAL_PLACE_MAX_DEVICES];  /* [n]: of a device in its group */
-    uint8_t member[FRUGAL_PLACE_MAX_DEVICES]; /* [n]: [group][place], their devices */
+    uint64_t rows;                                /* in order of their touches, after those of patterns before */
+    uint8_t group[FRUGAL_PLACE_MAX_DEVICES];      /* [n]: of a device */
+    uint8_t place[2][FRUGAL_PLACE_MAX_DEVICES];   /* [round % 2][n]: of a device in its group */
+    uint8_t member[2][FRUGAL_PLACE_MAX_DEVICES];  /* [round % 2][n]: [group][place], their devices */
+    uint64_t across[2][FRUGAL_PLACE_MAX_DEVICES]; /* [round % 2][n]: bit k: it reads place k of the next group */
 } frugal_place_pattern;
 
 typedef struct frugal_place_plan {
@@ -1229,8 +1231,9 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
  * estimate is convex in the rows of each pattern (it is the value of a linear program as a function of its right side),
  * so a golden-section search finds each threshold; for several, the searches are nested. If all devices are alike, this
  * is the optimum of UGache's program with rows divided at will. If some pairs are not connected, groups of all sizes
- * that have more readers a copy than smaller ones are tried, too, and their other devices read from the host. There the
- * optimum may divide rows otherwise, where a group's links are not equally fast (docs/papers/ugache.md).
+ * that have more readers a copy than smaller ones are tried, too, and their other devices read from the host; and a
+ * device reads some copies of the next group, over links that would be idle else. On a DGX-1 this is the optimum, too
+ * (docs/papers/ugache.md).
  * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct frugal_priv_place_search {
@@ -1239,10 +1242,10 @@ typedef struct frugal_priv_place_search {
     uint32_t n_levels, turns;
     double rows[FRUGAL_PLACE_MAX_PATTERNS]; /* that are tried */
     double best_rows[FRUGAL_PLACE_MAX_PATTERNS];
-    frugal_place_plan plan;                                            /* plan.seconds: of the best so far */
-    double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES];  /* R_ij */
-    double apart[FRUGAL_PLACE_MAX_PATTERNS][FRUGAL_PLACE_MAX_DEVICES]; /* by pattern: the share of the copies of its
-                                                                          group that a device cannot read */
+    frugal_place_plan plan;                                           /* plan.seconds: of the best so far */
+    double share[FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES]; /* R_ij */
+    /* By pattern: of the rows of two rounds, those that a device reads from each other, and from the host. */
+    uint8_t from[FRUGAL_PLACE_MAX_PATTERNS][FRUGAL_PLACE_MAX_DEVICES][FRUGAL_PLACE_MAX_DEVICES + 1];
 } frugal_priv_place_search;
 
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_peer(const frugal_place_machine *m, uint32_t i, uint32_t j) {
@@ -1298,9 +1301,9 @@ FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_ones(uint64_t bits) {
     return ones;
 }
 
-/* The next device of a group that has member[n] of `size`, of those that are `left`: one with which the group can become
- * complete, if there is one, to which its slowest pair is fastest. Where there is none, the one with most bandwidth to
- * the others. *pair: its slowest. */
+/* The next device of a group that has member[n] of `size`, of those that are `left`: one with which the group can
+ * become complete, if there is one, to which its slowest pair is fastest. Where there is none, the one with most
+ * bandwidth to the others. *pair: its slowest. */
 FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_next(const frugal_place_machine *m, const uint8_t *member,
                                                          uint32_t n, uint32_t size, uint64_t left, double *pair) {
     uint64_t common = left;
@@ -1333,13 +1336,16 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group_from(const frugal_place_
     for (uint32_t at = 0; at < m->devices; at++) {
         uint32_t place = at % size, next = first;
         double pair = 1.7976931348623157e308;
-        if (place > 0) next = frugal_priv_place_next(m, pattern->member + at - place, place, size, left, &pair);
+        if (place > 0) next = frugal_priv_place_next(m, pattern->member[0] + at - place, place, size, left, &pair);
         while (!(left >> next & 1)) next = (next + 1) % m->devices;
         if (pair < slowest) slowest = pair;
         left &= ~((uint64_t)1 << next);
-        pattern->member[at] = (uint8_t)next;
-        pattern->group[next] = (uint8_t)(at / size), pattern->place[next] = (uint8_t)place;
+        pattern->member[0][at] = (uint8_t)next;
+        pattern->group[next] = (uint8_t)(at / size), pattern->place[0][next] = (uint8_t)place;
     }
+    memcpy(pattern->member[1], pattern->member[0], sizeof pattern->member[0]);
+    memcpy(pattern->place[1], pattern->place[0], sizeof pattern->place[0]);
+    memset(pattern->across, 0, sizeof pattern->across);
     return slowest;
 }
 
@@ -1356,20 +1362,101 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_group(const frugal_place_machi
     return slowest;
 }
 
-/* Can device i read device j, of a pattern's group, with bit j of `reads`? */
-FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_is_apart(const frugal_place_pattern *pattern, const uint64_t *reads,
-                                                        uint32_t i, uint32_t j) {
-    return i != j && pattern->group[i] == pattern->group[j] && !(reads[i] >> j & 1);
+/* From where device i reads the row at a place of a round: a device, or the host. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_from(const frugal_place_plan *plan,
+                                                         const frugal_place_pattern *pattern, uint32_t i,
+                                                         uint64_t round, uint64_t place) {
+    uint32_t group = pattern->group[i], size = pattern->size;
+    if (pattern->across[round % 2][i] >> place & 1) group = (group + 1) % (plan->devices / size);
+    uint32_t from = pattern->member[round % 2][group * size + place];
+    return from == i || plan->reads[i] >> from & 1 ? from : FRUGAL_PLACE_HOST;
+}
+
+/* from[devices + 1]: of the rows of two rounds, those that device i reads from each device, and from the host. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_count_from(const frugal_place_plan *plan,
+                                                           const frugal_place_pattern *pattern, uint32_t i,
+                                                           uint8_t *from) {
+    memset(from, 0, FRUGAL_PLACE_MAX_DEVICES + 1);
+    for (uint32_t slot = 0; slot < 2 * pattern->size; slot++)
+        from[frugal_priv_place_from(plan, pattern, i, slot / pattern->size, slot % pattern->size)]++;
 }
 
 /* The devices that can read a copy, on average. */
 FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_readers(const frugal_place_plan *plan,
                                                           const frugal_place_pattern *pattern) {
+    uint8_t from[FRUGAL_PLACE_MAX_DEVICES + 1];
     uint32_t apart = 0;
-    for (uint32_t i = 0; i < plan->devices; i++)
-        for (uint32_t j = 0; j < plan->devices; j++)
-            apart += (uint32_t)frugal_priv_place_is_apart(pattern, plan->reads, i, j);
-    return pattern->size - (double)apart / plan->devices;
+    for (uint32_t i = 0; i < plan->devices; i++) {
+        frugal_priv_place_count_from(plan, pattern, i, from);
+        apart += from[FRUGAL_PLACE_HOST];
+    }
+    return pattern->size - (double)apart / (2 * plan->devices);
+}
+
+/* Device i reads some rows from the next group, as long as its slowest source becomes faster by that. Returns what that
+ * takes, in rows of two rounds over bandwidths. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_go_across(const frugal_place_machine *m,
+                                                            const frugal_place_plan *plan,
+                                                            frugal_place_pattern *pattern, uint32_t i) {
+    uint8_t from[FRUGAL_PLACE_MAX_DEVICES + 1];
+    uint32_t size = pattern->size, group = (pattern->group[i] + 1u) % (m->devices / size);
+    pattern->across[0][i] = pattern->across[1][i] = 0;
+    frugal_priv_place_count_from(plan, pattern, i, from);
+    for (;;) {
+        double slowest = 0;
+        uint32_t busy = i, slot = 0, now = 0, then = 0;
+        for (uint32_t j = 0; j < m->devices; j++)
+            if (j != i && from[j] && from[j] / frugal_priv_place_peer(m, i, j) > slowest)
+                busy = j, slowest = from[j] / frugal_priv_place_peer(m, i, j);
+        for (; slot < 2 * size; slot++) {
+            now = frugal_priv_place_from(plan, pattern, i, slot / size, slot % size);
+            then = pattern->member[slot / size][group * size + slot % size];
+            if (now == busy && now != then && plan->reads[i] >> then & 1 &&
+                (from[then] + 1) / frugal_priv_place_peer(m, i, then) < slowest)
+                break;
+        }
+        if (slot == 2 * size) return slowest;
+        from[now]--, from[then]++;
+        pattern->across[slot / size][i] |= (uint64_t)1 << slot % size;
+    }
+}
+
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_all_across(const frugal_place_machine *m,
+                                                             const frugal_place_plan *plan,
+                                                             frugal_place_pattern *pattern) {
+    double sum = 0;
+    for (uint32_t i = 0; i < m->devices; i++) sum += frugal_priv_place_go_across(m, plan, pattern, i);
+    return sum;
+}
+
+/* Exchanges two devices in the order of their group in odd or even rounds. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_reorder(frugal_place_pattern *pattern, uint32_t round, uint32_t at,
+                                                        uint32_t other) {
+    uint8_t *member = pattern->member[round], *place = pattern->place[round], device = member[at];
+    member[at] = member[other], member[other] = device;
+    place[member[at]] = (uint8_t)(at % pattern->size), place[member[other]] = (uint8_t)(other % pattern->size);
+}
+
+/* Where some pairs are not connected, links between groups would be idle: which devices keep copies of the same rows is
+ * chosen such that others find a copy over them. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_use_links(const frugal_place_machine *m, const frugal_place_plan *plan,
+                                                          frugal_place_pattern *pattern) {
+    uint32_t size = pattern->size, n = m->devices;
+    if (size == 1 || size == n || n > 16) return; /* larger machines would take too long */
+    double least = frugal_priv_place_all_across(m, plan, pattern);
+    for (int gains = 1; gains;) {
+        gains = 0;
+        for (uint32_t at = 0; at < 2 * n; at++)
+            for (uint32_t other = at + 1; other < 2 * n && other % size > at % size; other++) {
+                frugal_priv_place_reorder(pattern, at / n, at % n, other % n);
+                double sum = frugal_priv_place_all_across(m, plan, pattern);
+                if (sum < least * (1 - 1e-9))
+                    least = sum, gains = 1;
+                else
+                    frugal_priv_place_reorder(pattern, at / n, at % n, other % n);
+            }
+    }
+    frugal_priv_place_all_across(m, plan, pattern);
 }
 
 /* Groups in which some pairs are not connected are of use if no smaller ones have as many readers a copy: then more
@@ -1406,20 +1493,22 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place
         plan->n++;
     }
     frugal_priv_place_group(m, 1, &found[plan->n++]);
-    for (uint32_t i = 0; i < plan->n; i++) plan->patterns[i] = found[plan->n - 1 - i];
+    uint64_t all = m->devices < 64 ? ((uint64_t)1 << m->devices) - 1 : UINT64_MAX;
+    int is_mesh = 0;
+    for (uint32_t i = 0; i < m->devices; i++) is_mesh |= plan->reads[i] != all;
+    for (uint32_t i = 0; i < plan->n; i++) {
+        plan->patterns[i] = found[plan->n - 1 - i];
+        if (is_mesh) frugal_priv_place_use_links(m, plan, &plan->patterns[i]);
+    }
 }
 
-/* Cores of each device, by peer: of those that do not read from the host, in proportion to bandwidth. And what it
- * cannot read of each pattern. */
+/* Cores of each device, by peer: of those that do not read from the host, in proportion to bandwidth. And from where it
+ * reads the rows of each pattern. */
 FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_share_cores(frugal_priv_place_search *s) {
     const frugal_place_machine *m = s->machine;
     for (uint32_t p = 0; p < s->plan.n; p++)
-        for (uint32_t i = 0; i < m->devices; i++) {
-            uint32_t apart = 0;
-            for (uint32_t j = 0; j < m->devices; j++)
-                apart += (uint32_t)frugal_priv_place_is_apart(&s->plan.patterns[p], s->plan.reads, i, j);
-            s->apart[p][i] = (double)apart / s->plan.patterns[p].size;
-        }
+        for (uint32_t i = 0; i < m->devices; i++)
+            frugal_priv_place_count_from(&s->plan, &s->plan.patterns[p], i, s->from[p][i]);
     for (uint32_t i = 0; i < m->devices; i++) {
         double all = 0, left = 1 - frugal_priv_place_cores_of_host(m);
         for (uint32_t j = 0; j < m->devices; j++) all += i == j ? 0 : frugal_priv_place_peer(m, i, j);
@@ -1460,7 +1549,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_plac
     double host_rows[FRUGAL_PLACE_MAX_DEVICES], root_rows[FRUGAL_PLACE_MAX_DEVICES] = {0};
     for (uint32_t i = 0; i < m->devices; i++) {
         double of_group = 0;
-        for (uint32_t p = 1; p < s->plan.n; p++) of_group += touches[p] * s->apart[p][i];
+        for (uint32_t p = 1; p < s->plan.n; p++)
+            of_group += touches[p] * s->from[p][i][FRUGAL_PLACE_HOST] / (2 * s->plan.patterns[p].size);
         apart += of_group / m->devices;
         host_rows[i] = touches[s->plan.n] + m->writes * all + of_group;
         if (m->roots) root_rows[m->roots[i]] += host_rows[i];
@@ -1474,9 +1564,8 @@ FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_predict(const frugal_priv_plac
         double cores = from_own + frugal_priv_place_cores_of_host(m) * from_host, slowest = 0, longest = from_host;
         for (uint32_t j = 0; j < m->devices; j++) {
             double rows = 0;
-            for (uint32_t p = 1; p < s->plan.n && i != j && s->plan.reads[i] >> j & 1; p++)
-                if (s->plan.patterns[p].group[i] == s->plan.patterns[p].group[j])
-                    rows += touches[p] / s->plan.patterns[p].size;
+            for (uint32_t p = 1; p < s->plan.n && i != j; p++)
+                if (s->from[p][i][j]) rows += touches[p] * s->from[p][i][j] / (2 * s->plan.patterns[p].size);
             if (rows == 0) continue;
             double from_peer = rows * bytes / frugal_priv_place_peer(m, i, j);
             cores += s->share[i][j] * from_peer;
@@ -1644,17 +1733,17 @@ FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_pattern_of(const frugal_plac
     return p;
 }
 
-/* Rows of the pattern that the device keeps: every size-th one, from its place on. */
+/* Rows of the pattern that the device keeps: one of each round. */
 FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_kept(const frugal_place_pattern *pattern, uint32_t device) {
-    return (pattern->rows + pattern->size - 1 - pattern->place[device]) / pattern->size;
+    uint64_t rounds = pattern->rows / pattern->size, rest = pattern->rows % pattern->size;
+    return rounds + (pattern->place[rounds % 2][device] < rest);
 }
 
 FRUGAL_PLACE_API uint32_t frugal_place_source(const frugal_place_plan *plan, uint32_t device, uint64_t position) {
     uint32_t p = frugal_priv_place_pattern_of(plan, &position);
     if (p == plan->n) return FRUGAL_PLACE_HOST;
-    const frugal_place_pattern *pattern = &plan->patterns[p];
-    uint32_t source = pattern->member[(size_t)pattern->group[device] * pattern->size + position % pattern->size];
-    return source == device || plan->reads[device] >> source & 1 ? source : FRUGAL_PLACE_HOST;
+    uint32_t size = plan->patterns[p].size;
+    return frugal_priv_place_from(plan, &plan->patterns[p], device, position / size, position % size);
 }
 
 FRUGAL_PLACE_API uint64_t frugal_place_slots(const frugal_place_plan *plan, uint32_t device) {
@@ -1668,7 +1757,7 @@ FRUGAL_PLACE_API uint64_t frugal_place_position(const frugal_place_plan *plan, u
     for (uint32_t p = 0; p < plan->n; p++) {
         const frugal_place_pattern *pattern = &plan->patterns[p];
         uint64_t kept = frugal_priv_place_kept(pattern, device);
-        if (slot < kept) return before + slot * pattern->size + pattern->place[device];
+        if (slot < kept) return before + slot * pattern->size + pattern->place[slot % 2][device];
         slot -= kept, before += pattern->rows;
     }
     return UINT64_MAX;
@@ -1677,9 +1766,11 @@ FRUGAL_PLACE_API uint64_t frugal_place_position(const frugal_place_plan *plan, u
 FRUGAL_PLACE_API uint64_t frugal_place_slot(const frugal_place_plan *plan, uint32_t device, uint64_t position) {
     uint32_t own = frugal_priv_place_pattern_of(plan, &position);
     uint64_t slot = 0;
-    if (own == plan->n || position % plan->patterns[own].size != plan->patterns[own].place[device]) return UINT64_MAX;
+    if (own == plan->n) return UINT64_MAX;
+    const frugal_place_pattern *pattern = &plan->patterns[own];
+    if (position % pattern->size != pattern->place[position / pattern->size % 2][device]) return UINT64_MAX;
     for (uint32_t p = 0; p < own; p++) slot += frugal_priv_place_kept(&plan->patterns[p], device);
-    return slot + position / plan->patterns[own].size;
+    return slot + position / pattern->size;
 }
 
 #endif /* FRUGAL_PLACE_IMPLEMENTATION */

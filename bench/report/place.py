@@ -220,8 +220,9 @@ def write_logs():
                          *(f"{found[m]['local_share']:.3f}" for m in LOGS_METHODS),
                          f"{max(found[m]['balance'] for m in LOGS_METHODS):.3f}"])
     page = ("Generated logs with as many fields, ids and skew as Criteo's and Avazu's, by the share of ids that are of "
-            "their sample's community: rows that devices read in a step of 256 samples each if they cache all that they "
-            "touch, by the closed form of `frugal_place.h`, over those of random parts; and shares of local touches.\n\n")
+            "their sample's community: rows that devices read in a step of 256 samples each if they cache all that "
+            "they touch, by the closed form of `frugal_place.h`, over those of random parts; and shares of local "
+            "touches.\n\n")
     page += noted(LOGS_READ, ["log", "own", "samples", "devices", "HET-GMP", "two levels", "HET-GMP, local",
                               "two levels, local", "largest part"], rows)
     return page + source(*(f"place-logs-{name}" for name in LOGS))

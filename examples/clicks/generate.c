@@ -10,8 +10,8 @@
 /* What random numbers are for. */
 enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS, CLICKS_COMMUNITIES };
 
-/* Different ids of each feature in the whole log. Criteo: the sizes of tables that DLRM (facebookresearch/dlrm) makes of
- * the Display Advertising Challenge's 45,840,617 samples; Avazu: NUM_EMBEDDINGS_PER_FEATURE of CachedEmbedding
+/* Different ids of each feature in the whole log. Criteo: the sizes of tables that DLRM (facebookresearch/dlrm) makes
+ * of the Display Advertising Challenge's 45,840,617 samples; Avazu: NUM_EMBEDDINGS_PER_FEATURE of CachedEmbedding
  * (hpcaitech/CachedEmbedding), of 40,428,967 samples, without the hour. The skews are those with which 90% of all
  * touches are of 0.14% (Criteo) and 0.012% (Avazu) of the rows, as the frequency-aware cache has it in its Figure 2. */
 static const uint32_t clicks_criteo_rows[] = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,

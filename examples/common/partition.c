@@ -346,8 +346,8 @@ static double partition_mean_weight(const partition_desc *desc) {
 }
 
 /* Rounds from random parts and homes. A part that is above the mean by the slack costs as much as all touches of a
- * sample elsewhere; a device with twice the mean of rows, as those of a mean row. So all terms are of one size, whatever
- * the data. */
+ * sample elsewhere; a device with twice the mean of rows, as those of a mean row. So all terms are of one size,
+ * whatever the data. */
 static int partition_het_gmp(partition_work *w, program_error *error) {
     const partition_desc *desc = w->desc;
     frugal_place_report report = frugal_place_get_report(w->out->place, 0);

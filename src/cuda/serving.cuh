@@ -403,7 +403,8 @@ static double predict_now(const frugal_cuda_server *c, const frugal_served_memor
     frugal_place_plan alone = {};
     alone.devices = c->n, alone.n = 1;
     alone.patterns[0].size = 1, alone.patterns[0].rows = p->cache_rows < p->n_rows ? p->cache_rows : p->n_rows;
-    for (uint32_t g = 0; g < c->n; g++) alone.patterns[0].group[g] = alone.patterns[0].member[g] = (uint8_t)g;
+    frugal_place_pattern *whole = &alone.patterns[0];
+    for (uint32_t g = 0; g < c->n; g++) whole->group[g] = whole->member[0][g] = whole->member[1][g] = (uint8_t)g;
     const frugal_place_plan *plan = p->plan ? p->plan : &alone;
     double touches[FRUGAL_PLACE_MAX_PATTERNS + 1] = {}, cached = 0;
     uint64_t i = 0;

@@ -482,7 +482,7 @@ static void need_solver(void) {
     skip();
 }
 
-/* Where some pairs are not connected, of whole rows; with larger caches links limit, which are not equally fast. */
+/* Where some pairs are not connected: its optimum is that of whole rows. */
 static void test_linear_program_of_a_mesh(void **state) {
     (void)state;
     static world w;
@@ -492,9 +492,9 @@ static void test_linear_program_of_a_mesh(void **state) {
         open_mesh(&w);
         if (round % 2) /* bandwidths as measured: they scatter */
             for (uint32_t i = 0; i < 64; i++) w.peer[i] *= 1 - .0001 * (double)test_below(&r, 100);
-        draw_levels(&w, &r, 1000000, .6, 8, 48, 5000, 80000);
+        draw_levels(&w, &r, 1000000, .3, 11, 48, 5000, 300000);
         double planned = make_plan(&w, FRUGAL_PLACE_PLANNED).seconds * 1e3, least = solve(&w);
-        if (planned > 1.01 * least || planned < least * (1 - 1e-4))
+        if (planned > (round % 2 ? 1.02 : 1.002) * least || planned < least * (1 - 1e-4))
             fail_msg("round %d: planned %.9g ms, %.9g ms", round, planned, least);
     }
     scratch_look(1);
