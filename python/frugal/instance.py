@@ -311,7 +311,7 @@ class Frugal:
         self._views: list[weakref.ref] = []
         self._calls: set[int] = set()  # threads that are in a call of the library
         self._log = _Log()  # of finish and cancel
-        self.after_write: Optional[Callable[[], None]] = None  # rows were written: what was read of them is old
+        self.after_write: Optional[Callable[[], Any]] = None  # rows were written: what was read of them is old
 
     # Devices
 

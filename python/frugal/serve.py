@@ -136,6 +136,7 @@ class Server(_Handle):
     _free = lib.frugal_serve_close
 
     def __init__(self, saved: Sequence[Any] = (), *, part: int = 0, file: Any = None, threads: int = 0):
+        self._on_gpus: "weakref.WeakSet[GpuServer]" = weakref.WeakSet()
         version, kept = _version(saved, file, part, "Server")
         desc = c.frugal_serve_desc(from_=version, threads=in_range(threads, 32, "threads"))
         handle = ctypes.c_void_p()
@@ -194,12 +195,20 @@ class Server(_Handle):
 
     def on_gpus(self, ordinals: Sequence[int] = (0,), *, hottest: Any = None, cache_rows: int = 0) -> "GpuServer":
         """These tables on GPUs, each of which caches the first `cache_rows` of `hottest`: int64 keys in falling order,
-        or [(table, keys), ...]; None: in the order of the tables. Rows that are not cached are read in host memory. The
-        server must stay open until it is closed. Not for the file of a table."""
+        or [(table, keys), ...]; None: in the order of the tables. Rows that are not cached are read in host memory. Not
+        for the file of a table."""
         if not hasattr(lib, "frugal_cuda_serve_open"):
             raise DeviceError("on_gpus: this library was built without GPUs. Build it with them, where nvcc is "
                               "installed: FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
-        return GpuServer(self, ordinals, hottest, cache_rows)
+        made = GpuServer(self, ordinals, hottest, cache_rows)
+        self._on_gpus.add(made)
+        return made
+
+    def close(self) -> None:
+        """As that of any server; those on GPUs are closed first."""
+        for one in list(self._on_gpus):
+            one.close()
+        super().close()
 
 
 class GpuServer(_Handle):

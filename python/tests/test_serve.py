@@ -216,6 +216,9 @@ class OnGpus(World):
                     with self.assertRaises(frugal.errors.KeyRangeError):
                         on.lookup(0, first, OnGpu(np.zeros((4, 6), np.float32)), stream)
                 server.refresh([self.base])
+            left = server.on_gpus()
+        with self.assertRaisesRegex(ValueError, "it is closed"):
+            left.refresh()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ except ImportError as error:
 
 import frugal
 import frugal.torch as ft
+from frugal.torch import compiled
 from reference import Reference
 
 warnings.filterwarnings("ignore")
@@ -23,7 +24,7 @@ def bag_of(rows=50, dim=4, **settings):
 
 def rows_of(module, name=""):
     module.drain()
-    return torch.from_numpy(np.array(module.view(name)))
+    return module.view_tensor(name).clone()
 
 
 class Padding(unittest.TestCase):
@@ -143,6 +144,22 @@ class Padding(unittest.TestCase):
         for one in [one(torch.tensor([[0, 1]])) for one in each]:
             one.sum().backward()
         self.assertEqual(both.instance.next_steps(1)["update"], 1)
+
+    @unittest.skipIf(compiled.module is None, "the operators are in Python")
+    def test_steps_that_are_compiled(self):
+        """The usual step with padding does not come to Python: `begin` and `update` of its session."""
+        for module, ids in ((bag_of(padding_idx=3), torch.tensor([[1, 3], [3, 3]])),
+                            (bag_of(padding_idx=3, mode="max"), torch.tensor([[1, 3], [3, 3]])),
+                            (ft.Embedding(50, 4, max_keys=9, padding_idx=3, rows_as="bf16"), torch.tensor([1, 3]))):
+            module(ids).sum().backward()  # the first asks for an optimizer of the model
+            session, before = module._parts[0][1], rows_of(module)
+            session.begin = session.update = None
+            out = module(ids)
+            self.assertTrue(torch.equal(out[0], before[1].float()))
+            self.assertEqual(out[1].abs().sum(), 0)
+            out.sum().backward()
+            self.assertFalse(torch.equal(rows_of(module)[1], before[1]))
+            self.assertTrue(torch.equal(rows_of(module)[3], before[3]))
 
     def test_compiled_graphs(self):
         for mode in ("sum", "max"):

@@ -14,6 +14,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "frugal.h"
 
 namespace py = pybind11;
@@ -40,10 +42,10 @@ std::vector<PyObject *> weak_sessions; /* by id */
 #define NAMES(X) \
     X(_announcing) X(_calls) X(_devices) X(_fail) X(_handle) X(_open) X(_waiters) X(_wake) X(acquire) X(ahead) \
     X(announced) \
-    X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(first_update) \
-    X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) X(micro) X(n) \
-    X(open) X(optimizer) X(owner) X(popleft) X(queue) X(read_only) X(scale) X(release) X(statuses) X(step) \
-    X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
+    X(await_announce) X(await_lookup) X(by_bag) X(cuda_stream) X(device) X(devices) X(direct) X(fill) \
+    X(first_update) X(gradient) X(group) X(has_failed) X(instance) X(kept) X(keys) X(loader) X(looked_up) X(lr) \
+    X(mask) X(micro) X(n) X(open) X(optimizer) X(owner) X(padding) X(popleft) X(queue) X(read_only) X(scale) \
+    X(release) X(statuses) X(step) X(stream) X(stream_id) X(tables) X(tail) X(trainer) X(updated) X(versions)
 /* clang-format on */
 #define DECLARE(NAME) PyObject *NAME;
 struct {
@@ -254,6 +256,89 @@ bool is_announced(const Step &s, const py::object &head, at::TensorList keys, bo
     return true;
 }
 
+/* >>padding: what padding.py does, in host memory */
+
+/* The keys that stay, of each segment, and bool [n]: which positions these are. */
+struct Stay {
+    std::vector<Tensor> keys;
+    Tensor mask;
+};
+
+template <class K> int64_t keep(const Tensor &part, int64_t padding, Tensor *to, bool *mask) {
+    const K *keys = static_cast<const K *>(part.data_ptr());
+    K *stay = static_cast<K *>(to->data_ptr());
+    int64_t n = part.numel(), kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        mask[i] = static_cast<int64_t>(keys[i]) != padding;
+        if (mask[i]) stay[kept++] = keys[i];
+    }
+    return kept;
+}
+
+Stay without_padding(at::TensorList keys, const py::tuple &padding) {
+    Stay made;
+    made.mask =
+        at::empty({static_cast<int64_t>(numel_of(keys))}, at::TensorOptions().dtype(at::kBool).device(at::kCPU));
+    bool *mask = made.mask.data_ptr<bool>();
+    for (size_t i = 0; i < keys.size(); i++) {
+        const Tensor &part = keys[i];
+        py::object key = padding[i % padding.size()];
+        if (key.is_none()) {
+            made.keys.push_back(part.reshape({-1}));
+            std::fill_n(mask, part.numel(), true);
+        } else {
+            Tensor to = at::empty({part.numel()}, part.options());
+            int64_t number = key.cast<int64_t>();
+            int64_t kept = part.scalar_type() == at::kLong ? keep<int64_t>(part, number, &to, mask)
+                                                           : keep<int32_t>(part, number, &to, mask);
+            made.keys.push_back(to.narrow(0, 0, kept));
+        }
+        mask += part.numel();
+    }
+    return made;
+}
+
+/* Where bags begin and end among the positions that stay. Wrong offsets stay wrong. */
+Tensor bounds_without(const Tensor &offsets, const Tensor &mask) {
+    int64_t n = mask.numel();
+    const bool *stays = mask.data_ptr<bool>();
+    std::vector<int32_t> before(static_cast<size_t>(n) + 1);
+    for (int64_t i = 0; i < n; i++) before[static_cast<size_t>(i) + 1] = before[static_cast<size_t>(i)] + stays[i];
+    Tensor made = at::empty_like(offsets);
+    const int32_t *given = offsets.data_ptr<int32_t>();
+    int32_t *bounds = made.data_ptr<int32_t>();
+    for (int64_t i = 0; i < offsets.numel(); i++)
+        bounds[i] = given[i] < 0 || given[i] > n ? given[i] : before[static_cast<size_t>(given[i])];
+    return made;
+}
+
+/* Of rows [n, ...] those that stay, or the other way: `stay` [kept, ...] to their positions. Rows may have gaps. */
+void move_rows(const Tensor &rows, const Tensor &stay, const Tensor &mask, bool back) {
+    size_t bytes = rows.element_size() * static_cast<size_t>(stay.numel() ? stay.numel() / stay.size(0) : 0);
+    size_t stride = rows.element_size() * static_cast<size_t>(rows.size(0) > 1 ? rows.stride(0) : 0);
+    char *at = static_cast<char *>(rows.data_ptr()), *kept = static_cast<char *>(stay.data_ptr());
+    const bool *stays = mask.data_ptr<bool>();
+    for (int64_t i = 0; bytes && i < mask.numel(); i++, at += stride) {
+        if (!stays[i]) continue;
+        memcpy(back ? at : kept, back ? kept : at, bytes);
+        kept += bytes;
+    }
+}
+
+int64_t count_of(const Tensor &mask) {
+    const bool *stays = mask.data_ptr<bool>();
+    return std::count(stays, stays + mask.numel(), true);
+}
+
+/* Of [n] or [n, dim] those that stay. */
+Tensor those_that_stay(const Tensor &all, const Tensor &mask) {
+    auto sizes = all.sizes().vec();
+    sizes[0] = count_of(mask);
+    Tensor made = at::empty(sizes, all.options());
+    move_rows(all, made, mask, false);
+    return made;
+}
+
 void look_up(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t pooling, Tensor &rows) {
     if (s.devices > 1) ask(s.instance, name.await_lookup, s.number_of_device, s.step);
     frugal_bags bags{};
@@ -269,6 +354,26 @@ void look_up(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t 
     }
     in_library(s, [&](frugal *f) { return call.lookup_into(f, s.number_of_device, s.step, &to); });
     set_number(s.device, name.looked_up, s.step + 1);
+}
+
+/* As look_up, of a step that has the positions of `mask` alone. */
+void look_up_stay(const Step &s, const Maybe &offsets, const Maybe &weights, int64_t pooling, Tensor &rows,
+                  const Tensor &mask) {
+    if (offsets) {
+        Maybe bounds = bounds_without(*offsets, mask), of_weights;
+        if (weights) of_weights = those_that_stay(*weights, mask);
+        look_up(s, bounds, of_weights, pooling, rows);
+        set(s.device, name.kept, py::make_tuple(bounds, of_weights)); /* the table reads them until the update */
+        return;
+    }
+    Tensor stay = at::empty({count_of(mask), rows.size(1)}, rows.options());
+    look_up(s, offsets, weights, pooling, stay);
+    py::object fill = get(s.session, name.fill);
+    if (fill.is_none())
+        rows.zero_();
+    else
+        rows.copy_(THPVariable_Unpack(fill.ptr()).expand_as(rows));
+    move_rows(rows, stay, mask, true);
 }
 
 /* What operators.py checks; it also says what is wrong. */
@@ -291,6 +396,8 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
         !are_whole(keys, place, &there) || !is_usual(s, session, place, false))
         return false;
     if (there && (place.is_cpu() || !call.cuda_announce)) return false;
+    py::tuple padding = get(s.session, name.padding);
+    if (padding.size() && (there || !place.is_cpu())) return false;
     py::object queue = get(s.session, name.queue);
     bool ahead = PyObject_Length(queue.ptr()) > 0;
     if (ahead ? !is_announced(s, queue[py::int_(0)], keys, train)
@@ -298,10 +405,19 @@ bool try_lookup(Pair *made, const Tensor &anchor, at::TensorList keys, const May
         return false;
     Tensor rows = at::empty({offsets ? offsets->numel() - 1 : static_cast<int64_t>(n), dim},
                             at::TensorOptions().dtype(anchor.scalar_type()).device(place));
-    if (!ahead) announce(s, keys, there, train);
+    Stay stay;
+    if (padding.size() && !ahead)
+        stay = without_padding(keys, padding);
+    else if (padding.size())
+        stay.mask = THPVariable_Unpack(get(queue[py::int_(0)], name.mask).ptr());
+    if (padding.size()) set(s.session, name.mask, py::cast(stay.mask));
+    if (!ahead) announce(s, padding.size() ? at::TensorList(stay.keys) : keys, there, train);
     try {
         if (!ahead && number(s.instance, name._waiters)) ask(s.instance, name._wake);
-        look_up(s, offsets, weights, pooling, rows);
+        if (padding.size())
+            look_up_stay(s, offsets, weights, pooling, rows, stay.mask);
+        else
+            look_up(s, offsets, weights, pooling, rows);
     } catch (...) {
         if (!ahead) {
             py::error_scope kept;
@@ -360,6 +476,8 @@ bool try_update(const Tensor &given, const Tensor &step, const Maybe &offsets, c
     py::object group = get(s.session, name.group);
     PyObject *lr = PyObject_GetItem(group.ptr(), name.lr);
     if (!lr) throw py::error_already_set();
+    if (!offsets && PyTuple_GET_SIZE(get(s.session, name.padding).ptr()))
+        grads = those_that_stay(grads, THPVariable_Unpack(get(s.session, name.mask).ptr()));
     frugal_gradients gradients{};
     gradients.n = static_cast<uint64_t>(grads.size(0));
     gradients.grads = grads.numel() ? grads.data_ptr() : nullptr;
@@ -466,5 +584,9 @@ void add(const py::object &session) {
 } /* namespace */
 
 PYBIND11_MODULE(_compiled, m) {
-    m.def("start", start), m.def("add", add);
+    m.def("start", start), m.def("add", add), m.def("bounds_without", bounds_without);
+    m.def("without_padding", [](const std::vector<Tensor> &keys, const py::tuple &padding) {
+        Stay made = without_padding(keys, padding);
+        return std::make_tuple(made.keys, made.mask);
+    });
 }

@@ -91,7 +91,13 @@ class _Store:
                 self.sessions.append(session)
         self.cache.fill(self.instance, self.numbers)
         if self.shows_padding:
-            self.instance.after_write = self.read_padding
+            read = weakref.WeakMethod(self.read_padding)  # the instance shall not keep its module
+
+            def read_again() -> None:
+                method = read()
+                if method is not None:
+                    method()
+            self.instance.after_write = read_again
             self.read_padding()
 
     def read_padding(self) -> None:
@@ -575,21 +581,20 @@ class Embedding(_OneTable):
     """As torch.nn.Embedding: rows by key, whose table lies in a Frugal instance in host memory.
 
     `num_embeddings`, `embedding_dim`: rows of the table, and floats of a row. `max_keys`: the most keys of one forward.
-    `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad"; "adamw"
-    decays the rows that a step touches, and no others. `init`: first
-    values (frugal.Table). `lookahead`: how many steps may be announced ahead, for each of which there is memory for
-    `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`: "cpu", "cuda:0", or a list: one logical
-    device each, reached by on(i). `cache_rows`, or `cache_ratio`, a share of the rows; `policy`: "counted", "lru" or
-    "static": the cache on each device. `ids_freq_mapping` [rows], how often each key is expected: counted caches go by
-    it, and `warmup_ratio` (1) of a cache is filled with the most frequent rows. `padding_idx`: a key, counted from the
-    end if below 0, that no step has: positions of it give its row, which is zeros unless rows are given, get no
-    gradient, and are no touch. `gate_on_stream`: on a
-    GPU, the stream waits at the gate, and not the host; needs a worker. `processes`: this process is one of several
-    that train the table, and has one device. `machines`: it is one of several that have a part of the table each; the
-    devices in `device` are its own. `output_dtype`: what forward returns, and of what type its gradients are:
-    torch.float32, the default, torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever
-    torch.autocast asks for. `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file,
-    saved, increments; of several processes those of rank 0 count.
+    `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad"; "adamw" decays the rows that
+    a step touches, and no others. `init`: first values (frugal.Table). `lookahead`: how many steps may be announced
+    ahead, for each of which there is memory for `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`:
+    "cpu", "cuda:0", or a list: one logical device each, reached by on(i). `cache_rows`, or `cache_ratio`, a share of
+    the rows; `policy`: "counted", "lru" or "static": the cache on each device. `ids_freq_mapping` [rows], how often
+    each key is expected: counted caches go by it, and `warmup_ratio` (1) of a cache is filled with the most frequent
+    rows. `padding_idx`: a key, counted from the end if below 0, that no step has: positions of it give its row, which
+    is zeros unless rows are given, get no gradient, and are no touch. `gate_on_stream`: on a GPU, the stream waits at
+    the gate, and not the host; needs a worker. `processes`: this process is one of several that train the table, and
+    has one device. `machines`: it is one of several that have a part of the table each; the devices in `device` are its
+    own. `output_dtype`: what forward returns, and of what type its gradients are: torch.float32, the default,
+    torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever torch.autocast asks for.
+    `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file, saved, increments; of
+    several processes those of rank 0 count.
     """
 
     _shows_padding = True

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..settings import in_range
+from . import compiled
 
 
 def padding_of(given: Any, rows: int, what: str = "padding_idx") -> Optional[int]:
@@ -39,6 +40,8 @@ def without_padding(keys: Sequence[Tensor], padding: Sequence[Optional[int]],
                     place: torch.device) -> Tuple[List[Tensor], Tensor]:
     """The keys that stay, of each segment; and bool [n] on `place`: which positions stay. `padding`: of the tables,
     which the segments go through again and again. On a GPU it waits: only the GPU knows how many stay."""
+    if compiled.module is not None and place.type == "cpu" and all(part.is_cpu for part in keys):
+        return compiled.module.without_padding(list(keys), tuple(padding))
     masks = [torch.ones(part.numel(), dtype=torch.bool, device=part.device) if key is None else part.reshape(-1) != key
              for part, key in zip(keys, itertools.cycle(padding))]
     stay = [part.reshape(-1)[mask] for part, mask in zip(keys, masks)]
@@ -48,6 +51,8 @@ def without_padding(keys: Sequence[Tensor], padding: Sequence[Optional[int]],
 
 def bounds_without(offsets: Tensor, mask: Tensor) -> Tensor:
     """Where bags begin and end among the positions that stay, int32 [n_bags + 1]. Wrong offsets stay wrong."""
+    if compiled.module is not None and offsets.is_cpu and mask.is_cpu:
+        return compiled.module.bounds_without(offsets, mask)
     before = torch.nn.functional.pad(mask.to(torch.int32).cumsum(0, dtype=torch.int32), (1, 0))
     n = mask.numel()
     there = before[offsets.long().clamp(0, n)]

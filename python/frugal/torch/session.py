@@ -129,7 +129,7 @@ class Session:
         self.padding = tuple(padding) if any(key is not None for key in padding) else ()
         self.fill: Optional[torch.Tensor] = None
         self.mask: Optional[torch.Tensor] = None  # of the step under way: which positions it has
-        self.direct = not instance._shared and not self.padding  # may compiled.cc take steps?
+        self.direct = not instance._shared  # may compiled.cc take steps?
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
         with _lock:
