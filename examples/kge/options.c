@@ -527,7 +527,8 @@ int kge_options_steps(kge_options *options, const kge_graph *graph, program_erro
     if (options->spreads)
         options->outputs.eval_every = !options->trains ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
     if (common->steps && options->trains)
-        fprintf(stderr, "%" PRIu64 " steps, %.3g epochs of %.0f %s%s\n", common->steps, steps / epoch, samples,
+        fprintf(stderr, "%" PRIu64 " steps, %.*g epochs of %.0f %s%s\n", common->steps, steps / epoch < 1000 ? 3 : 9,
+                steps / epoch < 1000 ? steps / epoch : round(steps / epoch), samples,
                 options->train.model.scoring == KGE_KVSALL ? "questions" : "triples",
                 options->chooses_steps ? " (--steps, --epochs)" : "");
     return 0;
