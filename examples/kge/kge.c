@@ -2,17 +2,18 @@
  *
  *     kge --data fb15k-237                  read, train, rank the test triples
  *     kge --generate --devices 2            the same on a generated graph
+ *     kge --load OUT --predict questions    the best answers of a saved set
  *
- * Here: options (the command line), data and generate (graphs), check (what looks wrong in a graph; uses columns),
- * place (triples to devices), sample (batches), model (scores, losses, gradients; uses query, loss.h, n3), all (the
- * same against all entities, of KvsAll's questions from question), kge_cuda (the same on a GPU, where it is built
- * with CUDA), train (the loop over Frugal), pilot (short trainings that choose the weight of N3 and the damping),
- * damping (weights of questions), state and describe (for checkpoints), eval (ranking), save (names). In
- * examples/common, what the programs share: stages (a program that trains, from its options to its exit status),
- * settings (options that all have), placing (--place; uses partition), secondaries (uses placing),
- * training (threads, devices), processes (--processes), ranks (several machines), report, progress, save (sets of
- * files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best
- * evaluation), options, program, vector.h.
+ * Here: options (the command line), data and generate (graphs; from folder and arrays), check (what looks wrong in a
+ * graph; uses columns), place (triples to devices), sample (batches), model (scores, losses, gradients; uses query,
+ * loss.h, n3), all (the same against all entities, of KvsAll's questions from question), kge_cuda (the same on a GPU,
+ * where it is built with CUDA), train (the loop over Frugal), pilot (short trainings that choose the weight of N3 and
+ * the damping), damping (weights of questions), state and describe (for checkpoints), eval (ranking) and predict (both
+ * by candidates), save (names), load (saved sets). In examples/common, what the programs share: stages (a program that
+ * trains, from its options to its exit status), settings (options that all have), placing (--place; uses partition),
+ * secondaries (uses placing), training (threads, devices), processes (--processes), ranks (several machines), report,
+ * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
+ * identity), best (the best evaluation), options, program, vector.h.
  */
 #include "examples/kge/columns.h"
 #include "examples/kge/describe.h"
