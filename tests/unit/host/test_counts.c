@@ -384,8 +384,9 @@ static void test_turns(void **state) {
  * other copies leave, too, for rows that are touched once. */
 static void test_ages_by_itself(void **state) {
     (void)state;
-    for (uint32_t devices = 1; devices <= 2; devices++) {
-        frugal_desc d = one_desc(devices);
+    for (int i = 0; i < 4; i++) {
+        frugal_desc d = one_desc(1 + (uint32_t)i / 2);
+        d.alone = i % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED; /* of one device in place, rows have no words */
         frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
         batch eight[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}}, none[2] = {{.n = 0}}, ninth[2] = {{.n = 1}};
         uint64_t step = 0, others = 0, before;
@@ -745,6 +746,7 @@ static frugal *open_announced(uint32_t devices, int wait) {
     static uint64_t keys[MANY];
     frugal_desc d = one_desc(devices);
     d.tables = &table, d.dim = 1, d.max_keys = MANY, d.workers = 2;
+    if (devices == 1) d.alone = FRUGAL_ALONE_PLACE;
     frugal *f = open_or_fail(&d);
     set_count(f, UNTOUCHED, 1000);
     for (uint32_t device = 0; device < devices; device++) {
