@@ -123,9 +123,9 @@ static int clicks_make_check_names(clicks_maker *m) {
                                 "%.200s: column %" PRIu32 " has no name (an index that pandas writes? "
                                 "index=False); give it one",
                                 m->path, i + 1);
-        if (strchr(name->at, '"') || strlen(name->at) < name->n)
+        if (strchr(name->at, '"'))
             return program_fail(m->error,
-                                "%.200s: the name of column %" PRIu32 " has a quote or a zero byte in it; "
+                                "%.200s: the name of column %" PRIu32 " has a quote in it; "
                                 "give it another one",
                                 m->path, i + 1);
         for (uint32_t k = 0; k < i; k++)
@@ -171,7 +171,7 @@ static int clicks_make_read(clicks_maker *m) {
     int got;
     if (clicks_file_open(&file, m->path, m->error)) return -1;
     while ((got = clicks_file_line(&file, &text, &n, m->error)) > 0 && m->lines < CLICKS_MAKE_LINES) {
-        if (!n || n > CLICKS_LONGEST_LINE) continue;
+        if (!n || n > CLICKS_LONGEST_LINE || memchr(text, 0, n)) continue; /* no text has zero bytes */
         if (!begun) {
             memcpy(first, text, begun = n);
             if ((got = clicks_make_begin(m, text, n))) break;
@@ -238,13 +238,14 @@ static double clicks_look_deviation(const clicks_look *look) {
 /* The label's column, or -1. */
 static int clicks_make_choose_label(clicks_maker *m, clicks_made_schema *made) {
     for (uint32_t i = 0; i < m->n; i++)
-        if (clicks_name_is_label(&m->column[i].name) && m->column[i].distinct <= CLICKS_MAKE_FEW) {
+        if (clicks_name_is_label(&m->column[i].name) && m->column[i].distinct == m->column[i].texts.n &&
+            m->column[i].n) {
             made->label = i, made->sure = 1;
             return 0;
         }
     for (uint32_t k = 0; k < m->n; k++) {
         uint32_t i = k == 1 ? m->n - 1 : k > 1 ? k - 1 : 0; /* the first, the last, the others */
-        if (m->column[i].distinct != 2 || m->column[i].n < m->lines) continue;
+        if (m->column[i].distinct != 2 || m->column[i].texts.n != 2 || m->column[i].n < m->lines) continue;
         made->label = i;
         return 0;
     }
@@ -263,7 +264,7 @@ static void clicks_make_label(clicks_schema *schema, const clicks_look *look) {
         const clicks_text *text = &look->texts.text[i];
         double x = 0;
         int known = numbers && clicks_parse_number(text->at, text->n, &x);
-        double middle = look->texts.n == 1 ? 0 : (look->low + look->high) / 2;
+        double middle = look->low < look->high ? (look->low + look->high) / 2 : 0;
         clicks_texts *texts = (known ? x > middle : i == rarest) ? &schema->one : &schema->zero;
         texts->text[texts->n++] = *text;
     }

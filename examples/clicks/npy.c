@@ -87,14 +87,15 @@ static int clicks_npy_parse(clicks_array *array, const char *header, program_err
     int good = (*type == '<' || *type == '|') && strchr("fiub", type[1]) && sscanf(type + 2, "%d'", &size) == 1;
     array->kind = type[1], array->size = (uint32_t)size;
     if (array->kind == 'f' ? size != 4 && size != 8 : size != 1 && size != 2 && size != 4 && size != 8) good = 0;
+    int shown = (int)strcspn(good ? shape : type, good ? ")\n" : "',\n");
     if (!good)
         return program_fail(error,
                             "%.200s is of type %.*s, must be of float32, float64, or whole numbers, in the "
                             "order of bytes of this machine; convert it by numpy's astype",
-                            array->path, (int)strcspn(type, "',"), type);
+                            array->path, shown < 8 ? shown : 8, type);
     if (columns <= 2 && array->columns && array->columns < CLICKS_MOST_COLUMNS) return 0;
-    return program_fail(error, "%.200s has the shape %.30s, must be (samples, columns), below %d columns", array->path,
-                        shape, CLICKS_MOST_COLUMNS);
+    return program_fail(error, "%.200s has the shape %.*s), must be (samples, columns), below %d columns", array->path,
+                        shown < 30 ? shown : 30, shape, CLICKS_MOST_COLUMNS);
 }
 
 /* Its header; the file is then at the first row. */
