@@ -1,5 +1,5 @@
-/* A calendar: a ring of 64 of TBB's concurrent FIFO queues, one for each priority of the window, and one byte per id that
- * says where the id is queued (lazy.h): what one builds of parts that are there.
+/* A calendar: a ring of 64 of TBB's concurrent FIFO queues, one for each priority of the window, and one byte per id
+ * that says where the id is queued (lazy.h): what one builds of parts that are there.
  *
  * With an element for each id it is several times slower. So elements are pages of as many ids as in frugal_pq.h, which
  * each thread fills for itself. What is left of the difference is TBB's queue in place of a stack of pages: it is in

@@ -84,7 +84,8 @@ def write():
             "priorities lie in the window. The queues take turns with the same operations. ns: one thread's time per "
             "operation. Ratio: operations per second of `frugal_pq.h`, divided by those of the queue in the "
             "line.\n\n")
-    page += compared() + source("queue", "queue-large") + "\nTBB's FIFO queues, of pages, in a calendar, and a MultiQueue:\n\n"
+    page += compared() + source("queue", "queue-large")
+    page += "\nTBB's FIFO queues, of pages, in a calendar, and a MultiQueue:\n\n"
     page += beside() + source("queue-beside") + "\nPage size, in ids (62 fill four cache lines):\n\n"
     page += table(["ids a page", "threads", "M ops/s", "spread"],
                   [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
