@@ -1,13 +1,14 @@
 """python/bench/bench_python.py: rows of all contenders are compared with PyTorch's before anything is timed, and a
-contender that trains something else ends the run."""
+contender that trains something else ends the run. So it is with python/bench/serving.py, beside mapped rows."""
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import unittest
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench")
@@ -16,6 +17,7 @@ sys.path.insert(0, BENCH)
 import bench_python  # noqa: E402
 import contenders  # noqa: E402
 import memory  # noqa: E402
+import serving  # noqa: E402
 import steps  # noqa: E402
 
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
@@ -90,6 +92,21 @@ class Ends(unittest.TestCase):
                 bench_python.main()
             self.assertEqual(raised.exception.code, 2)
             self.assertIn(wrong[0], said.getvalue())
+
+    def test_serving(self):
+        tiny = ["serving.py", "--json", "--rows", "500", "--dim", "4", "--keys", "40", "--seconds", "0.01", "--rounds",
+                "1", "--threads", "2"]
+        with mock.patch.object(sys, "argv", tiny), redirect_stdout(io.StringIO()) as said:
+            serving.main()
+        found = json.loads(said.getvalue())["requests"]
+        self.assertEqual([(one["what"], one["contender"], one["threads"]) for one in found],
+                         [("rows", "frugal", 2), ("rows", "mapped", 2), ("bags", "frugal", 2), ("bags", "mapped", 2),
+                          ("rows", "refreshed", 2)])
+        self.assertTrue(all(one["least"] > 0 for one in found))
+        wrong = mock.patch.object(serving.frugal.serve.Server, "lookup", lambda server, keys: server.lookup_bags(
+            keys, serving.np.arange(len(keys) + 1, dtype="int32")) + 1)
+        with mock.patch.object(sys, "argv", tiny), wrong, self.assertRaisesRegex(SystemExit, "the rows differ"):
+            serving.main()
 
     def test_interrupt(self):
         """Ctrl-C while tables are trained: no traceback, and exit status 130."""
