@@ -236,8 +236,8 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
     frugal_optimizer_kind kind;
     float eps;          /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
     float beta1, beta2; /* Adam, AdamW; 0: 0.9, 0.999 */
-    /* Of touched rows only. L2: the gradient becomes g + weight_decay * w. AdamW: the weight loses lr * weight_decay * w
-     * before its step; 0: 0.01, as PyTorch. */
+    /* Of touched rows only. L2: the gradient becomes g + weight_decay * w. AdamW: before its step the weight loses
+     * lr * weight_decay * w; 0: 0.01, as PyTorch. */
     float weight_decay;
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
     float lr_scale;            /* multiplies the step's learning rate, in one rounding; 0: 1 */
