@@ -349,8 +349,9 @@ typedef enum frugal_place_policy {
 } frugal_place_policy;
 
 /* Devices in groups of one size. Each group keeps one copy of a row, on its devices in turn. Rounds of `size` rows
- * alternate between two orders of a group's devices. A device reads the copy of its own group, or of the next one if that
- * has a link that is less busy; if it is not connected to the device that has it, it reads the row from the host. */
+ * alternate between two orders of a group's devices. A device reads the copy of its own group, or of the next one if
+ * that has a link that is less busy; if it is not connected to the device that has it, it reads the row from the
+ * host. */
 typedef struct frugal_place_pattern {
     uint32_t size;
     uint64_t rows;                                /* in order of their touches, after those of patterns before */
