@@ -1,8 +1,8 @@
 /* A MultiQueue (Rihani, Sanders, Dementiev: MultiQueues: simpler, faster, and better relaxed concurrent priority
- * queues, SPAA 2015; Debian has no library of it): two sequential heaps for each thread, each with a lock. An insertion
- * goes to a random heap; a deletion looks at two random ones, and takes from that with the lower front. A thread that finds a
- * heap locked draws anew. So threads seldom meet, and what is taken is near the lowest, but need not be the lowest. One
- * thread alone has one heap, which is exact.
+ * queues, SPAA 2015; Debian has no library of it): two sequential heaps for each thread, each with a lock. An
+ * insertion goes to a random heap; a deletion looks at two random ones, and takes from that with the lower front. A
+ * thread that finds a heap locked draws anew. So threads seldom meet, and what is taken is near the lowest, but need
+ * not be the lowest. One thread alone has one heap, which is exact.
  *
  * As in later versions (Williams, Sanders, Dementiev: Engineering MultiQueues, ESA 2021) a lock is held for several
  * operations. A heap cannot change a priority: an id that is adjusted is pushed once more, and one byte per id tells

@@ -53,6 +53,7 @@ int main(int argc, char **argv) {
         CASE(test_cached_bytes),
         CASE(test_lru),
         CASE(test_counted),
+        CASE(test_fresh_copies),
         CASE(test_lost),
         CASE(test_static),
         CASE(test_caches),

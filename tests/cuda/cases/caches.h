@@ -68,6 +68,8 @@ static void one_of_nine(const world *w, uint32_t device, uint64_t step, batch *b
     for (uint32_t i = 0; i < b->n; i++) b->rows[i] = step % 3 == 2 ? 8 : i;
 }
 
+enum { LATE = 7 * 64 }; /* steps in which each count is halved seven times */
+
 static void set_count(world *w, uint64_t row, uint64_t count) {
     assert_works(frugal_set_counts(w->f, &(frugal_keys){.table = 0, .keys = &row, .n = 1}, &count));
 }
@@ -91,6 +93,33 @@ static void test_counted(void **state) {
     run(&w, 2);
     assert_int_equal(7 * 8 + 31 + 7 + 8, (int)hits_of(&w));
     assert_works(frugal_verify(w.f));
+    finish(&w, 4);
+}
+
+/* Nothing for long, then the ninth row twice, then the eight rows. */
+static void late_nine(const world *w, uint32_t device, uint64_t step, batch *b) {
+    uint64_t at = step % (LATE + 3);
+    (void)w, (void)device;
+    b->n = at < LATE ? 0 : at < LATE + 2 ? 1 : 8, b->brings = 1, b->read_only = 0;
+    for (uint32_t i = 0; i < b->n; i++) b->rows[i] = b->n == 1 ? 8 : i;
+}
+
+/* A copy that is preloaded late is as fresh as one that was just touched, and so is one whose count is set. */
+static void test_fresh_copies(void **state) {
+    (void)state;
+    world w = cached(8, FRUGAL_CACHE_COUNTED);
+    uint64_t keys[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    w.make = late_nine;
+    open_world(&w);
+    for (int round = 1; round <= 2; round++) {
+        run(&w, LATE);
+        cancel_all(&w);
+        for (uint64_t i = 0; i < 9; i++) set_count(&w, i, i < 8 ? 1000 : 300);
+        if (round == 1) assert_works(frugal_preload(w.f, 0, &(frugal_keys){.keys = keys, .n = 8}));
+        run(&w, 3);
+        cancel_all(&w);
+        assert_int_equal(8 * round, (int)hits_of(&w));
+    }
     finish(&w, 4);
 }
 

@@ -417,6 +417,25 @@ static void test_ages_by_itself(void **state) {
     }
 }
 
+/* A copy that is preloaded late is as fresh as one that was just touched, and so is one whose count is set. */
+static void test_fresh_copies(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+    batch eight = {.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, ninth = {.n = 1, .keys = {8}}, none = {.n = 0};
+    uint64_t step = 0;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 7 * HALVED_IN; i++) step_of(f, step++, &none);
+        for (uint64_t i = 0; i < 9; i++) set_count(f, i, i < 8 ? 1000 : 300);
+        if (round == 0)
+            assert_int_equal(FRUGAL_OK, frugal_preload(f, 0, &(frugal_keys){.keys = eight.keys, .n = eight.n}));
+        assert_int_equal(0, step_of(f, step, &ninth) + step_of(f, step + 1, &ninth));
+        assert_int_equal(8, step_of(f, step + 2, &eight));
+        step += 3;
+    }
+    frugal_close(f);
+}
+
 /* Trains on until `end`; the batches are a function of the step. */
 static void train_to(frugal *f, uint64_t *step, uint64_t end) {
     for (; *step < end; ++*step) {
@@ -876,6 +895,7 @@ int main(void) {
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_ages_by_itself),
+        cmocka_unit_test(test_fresh_copies),
         SAVED_TEST(test_ages_on),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_set_in_a_step),
