@@ -342,7 +342,7 @@ __device__ static inline float step_factor(const gpu_view &g, const lane_group<V
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 
-__device__ static inline float *record_of(const step_fields &step, uint32_t unique) {
+__device__ static inline float *record_at(const step_fields &step, uint32_t unique) {
     return step.block() + (uint64_t)unique * step.record_stride();
 }
 
@@ -420,7 +420,7 @@ __device__ static inline gradient_item gradient_item_of(const gpu_view &g, const
     } else if (add_chunk<V, T>(g, group, step, s, it, item)) {
         kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
     }
-    const float *record = record_of(step, it.unique);
+    const float *record = record_at(step, it.unique);
     const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
     return {it.unique, it.active && it.chunks == 0, {kind, it.n, step.order() + it.begin, rows}};
 }
@@ -500,7 +500,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
                 tile_sum<V> sum = tile_of(tile);
                 FRUGAL_ALL_PASSES
                 for (uint32_t p = 0; p < PASSES && writes; p++)
-                    if (tile + 32 * p < g.dim) store_pack<V>(record_of(step, it.unique) + tile + 32 * p, sum.pass[p]);
+                    if (tile + 32 * p < g.dim) store_pack<V>(record_at(step, it.unique) + tile + 32 * p, sum.pass[p]);
                 if (row.weights) apply_tile<V, T>(g, rule, row, tile, sum);
             }
             if constexpr (FORM == UPDATE_PLACE)
