@@ -509,10 +509,11 @@ static void kge_json_result(stages *c, const training_report *total, int ranked)
     secondaries_json(c->settings, &stats, 1, c->json);
     if (ranked)
         fprintf(c->json,
-                ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
+                ", \"split\": \"%s\", \"mrr\": %.*f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
                 "\"eval_seconds\": %.3f, \"ranked\": %" PRIu64 ", \"candidates\": %" PRIu32,
-                kge_split_name((kge_split_kind)program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1,
-                metrics->hits3, metrics->hits10, c->eval_seconds, metrics->triples, metrics->candidates);
+                kge_split_name((kge_split_kind)program->options.evaluate), metrics->mrr < 0.001 ? 10 : 6, metrics->mrr,
+                metrics->mr, metrics->hits1, metrics->hits3, metrics->hits10, c->eval_seconds, metrics->triples,
+                metrics->candidates);
     if (ranked && metrics->mrr_error > 0) fprintf(c->json, ", \"mrr_error\": %.6f", metrics->mrr_error);
     if (ranked && isfinite(program->seen_mrr)) fprintf(c->json, ", \"mrr_of_seen\": %.6f", program->seen_mrr);
     kge_findings_json(&program->findings, &program->graph, c->json);
@@ -541,8 +542,9 @@ static void kge_show_seen(const kge_program *program) {
 static void kge_show_metrics(const kge_program *program) {
     const kge_metrics *metrics = &program->metrics;
     int which = program->options.evaluate;
-    printf("; %s MRR %.4f", kge_split_name((kge_split_kind)which), metrics->mrr);
-    if (metrics->mrr_error > 0) printf(" +- %.4f", metrics->mrr_error);
+    int small = metrics->mrr < 0.001; /* among many millions */
+    printf(small ? "; %s MRR %.2e" : "; %s MRR %.4f", kge_split_name((kge_split_kind)which), metrics->mrr);
+    if (metrics->mrr_error > 0) printf(small ? " +- %.1e" : " +- %.4f", metrics->mrr_error);
     printf("  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f", metrics->mr, metrics->hits1, metrics->hits3,
            metrics->hits10);
     if (metrics->candidates || metrics->triples < program->graph.split[which].n)
