@@ -79,13 +79,14 @@ int kge_arrays_next(kge_arrays *arrays, const char *columns, kge_names *const na
     uint32_t *const parts[] = {&triple->head, &triple->relation, &triple->tail};
     npy_array *first = &arrays->of[0];
     if (!first->stream || arrays->at == first->n) return 0;
-    /* Ids number names without gaps; a large one would stand for as many names that nothing has. */
-    uint64_t most = 16 * first->n + (UINT64_C(1) << 20) + names[0]->n;
+    /* Ids number names without gaps; a large one would stand for as many names that nothing has. The bound is that of
+     * the split's first row: otherwise each large id would let the next one be larger. */
+    if (!arrays->at) arrays->most = 16 * first->n + (UINT64_C(1) << 20) + names[0]->n;
     for (int c = 0; c < 3; c++) {
         int apart = arrays->of[1].stream != NULL, of = apart && c == 2;
         char part = apart ? "hrt"[c] : columns[c];
         uint64_t id = kge_array_number(&arrays->of[of]);
-        if (id >= most || id >= UINT32_MAX - 2)
+        if (id >= arrays->most || id >= UINT32_MAX - 2)
             return program_fail(error,
                                 "row %" PRIu64
                                 " of %.300s has no id, or one that is negative or far above the number of "

@@ -10,6 +10,7 @@
 typedef struct kge_arrays {
     npy_array of[2]; /* of all three parts; or of head and relation, and of the tail */
     uint64_t at;     /* rows read */
+    uint64_t most;   /* ids are below */
 } kge_arrays;
 
 /* As those of a folder (folder.h). `folder` must outlive what is opened. */

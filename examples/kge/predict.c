@@ -188,7 +188,8 @@ static int kge_predictor_score(kge_predictor *r, const kge_wish *wish, uint32_t 
     const kge_model *model = r->p->model;
     uint32_t entities = r->p->graph->entities.n, width = r->set.width;
     int nearest = wish->wanted == KGE_ASK_NEAREST;
-    for (uint32_t i = 0; i < n; i++) r->best[i] = (kge_best){.of = r->answers + (size_t)2 * i * r->top};
+    for (uint32_t i = 0; i < n; i++)
+        r->best[i] = (kge_best){.of = r->answers + (size_t)2 * i * r->top, .least = -INFINITY};
     for (uint64_t first = 0; first < entities; first += width) {
         uint32_t here = entities - first < width ? (uint32_t)(entities - first) : width;
         kge_rows queries = {n, r->query}, rows = {width, r->set.rows};
