@@ -21,7 +21,8 @@ enum {
 _Static_assert((int)CLICKS_MAKE_FEW <= (int)CLICKS_MOST_TEXTS, "the values of a label are kept as texts");
 
 typedef struct clicks_look {
-    clicks_text name;
+    clicks_text name; /* its first bytes, if is_long */
+    int is_long;
     uint64_t n, numbers, whole; /* fields that are not missing; of them, numbers, and whole ones */
     double low, high, sum, squares;
     uint64_t *values; /* values[CLICKS_MAKE_SLOTS]: hashes of texts; 0: free */
@@ -98,6 +99,7 @@ static void clicks_make_name(clicks_maker *m, uint32_t column, const char *text,
     clicks_text *name = &m->column[column].name;
     double x;
     m->header &= !n || !clicks_parse_number(text, n, &x);
+    m->column[column].is_long = n > CLICKS_LONGEST_TEXT;
     clicks_text_set(name, text, n < CLICKS_LONGEST_TEXT ? n : CLICKS_LONGEST_TEXT);
 }
 
@@ -123,6 +125,11 @@ static int clicks_make_check_names(clicks_maker *m) {
                                 "%.200s: column %" PRIu32 " has no name (an index that pandas writes? "
                                 "index=False); give it one",
                                 m->path, i + 1);
+        if (m->header && m->column[i].is_long)
+            return program_fail(m->error,
+                                "%.200s: the name of column %" PRIu32 ", '%.20s...', has more than %d bytes; give it "
+                                "a shorter one",
+                                m->path, i + 1, name->at, CLICKS_LONGEST_TEXT);
         if (strchr(name->at, '"'))
             return program_fail(m->error,
                                 "%.200s: the name of column %" PRIu32 " has a quote in it; "
@@ -255,17 +262,30 @@ static int clicks_make_choose_label(clicks_maker *m, clicks_made_schema *made) {
                         m->path, CLICKS_MAKE_FEW);
 }
 
+/* 1 or 0 for what pandas and databases write for them; -1: another text. */
+static int clicks_text_truth(const clicks_text *text) {
+    static const char *const words[2][4] = {{"false", "no", "f", "n"}, {"true", "yes", "t", "y"}};
+    for (int truth = 0; truth < 2; truth++)
+        for (int k = 0; k < 4; k++)
+            if (!strcasecmp(text->at, words[truth][k])) return truth;
+    return -1;
+}
+
+/* Numbers above the middle are 1, and words of truth what they say; of other texts the rarest one is. */
 static void clicks_make_label(clicks_schema *schema, const clicks_look *look) {
-    int numbers = look->numbers == look->n;
+    int numbers = look->numbers == look->n, truths = 1;
     uint32_t rarest = 0;
-    for (uint32_t i = 1; i < look->texts.n; i++)
+    for (uint32_t i = 0; i < look->texts.n; i++) {
         if (look->count[i] < look->count[rarest]) rarest = i;
+        truths &= clicks_text_truth(&look->texts.text[i]) >= 0;
+    }
     for (uint32_t i = 0; i < look->texts.n; i++) {
         const clicks_text *text = &look->texts.text[i];
         double x = 0;
         int known = numbers && clicks_parse_number(text->at, text->n, &x);
         double middle = look->low < look->high ? (look->low + look->high) / 2 : 0;
-        clicks_texts *texts = (known ? x > middle : i == rarest) ? &schema->one : &schema->zero;
+        int is_one = known ? x > middle : truths ? clicks_text_truth(text) : i == rarest;
+        clicks_texts *texts = is_one ? &schema->one : &schema->zero;
         texts->text[texts->n++] = *text;
     }
     if (!schema->one.n) clicks_text_set(&schema->one.text[schema->one.n++], "1", 1);

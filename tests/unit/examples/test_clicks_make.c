@@ -91,6 +91,17 @@ static void test_texts(void **state) {
                   "label \"income\" one \">50K\" zero \"<=50K\"\n");
 }
 
+static void put_truths(FILE *file, int i) { /* as pandas writes them; the rarer is 0 */
+    fprintf(file, "%s,%d,%d\n", i % 4 ? "True" : "False", i % 3, i % 5);
+}
+
+static void test_truths(void **state) {
+    (void)state;
+    put_lines("clicked,a,b\n", put_truths);
+    expect_schema("separator \",\"\nheader yes\nquotes yes\nlabel \"clicked\" one \"True\" zero \"False\"\n"
+                  "id \"a\"\nid \"b\"\n");
+}
+
 static void put_whole(FILE *file, int i) {
     fprintf(file, "%d|%d|%.1f\n", -(i % 2) - 1, i / 2 + 1000, i * .5 - 20);
 }
@@ -134,6 +145,8 @@ static void test_refused(void **state) {
         {",label,a\n0,1,2\n", "column 1 has no name (an index that pandas writes? index=False)"},
         {"label,a,a\n0,1,2\n", "columns 2 and 3 are both 'a'"},
         {"label,\"a\"\"b\",c\n0,1,2\n", "the name of column 2 has a quote"},
+        {"label,a123456789012345678901234567890123456789012345678901234567890123,c\n0,1,2\n",
+         "the name of column 2, 'a1234567890123456789...', has more than 63 bytes"},
         {"label,\"a,c\n0,1,2\n", "a quote of the first line does not end its field"},
         {"a,b,c\n1,2,3\n4,5,6\n7,8,9\n", "which is the label? A training needs one"},
         {"label,b,c\n1,2,3\n0,2,3\n", "has no column beside the label that says anything"},
@@ -151,8 +164,9 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_rated),     cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_no_ids), cmocka_unit_test(test_one_label), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_mixed),   cmocka_unit_test(test_rated),  cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_truths),  cmocka_unit_test(test_no_ids), cmocka_unit_test(test_one_label),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
