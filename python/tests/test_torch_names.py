@@ -368,6 +368,8 @@ class Refusals(unittest.TestCase):
                 export()
         with self.assertRaisesRegex(TypeError, r"cannot be copied; on\(device\)"):
             copy.deepcopy(model)
+        with self.assertRaisesRegex(AttributeError, "first values are drawn by init="):
+            model[0].reset_parameters()
         self.assertTrue(torch.equal(rows_of(model[0]), before))
 
 
