@@ -17,6 +17,7 @@ def write():
     rows = [[of["what"], of["contender"], of["threads"], of["per_second"], of["least"], of["most"]]
             for of in one["requests"]]
     return (f"{one['rows']:,} rows of {one['dim']} floats, requests of {one['keys']:,} skewed keys, as rows or in "
-            f"bags of 10; NumPy {one['numpy']}. `refreshed`: another thread takes over two versions in turn.\n\n"
+            f"bags of 10; NumPy {one['numpy']}. `refreshed`: another thread takes over two versions in turn. "
+            f"Before the run, {one['load_average']:.2f} processes were running or waiting to run.\n\n"
             + noted(REQUESTS, ["what", "contender", "threads", "requests/s", "least", "most"], rows)
             + source("serving"))

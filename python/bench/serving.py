@@ -122,11 +122,13 @@ def measure(of, folder):
 
 def main():
     of = options()
+    load = os.getloadavg()[0]  # before it starts
     with tempfile.TemporaryDirectory(dir=of.folder) as folder:
         entries = measure(of, folder)
     if of.json:
         print(json.dumps({"benchmark": "serving", "rows": of.rows, "dim": of.dim, "keys": of.keys, "skew": of.skew,
-                          "rounds": of.rounds, "seconds": of.seconds, "numpy": np.__version__, "requests": entries}))
+                          "rounds": of.rounds, "seconds": of.seconds, "numpy": np.__version__, "load_average": load,
+                          "requests": entries}))
         return
     print(f"{of.rows} rows of dim {of.dim}, requests of {of.keys} keys; median of {of.rounds} rounds (least to most)")
     for one in entries:
