@@ -464,8 +464,8 @@ class _Module(nn.Module):
             raise AttributeError(f"{type(self).__name__} has no attribute 'weight': it has several tables. First "
                                  "values: init=...; rows: view(name) after drain(); to set them: load_state_dict")
         if name == "reset_parameters":
-            raise AttributeError(f"{type(self).__name__} has no attribute 'reset_parameters': first values are drawn by "
-                                 "init=... and seed=... when a module is made; later load_state_dict sets rows")
+            raise AttributeError(f"{type(self).__name__} has no attribute 'reset_parameters': first values are drawn "
+                                 "by init=... and seed=... when a module is made; later load_state_dict sets rows")
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
