@@ -262,6 +262,15 @@ static int clicks_make_choose_label(clicks_maker *m, clicks_made_schema *made) {
                         m->path, CLICKS_MAKE_FEW);
 }
 
+/* A schema's texts are in quotes, or have neither quotes nor blanks. */
+static int clicks_make_check_label(clicks_maker *m, const clicks_look *look) {
+    for (uint32_t i = 0; i < look->texts.n; i++)
+        if (strchr(look->texts.text[i].at, '"'))
+            return program_fail(m->error, "%.200s: the label '%.60s' has a quote in it; write another text for it",
+                                m->path, look->texts.text[i].at);
+    return 0;
+}
+
 /* 1 or 0 for what pandas and databases write for them; -1: another text. */
 static int clicks_text_truth(const clicks_text *text) {
     static const char *const words[2][4] = {{"false", "no", "f", "n"}, {"true", "yes", "t", "y"}};
@@ -322,7 +331,7 @@ static int clicks_make_column(clicks_maker *m, clicks_schema *schema, uint32_t i
 
 static int clicks_make_columns(clicks_maker *m, clicks_schema *schema, clicks_made_schema *made) {
     int ids = 0, whole = 0, used = 0;
-    if (clicks_make_choose_label(m, made)) return -1;
+    if (clicks_make_choose_label(m, made) || clicks_make_check_label(m, &m->column[made->label])) return -1;
     for (uint32_t i = 0; i < m->n; i++) {
         const clicks_look *look = &m->column[i];
         int skipped = i == made->label || look->distinct < 2 || clicks_look_is_index(look, m->lines);

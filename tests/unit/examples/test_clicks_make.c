@@ -147,6 +147,7 @@ static void test_refused(void **state) {
         {"label,\"a\"\"b\",c\n0,1,2\n", "the name of column 2 has a quote"},
         {"label,a123456789012345678901234567890123456789012345678901234567890123,c\n0,1,2\n",
          "the name of column 2, 'a1234567890123456789...', has more than 63 bytes"},
+        {"label,b,c\n\"x \"\"y\"\"\",1,2\n0,2,3\n", "the label 'x \"y\"' has a quote in it"},
         {"label,\"a,c\n0,1,2\n", "a quote of the first line does not end its field"},
         {"a,b,c\n1,2,3\n4,5,6\n7,8,9\n", "which is the label? A training needs one"},
         {"label,b,c\n1,2,3\n0,2,3\n", "has no column beside the label that says anything"},
