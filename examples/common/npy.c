@@ -51,9 +51,11 @@ int npy_open(npy_array *array, const char *path, program_error *error) {
     if (!array->stream)
         return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     size_t before = npy_text(array->stream, text);
-    if (!before || npy_take(array, text) || fstat(fileno(array->stream), &is))
-        return program_fail(error, "%.300s is no .npy file of one or two dimensions in C order: write it by numpy.save",
-                            path);
+    if (!before) return program_fail(error, "%.300s is no .npy file; write it by numpy.save", path);
+    if (strstr(text, "'fortran_order': True"))
+        return program_fail(error, "%.300s is in the order of Fortran; write numpy.ascontiguousarray of it", path);
+    if (npy_take(array, text) || fstat(fileno(array->stream), &is))
+        return program_fail(error, "%.300s is no .npy file of one or two dimensions of numbers: %.200s", path, text);
     uint64_t bytes = before + array->n * array->dim * array->bytes;
     if ((uint64_t)is.st_size == bytes) return 0;
     return program_fail(error, "%.300s has %llu bytes, and its header says %llu: is it cut off?", path,

@@ -130,7 +130,7 @@ static void test_array_types(void **state) {
 }
 
 static void refuse_arrays(const char *header, size_t bytes, const char *wanted) {
-    static const char zeros[560];
+    static const char zeros[1120];
     char dense[100];
     const char *files[] = {dense, NULL};
     clicks *log;
@@ -146,14 +146,15 @@ static void refuse_arrays(const char *header, size_t bytes, const char *wanted) 
 static void test_arrays_refused(void **state) {
     (void)state;
     clicks *log;
-    refuse_arrays(ARRAY("<f4", "(70, 2)"), 559, "has 69 rows, and says 70; is it cut off?");
-    refuse_arrays(ARRAY("<f4", "(60, 2)"), 560, "has 60 rows, and");
+    refuse_arrays(ARRAY("<f4", "(70, 2)"), 559, "its header says 631: is it cut off?");
+    refuse_arrays(ARRAY("<f4", "(60, 2)"), 480, "has 60 rows, and");
     refuse_arrays(ARRAY(">f4", "(70, 2)"), 560, "is of type >f4, must be of float32");
-    refuse_arrays(ARRAY("<c8", "(70, 2)"), 560, "must be of float32");
-    refuse_arrays(ARRAY("<f2", "(70, 2)"), 560, "must be of float32");
-    refuse_arrays(ARRAY("<f4", "(7, 5, 2)"), 560, "has the shape (7, 5, 2)");
+    refuse_arrays(ARRAY("<c8", "(70, 2)"), 1120, "must be of float32");
+    refuse_arrays(ARRAY("<f2", "(70, 2)"), 280, "must be of float32");
+    refuse_arrays(ARRAY("<f4", "(7, 5, 2)"), 560,
+                  "one or two dimensions of numbers: {'descr': '<f4', 'fortran_order': False, 'shape': (7, 5, 2)");
     refuse_arrays("{'descr': '<f4', 'fortran_order': True, 'shape': (70, 2), }\n", 560, "in the order of Fortran");
-    refuse_arrays("{}\n", 0, "has no header of NumPy's");
+    refuse_arrays("{}\n", 0, "is no .npy file of one or two dimensions");
     put_text(in_folder("bad_dense.npy"), "no array");
     char dense[100], sparse[100];
     snprintf(dense, sizeof dense, "%s/bad_dense.npy", folder);
@@ -161,7 +162,7 @@ static void test_arrays_refused(void **state) {
     const char *files[] = {dense, NULL};
     clicks_settings settings = {.format = CLICKS_ARRAYS, .files = files, .rows = 9};
     assert_int_equal(clicks_open(&log, &settings, &error), -1);
-    says("is no array of NumPy");
+    says("is no .npy file; write it by numpy.save");
     char longest[5000];
     memset(longest, 'a', sizeof longest);
     strcpy(longest + sizeof longest - 11, "_dense.npy");
