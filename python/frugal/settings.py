@@ -114,7 +114,8 @@ class Optimizer:
 
     `kind`: "sgd", "adagrad", "rowwise_adagrad", "adam" or "adamw"; "rowwise-adagrad" is the same. `weight_decay`: of
     the rows that a step touches, and of no others; L2 as in torch.optim, but of "adamw" decoupled from the gradient, by
-    default 0.01, as in torch.optim.AdamW, which decays all rows in every step. `lr_scale` multiplies the learning rate
+    default (None) 0.01, as in torch.optim.AdamW, which decays all rows in every step; 0 is refused there, because
+    frugal.h has 0.01 for it, and without decay it is "adam". `lr_scale` multiplies the learning rate
     of a step: with it, tables of one instance have different rates. `clip_norm`: a row's gradient whose
     norm is larger is scaled down to it; 0: none is. `frozen`: rows never change.
     """
@@ -123,7 +124,7 @@ class Optimizer:
     eps: float = 0.0
     beta1: float = 0.0
     beta2: float = 0.0
-    weight_decay: float = 0.0
+    weight_decay: Optional[float] = None
     initial_accumulator: float = 0.0
     lr_scale: float = 0.0
     clip_norm: float = 0.0
@@ -132,6 +133,11 @@ class Optimizer:
     def __post_init__(self) -> None:
         kind = named(self.kind, KINDS, "Optimizer.kind")
         object.__setattr__(self, "kind", next(name for name, number in KINDS.items() if number == kind))
+        if self.weight_decay is None:
+            object.__setattr__(self, "weight_decay", 0.01 if self.kind == "adamw" else 0.0)
+        elif self.kind == "adamw" and as_float(self.weight_decay, "Optimizer.weight_decay") == 0:
+            raise ValueError(f"Optimizer.weight_decay: {self.weight_decay!r} with \"adamw\" would be its default, "
+                             "0.01; without decay it is \"adam\"")
 
     def struct(self) -> Any:
         made = c.frugal_optimizer(kind=KINDS[self.kind], frozen=flag(self.frozen, "Optimizer.frozen"))

@@ -458,6 +458,11 @@ class Plain(unittest.TestCase):
                 made()
         with self.assertRaisesRegex(ValueError, "eps: 1e-50 is 0 as a float of C, which stands for the default"):
             frugal.Frugal([10], **plain, optimizer=frugal.Optimizer("adam", eps=1e-50))
+        for none in (0, 0.0):
+            with self.assertRaisesRegex(ValueError, 'weight_decay: 0.* would be its default, 0.01; without .* "adam"'):
+                frugal.Optimizer("adamw", weight_decay=none)
+        self.assertEqual(frugal.Optimizer("adamw"), frugal.Optimizer("adamw", weight_decay=0.01))
+        self.assertEqual(frugal.Optimizer("adam").weight_decay, 0)
         with self.assertRaisesRegex(TypeError, "saved=.path."):
             frugal.Frugal([10], saved="monday", **plain)
         workers = frugal.Workers(1)
