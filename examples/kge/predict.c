@@ -178,7 +178,7 @@ static void kge_cosines(uint32_t dim, kge_rows queries, kge_rows rows, float *sc
         for (uint32_t j = 0; j < rows.n; j++) {
             const float *row = rows.at + (size_t)j * dim;
             float both = sqrtf(square) * sqrtf(vector_dot(dim, row, row));
-            score[j] = both > 0 ? vector_dot(dim, query, row) / both : 0.0f;
+            score[j] = both <= 0 ? 0.0f : vector_dot(dim, query, row) / both; /* NaN stays NaN */
         }
     }
 }
@@ -213,7 +213,7 @@ static int kge_predictor_score(kge_predictor *r, const kge_wish *wish, uint32_t 
 static float kge_shown_score(const kge_model *model, const float *query, float score) {
     if (!KGE_HAS_L2(model->kind)) return score;
     float square = vector_dot(model->dim, query, query) - score;
-    return -sqrtf(square > 0 ? square : 0);
+    return -sqrtf(square < 0 ? 0 : square); /* NaN stays NaN */
 }
 
 static int kge_is_known(const kge_index *known, const kge_wish *wish, uint32_t entity) {
