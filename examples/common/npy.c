@@ -43,6 +43,13 @@ static int npy_take(npy_array *array, const char *text) {
     return array->bytes && array->bytes <= 16 && array->n < UINT64_C(1) << 40 && array->dim < 1 << 20 ? 0 : -1;
 }
 
+/* How many bytes of the header's text a message may show: not what follows a byte that is no letter, digit or sign. */
+static int npy_shown(const char *text) {
+    int n = 0;
+    while (n < 200 && text[n] >= ' ' && text[n] <= '~') n++;
+    return n;
+}
+
 int npy_open(npy_array *array, const char *path, program_error *error) {
     char text[NPY_TEXT];
     struct stat is;
@@ -55,7 +62,8 @@ int npy_open(npy_array *array, const char *path, program_error *error) {
     if (strstr(text, "'fortran_order': True"))
         return program_fail(error, "%.300s is in the order of Fortran; write numpy.ascontiguousarray of it", path);
     if (npy_take(array, text) || fstat(fileno(array->stream), &is))
-        return program_fail(error, "%.300s is no .npy file of one or two dimensions of numbers: %.200s", path, text);
+        return program_fail(error, "%.300s is no .npy file of one or two dimensions of numbers: %.*s", path,
+                            npy_shown(text), text);
     uint64_t bytes = before + array->n * array->dim * array->bytes;
     if ((uint64_t)is.st_size == bytes) return 0;
     return program_fail(error, "%.300s has %llu bytes, and its header says %llu: is it cut off?", path,
