@@ -43,7 +43,7 @@ static int kge_saved_kind(kge_saved *saved, const manifest *m, program_error *er
                         m->model);
 }
 
-/* path[KGE_LONGEST_PATH] becomes where the file with this name lies; with `checks`, its bytes are those of the set. */
+/* path[KGE_LONGEST_PATH] becomes where the file with this name lies, whose bytes are those of the set. */
 static int kge_saved_find(const kge_saved *saved, const manifest *m, const char *name, char *path,
                           program_error *error) {
     uint32_t i = kge_saved_file(m, name);
