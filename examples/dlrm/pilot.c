@@ -34,15 +34,23 @@ static int dlrm_pilot_tell(dlrm_trainer *trainer, double *loss, program_error *e
     return 0;
 }
 
+/* A pilot that diverges is no failure: fewer passes may not. If none does otherwise, the training says so. */
+static int dlrm_pilot_evaluate(dlrm_trainer *trainer, const dlrm_samples *held_out, uint32_t threads, double *loss,
+                               program_error *error) {
+    atomic_int never = 0; /* so far Ctrl-C simply ends the program */
+    dlrm_metrics metrics;
+    int status = dlrm_evaluate(trainer, held_out, threads, &never, &metrics, error);
+    *loss = status ? INFINITY : metrics.logloss;
+    return status && isfinite(dlrm_trainer_total(trainer).loss) ? -1 : 0;
+}
+
 static int dlrm_pilot_run(const dlrm_settings *settings, const dlrm_source *source, const dlrm_samples *held_out,
                           uint32_t threads, double *loss, program_error *error) {
-    atomic_int never = 0; /* so far Ctrl-C simply ends the program */
+    atomic_int never = 0;
     dlrm_trainer *trainer;
-    dlrm_metrics metrics;
     if (dlrm_trainer_open(&trainer, settings, source, error)) return -1;
     int status = dlrm_trainer_run(trainer, UINT64_MAX, &never, error);
-    if (!status) status = dlrm_evaluate(trainer, held_out, threads, &never, &metrics, error);
-    if (!status) *loss = metrics.logloss;
+    if (!status) status = dlrm_pilot_evaluate(trainer, held_out, threads, loss, error);
     if (!status) status = dlrm_pilot_tell(trainer, loss, error);
     dlrm_trainer_close(trainer);
     return status;
