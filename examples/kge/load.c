@@ -195,6 +195,7 @@ int kge_saved_read(const kge_saved *saved, const kge_graph *graph, const kge_wri
         fprintf(stderr, "%" PRIu32 " of %" PRIu32 " %s have the rows of %s, step %" PRIu64 "%s", found, names->n,
                 words[table], saved->folder, saved->step, found < names->n ? "; the others are new" : "");
         if (found < own->n) fprintf(stderr, "; %" PRIu32 " of its rows are left out", own->n - found);
+        if (table && saved->reciprocal) fputs("; inverse relations, too, as their names say (--reciprocal)", stderr);
         fputc('\n', stderr);
         if (!found)
             return program_fail(error,
