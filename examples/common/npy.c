@@ -53,7 +53,7 @@ static int npy_shown(const char *text) {
 int npy_open(npy_array *array, const char *path, program_error *error) {
     char text[NPY_TEXT];
     struct stat is;
-    *array = (npy_array){.path = path};
+    *array = (npy_array){.stream = NULL};
     array->stream = fopen(path, "rbe");
     if (!array->stream)
         return program_fail(error, "cannot read %.300s: %s%s", path, strerror(errno), file_remedy(errno));

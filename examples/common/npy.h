@@ -7,12 +7,11 @@
 #include "examples/common/program.h"
 
 typedef struct npy_array {
-    FILE *stream;     /* at the first number */
-    char type[8];     /* NumPy's, as "<f4", "<i8", "|u1" */
-    uint32_t bytes;   /* of a number */
-    int dimensions;   /* 1 or 2 */
-    uint64_t n, dim;  /* [n][dim]; of one dimension: [n], and dim is 1 */
-    const char *path; /* the caller's */
+    FILE *stream;    /* at the first number */
+    char type[8];    /* NumPy's, as "<f4", "<i8", "|u1" */
+    uint32_t bytes;  /* of a number */
+    int dimensions;  /* 1 or 2 */
+    uint64_t n, dim; /* [n][dim]; of one dimension: [n], and dim is 1 */
 } npy_array;
 
 /* 0, or -1 with *error filled: no such file, no .npy file, more dimensions, columns one after the other, or a file that

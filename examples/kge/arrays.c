@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KGE_ARRAY_PATH = 4096 };
-
 static int kge_array_is_there(char path[KGE_ARRAY_PATH], const char *folder, const char *begin, const char *end) {
     int n = snprintf(path, KGE_ARRAY_PATH, "%s/%s_%s.npy", folder, begin, end);
     return n < KGE_ARRAY_PATH && !access(path, F_OK);
@@ -36,7 +34,7 @@ static int kge_array_open(npy_array *array, const char *path, uint64_t dim, prog
 
 int kge_arrays_begin(kge_arrays *arrays, const char *folder, kge_split_kind split, program_error *error) {
     static const char *const begins[KGE_SPLITS][2] = {{"train", NULL}, {"valid", "val"}, {"test", NULL}};
-    char path[KGE_ARRAY_PATH], tails[KGE_ARRAY_PATH];
+    char *path = arrays->path, tails[KGE_ARRAY_PATH];
     kge_arrays_close(arrays);
     for (int i = 0; i < 2 && begins[split][i]; i++) {
         const char *begin = begins[split][i];
@@ -91,7 +89,7 @@ int kge_arrays_next(kge_arrays *arrays, const char *columns, kge_names *const na
                                 "row %" PRIu64
                                 " of %.300s has no id, or one that is negative or far above the number of "
                                 "triples; number names from 0, without gaps",
-                                arrays->at, first->path);
+                                arrays->at, arrays->path);
         *parts[part == 'h' ? 0 : part == 'r' ? 1 : 2] = (uint32_t)id;
         if (kge_array_name(names[part == 'r'], id, error)) return -1;
     }

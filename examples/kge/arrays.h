@@ -7,13 +7,16 @@
 #include "examples/kge/data.h"
 #include "examples/common/npy.h"
 
+enum { KGE_ARRAY_PATH = 4096 };
+
 typedef struct kge_arrays {
-    npy_array of[2]; /* of all three parts; or of head and relation, and of the tail */
-    uint64_t at;     /* rows read */
-    uint64_t most;   /* ids are below */
+    npy_array of[2];           /* of all three parts; or of head and relation, and of the tail */
+    char path[KGE_ARRAY_PATH]; /* of the first one */
+    uint64_t at;               /* rows read */
+    uint64_t most;             /* ids are below */
 } kge_arrays;
 
-/* As those of a folder (folder.h). `folder` must outlive what is opened. */
+/* As those of a folder (folder.h). */
 int kge_arrays_begin(kge_arrays *arrays, const char *folder, kge_split_kind split, program_error *error);
 /* Names for ids are added to those of entities, names[0], and of relations, as they are met. `columns`: what those of
  * an array of three hold. */

@@ -57,8 +57,8 @@ static int kge_saved_shape(kge_saved *saved, uint32_t table, program_error *erro
     npy_array array;
     int status = npy_open(&array, saved->path[table], error);
     if (!status && (array.dimensions != 2 || strcmp(array.type, "<f4") || !array.dim || array.dim > 65536))
-        status = program_fail(error, "%.300s has numbers of type %s, must be rows of 1 to 65536 float32", array.path,
-                              array.type);
+        status = program_fail(error, "%.300s has numbers of type %s, must be rows of 1 to 65536 float32",
+                              saved->path[table], array.type);
     if (array.stream) fclose(array.stream);
     if (status) return -1;
     if (table && saved->dim != array.dim)
@@ -152,12 +152,12 @@ static int kge_saved_copy(const kge_saved *saved, uint32_t table, const kge_foun
     uint64_t *keys = malloc(KGE_SAVED_BLOCK * sizeof *keys);
     float *rows = malloc(KGE_SAVED_BLOCK * dim * sizeof *rows);
     int status = npy_open(&array, saved->path[table], error);
-    if (!status && (!keys || !rows)) status = program_fail(error, "out of memory to read %.300s", array.path);
+    if (!status && (!keys || !rows)) status = program_fail(error, "out of memory to read %.300s", saved->path[table]);
     for (uint64_t from = 0; from < saved->rows[table] && !status; from += KGE_SAVED_BLOCK) {
         uint64_t left = saved->rows[table] - from;
         uint32_t read = left < KGE_SAVED_BLOCK ? (uint32_t)left : KGE_SAVED_BLOCK, n = 0;
         if (fread(rows, dim * sizeof *rows, read, array.stream) != read)
-            status = program_fail(error, "cannot read %.300s: it ends early", array.path);
+            status = program_fail(error, "cannot read %.300s: it ends early", saved->path[table]);
         for (uint32_t i = 0; i < read && !status; i++) {
             uint64_t row = from + i, inverse = row >= own->n; /* names of inverse relations are made of the others' */
             if (inverse && !saved->reciprocal) break;

@@ -225,8 +225,21 @@ static uint32_t device_behind(frugal *f, const condition *what) {
     return f->desc.devices;
 }
 
+/* The steps that all have updated; a device whose data has ended has no part in more than its own. */
+static uint64_t updated_by_all(const frugal *f, const uint64_t *updated) {
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t steps = updated[d] & ~HAS_ENDED;
+        if (steps > most) most = steps;
+        if (!(updated[d] & HAS_ENDED) && steps < least) least = steps;
+    }
+    return least == UINT64_MAX ? most : least;
+}
+
+/* Another thread may be in the middle of the commit that completes a step: it is committed when the step is. */
 static int updates_ready(frugal *f, const condition *what) {
-    return device_behind(f, what) == f->desc.devices;
+    uint64_t all = updated_by_all(f, ((const away_condition *)what)->updated);
+    return device_behind(f, what) == f->desc.devices && frugal_p2f_all_committed(f->p2f) >= all;
 }
 
 static void updates_explain(frugal *f, const condition *what, char *text, size_t size) {

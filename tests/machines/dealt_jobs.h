@@ -42,6 +42,11 @@ static inline void note(machine *m, int i, frugal_status status) {
     snprintf(m->said[i], sizeof m->said[i], "%s", status ? frugal_message() : "");
 }
 
+static inline _Noreturn void end_here(const machine *m, const char *call) {
+    fprintf(stderr, "machine %u: %s: %s\n", m->number, call, frugal_message());
+    abort();
+}
+
 static inline void *run_machine(void *of) {
     machine *m = of;
     const job *j = m->job;
@@ -56,11 +61,11 @@ static inline void *run_machine(void *of) {
     if (m->status[0] == FRUGAL_OK) {
         uint64_t step = m->first_step = frugal_settings(f)->first_step;
         for (uint32_t d = from; d < from + here; d++)
-            if (frugal_cpu_attach(f, d, NULL)) abort();
+            if (frugal_cpu_attach(f, d, NULL)) end_here(m, "attach");
         for (int i = 0; i < MOST_PLANS && j->plans[i].to; step = j->plans[i++].to) {
             const plan *p = &j->plans[i];
             int other = m->number == 1 && p->other;
-            if (dealt_train(f, from, here, step, p->to)) abort();
+            if (dealt_train(f, from, here, step, p->to)) end_here(m, "train");
             int increment = p->increment ^ (m->number == 1 && p->other_kind);
             if (p->path) note(m, 1 + i, save_one(f, other ? p->other : p->path, increment, p->replace));
         }
