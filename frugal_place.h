@@ -1233,8 +1233,8 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *
  * so a golden-section search finds each threshold; for several, the searches are nested. If all devices are alike, this
  * is the optimum of UGache's program with rows divided at will. If some pairs are not connected, groups of all sizes
  * that have more readers a copy than smaller ones are tried, too, and their other devices read from the host; and
- * where there are at most 16 devices, each reads some copies of the next group, over links that would be idle else. On a
- * DGX-1 this is within 1% of the optimum (docs/papers/ugache.md).
+ * where there are at most 16 devices, each reads some copies of the next group, over links that would be idle else. On
+ * a DGX-1 this is within 1% of the optimum (docs/papers/ugache.md).
  * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct frugal_priv_place_search {

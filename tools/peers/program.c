@@ -67,12 +67,13 @@ static void peers_write_reached(const peers_program *p) {
         for (uint32_t j = 0; j < n; j++) copies += kept >> j & 1;
         if (reached > most[copies]) most[copies] = reached;
     }
+    if (most[1] == n) return; /* one copy is enough */
     for (uint32_t from = 0, to; from < n && most[from] < n; from = to) {
         to = from + 1;
         for (uint32_t k = to + 1; k <= n; k++)
             if ((most[k] - most[from]) * (to - from) >= (most[to] - most[from]) * (k - from)) to = k;
         double slope = (double)(most[to] - most[from]) / (to - from);
-        for (uint32_t l = 0; l < p->n && most[1] < n; l++) {
+        for (uint32_t l = 0; l < p->n; l++) {
             for (uint32_t i = 0; i < n; i++) fprintf(p->file, " + h_%u_%u + %.17g s_%u_%u\n", l, i, slope, l, i);
             fprintf(p->file, " >= %.17g\n", n - most[from] + slope * from);
         }
