@@ -10,6 +10,7 @@
 enum { WORTH_MOST = 127, WORTH_DOUBLES = 5 }; /* levels: the last one; how many double the count */
 enum { STAYED = 1, LEVEL_AT = 1 };            /* of a byte: did the last touch count; the level above it */
 enum { PASSING = 20, RETURNING = 2 };         /* levels off what a row is worth whose copy was not current */
+enum { WORTH_MARGIN = 2 };                    /* levels: of frugal_takes_place */
 enum { HALVING_LEAST = 64, FALL_BITS = 40 };  /* steps; bits behind the point of what copies lose in a step */
 
 /* 2 ^ 31 * 2 ^ (-level / 5): the number of touches, of 2 ^ 31 at this level, that raise it. The last level is never
@@ -91,6 +92,13 @@ FRUGAL_INLINE uint64_t frugal_fall(uint64_t rows, uint32_t max_keys) {
 FRUGAL_INLINE uint32_t frugal_worth_left(uint32_t worth, uint32_t since, uint64_t fall) {
     uint64_t lost = since * fall >> FALL_BITS, most = worth + WORTH_MOST;
     return (uint32_t)(most > lost ? most - lost : 0);
+}
+
+/* Does a row take the place of a copy of which so much is left (frugal_worth_left)? It does if it is worth more by more
+ * than WORTH_MARGIN, a third of its count: a row that was just touched has counted this touch, others with the same
+ * popularity have yet to count theirs. */
+FRUGAL_INLINE int frugal_takes_place(uint32_t worth, uint32_t left) {
+    return worth + WORTH_MOST > left + WORTH_MARGIN;
 }
 
 #endif /* FRUGAL_COUNTING_H */

@@ -156,10 +156,6 @@ typedef struct frugal_secondary {
     uint32_t valid; /* 1: the copy is to be read: decided by the clocks, not by the bit of frugal_step.valid */
 } frugal_secondary;
 
-/* A row takes the place of a copy only if it is worth more than that by this much, a third of its count: a row that was
- * just touched has counted this touch, others with the same popularity have yet to count theirs. */
-enum { FRUGAL_WORTH_MARGIN = 2 };
-
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records; /* record_of: NULL if nobody has asked for it yet, and the lookup is not by bag */

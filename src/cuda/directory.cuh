@@ -49,7 +49,7 @@ __device__ static inline uint32_t eviction_priority(const gpu_view &g, uint64_t 
     if (policy == FRUGAL_CACHE_LRU) return (now - use) & USE_BITS;
     uint32_t since = (now - use) & STEP_BITS;                          /* longer ago: higher priority */
     uint32_t left = frugal_worth_left(use >> WORTH_AT, since, g.fall); /* 255 at most */
-    if (since == 0 || touch.worth + WORTH_MOST <= left + FRUGAL_WORTH_MARGIN) return 0;
+    if (since == 0 || !frugal_takes_place(touch.worth, left)) return 0;
     return (255 - left) << WORTH_AT | since;
 }
 

@@ -194,9 +194,7 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading, uint
         if (is_free || stay < least) victim = way, least = stay;
     }
     if (!is_free && preloading) return -1;
-    if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
-        now->worth + WORTH_MOST <= (least >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
-        return -1;
+    if (!is_free && c->policy == FRUGAL_CACHE_COUNTED && !frugal_takes_place(now->worth, least >> WORTH_AT)) return -1;
     *late = !is_free && was_touched(c, (int64_t)victim, now, before);
     clean_copy(c, victim);
     c->rows[victim] = now->row;
