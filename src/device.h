@@ -94,6 +94,11 @@ typedef struct frugal_store {              /* the host table, as devices read it
     uint32_t id_times, id_plus;
 } frugal_store;
 
+/* Has each element two moments? */
+FRUGAL_INLINE int frugal_is_adam(frugal_optimizer_kind kind) {
+    return kind == FRUGAL_ADAM || kind == FRUGAL_ADAMW;
+}
+
 FRUGAL_INLINE uint32_t frugal_type_bytes(frugal_type type) {
     return type == FRUGAL_FP32 ? 4 : 2;
 }

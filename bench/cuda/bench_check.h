@@ -89,7 +89,7 @@ static frugal_hyper check_hyper_of(const frugal *f, uint64_t step) {
     double beta1 = 1, beta2 = 1;
     for (uint64_t s = 0; s <= step; s++) beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
     float size = (float)((double)BENCH_LR * sqrt(1.0 - beta2) / (1.0 - beta1));
-    return {BENCH_LR, o->kind >= FRUGAL_ADAM ? size : BENCH_LR, 1, frugal_step_noise(frugal_settings(f)->seed, step)};
+    return {BENCH_LR, frugal_is_adam(o->kind) ? size : BENCH_LR, 1, frugal_step_noise(frugal_settings(f)->seed, step)};
 }
 
 /* Adds the gradients of a row's positions in one device's batch to the sum, which is empty before the first device. */

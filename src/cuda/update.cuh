@@ -143,11 +143,6 @@ __device__ static inline float reduced_gradient(const gpu_view &g, float sum) {
     return g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum;
 }
 
-/* Has each element two moments? */
-__device__ static inline int is_adam(const gpu_view &g) {
-    return g.kind == FRUGAL_ADAM || g.kind == FRUGAL_ADAMW;
-}
-
 /* The gradient of an element as the optimizer takes it: reduced, scaled and decayed. A scale of 1 changes no bit. */
 __device__ static inline float taken_gradient(const gpu_view &g, const step_rule &rule, float sum, float weight) {
     float scaled = frugal_mul(reduced_gradient(g, sum), rule.scale);
@@ -211,7 +206,7 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
     if (g.kind == FRUGAL_ADAMW) *w = frugal_shrink(*w, frugal_mul(rule.hyper.lr, rule.decay));
     if (g.kind == FRUGAL_ADAGRAD)
         *w = frugal_adagrad(*w, s, x, rule.factor, rule.eps);
-    else if (is_adam(g))
+    else if (frugal_is_adam(g.kind))
         *w = frugal_adam(*w, s, v, x, rule.factor, rule.rest1, rule.rest2, rule.eps);
     else
         *w = frugal_sgd(*w, x, rule.factor);
@@ -227,7 +222,7 @@ __device__ static inline stepped_pack<V, T> load_stepped(const gpu_view &g, cons
                                                          int element_wise) {
     stepped_pack<V, T> all = {load_raw<V, T>(row.weights, g.rows_as, e), {}, {}};
     if (element_wise) all.state = load_pack<V>(state_of(g, row) + e);
-    if (is_adam(g)) all.second = load_pack<V>(state_of(g, row) + e + g.dim);
+    if (frugal_is_adam(g.kind)) all.second = load_pack<V>(state_of(g, row) + e + g.dim);
     return all;
 }
 
@@ -239,7 +234,7 @@ __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rul
     /* Passes that are loaded together: all, where the row may lie on the host, so that no load waits for another one to
      * cross the link; elsewhere registers are short. */
     constexpr uint32_t TOGETHER = FORM == UPDATE_PLACE ? PASSES : 1;
-    int element_wise = g.kind == FRUGAL_ADAGRAD || is_adam(g);
+    int element_wise = g.kind == FRUGAL_ADAGRAD || frugal_is_adam(g.kind);
     stepped_pack<V, T> all[TOGETHER] = {};
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
@@ -255,12 +250,12 @@ __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rul
         const raw_pack<V, T> stored = rounded<V, T>(g, w, rule.noise, e);
         store_raw<V, T>(row.weights, g.rows_as, e, stored);
         if (element_wise) store_pack<V>(state, s);
-        if (is_adam(g)) store_pack<V>(state + g.dim, second);
+        if (frugal_is_adam(g.kind)) store_pack<V>(state + g.dim, second);
         if constexpr (FORM == UPDATE_PLACE) {
             if (!row.host_weights) continue;
             store_raw<V, T>(row.host_weights, g.rows_as, e, stored);
             if (element_wise) store_pack<V>(row.host_state + e, s);
-            if (is_adam(g)) store_pack<V>(row.host_state + g.dim + e, second);
+            if (frugal_is_adam(g.kind)) store_pack<V>(row.host_state + g.dim + e, second);
         }
     }
 }
@@ -331,7 +326,7 @@ __device__ static inline float clip_scale(const gpu_view &g, const lane_group<V>
 template <int V, element_types T, update_form FORM, typename Tile>
 __device__ static inline float step_factor(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
                                            const stepped_row<FORM> &row, Tile tile_of) {
-    if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return is_adam(g) ? rule.hyper.step_size : rule.hyper.lr;
+    if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return frugal_is_adam(g.kind) ? rule.hyper.step_size : rule.hyper.lr;
     pack<V> lanes = {};
     int steps_state = row.weights && group.lane == 0;
     float factor = 0, state = steps_state ? *state_of(g, row) : 0; /* read before the sums, because it may be far */

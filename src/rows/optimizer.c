@@ -84,11 +84,6 @@ INLINED float sum_of_squares(const row_place *p, const row_update *update, float
     return fold_all(lanes);
 }
 
-/* Has each element two moments? */
-INLINED int is_adam(frugal_optimizer_kind kind) {
-    return kind == FRUGAL_ADAM || kind == FRUGAL_ADAMW;
-}
-
 /* The weight of an element after the step. AdamW's decay is of the weight, and not of the gradient. */
 INLINED float apply_element(const row_rule *o, float w, float *s, float *v, float g) {
     if (o->kind == FRUGAL_ADAMW)
@@ -96,7 +91,7 @@ INLINED float apply_element(const row_rule *o, float w, float *s, float *v, floa
     else
         g = frugal_decay(g, w, o->decay);
     if (o->kind == FRUGAL_ADAGRAD) return frugal_adagrad(w, s, g, o->factor, o->eps);
-    if (is_adam(o->kind)) return frugal_adam(w, s, v, g, o->factor, o->rest1, o->rest2, o->eps);
+    if (frugal_is_adam(o->kind)) return frugal_adam(w, s, v, g, o->factor, o->rest1, o->rest2, o->eps);
     return frugal_sgd(w, g, o->factor);
 }
 
@@ -124,8 +119,8 @@ INLINED void apply_halves(const row_place *p, const row_update *update, const ro
     float buffer[CHUNK_FLOATS], wide[CHUNK_FLOATS];
     uint16_t noise[CHUNK_FLOATS], *halves = (uint16_t *)update->weights + from;
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
-    float *s = o->kind == FRUGAL_ADAGRAD || is_adam(o->kind) ? update->state + from : wide;
-    float *v = is_adam(o->kind) ? s + store->dim : wide;
+    float *s = o->kind == FRUGAL_ADAGRAD || frugal_is_adam(o->kind) ? update->state + from : wide;
+    float *v = frugal_is_adam(o->kind) ? s + store->dim : wide;
     int draws = store->rounding == FRUGAL_STOCHASTIC;
     if (draws) draw_noise(noise, o->noise, from, floats);
     if (draws && as == FRUGAL_BF16) {
@@ -183,8 +178,8 @@ INLINED void apply_chunk(const row_place *p, const row_update *update, const row
     float buffer[CHUNK_FLOATS];
     const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
     float *w = (float *)update->weights + from;
-    float *s = o->kind == FRUGAL_ADAGRAD || is_adam(o->kind) ? update->state + from : w;
-    float *v = is_adam(o->kind) ? s + store->dim : w;
+    float *s = o->kind == FRUGAL_ADAGRAD || frugal_is_adam(o->kind) ? update->state + from : w;
+    float *v = frugal_is_adam(o->kind) ? s + store->dim : w;
     IN_PIECES(floats, i, n, apply_elements(o, w + i, s + i, v + i, g + i, n));
 }
 
@@ -194,7 +189,7 @@ INLINED void apply_row(const row_place *p, const frugal_optimizer *optimizer, co
     row_rule o = {kind,
                   kind == FRUGAL_ADAMW ? frugal_mul(update->hyper->lr, decay) : decay,
                   update->hyper->scale,
-                  is_adam(kind) ? update->hyper->step_size : update->hyper->lr,
+                  frugal_is_adam(kind) ? update->hyper->step_size : update->hyper->lr,
                   optimizer->eps,
                   1.0f - optimizer->beta1,
                   1.0f - optimizer->beta2,

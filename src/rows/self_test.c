@@ -136,15 +136,14 @@ static float known_factor(const test_step *t, const float *w, float *s) {
 static void known_step(test_step *t, float *w, float *s) {
     const frugal_optimizer *o = &t->group.optimizer;
     t->scale = known_scale(t);
-    int is_adam_step = o->kind == FRUGAL_ADAM || o->kind == FRUGAL_ADAMW;
-    float factor = is_adam_step ? t->hyper.step_size : t->hyper.lr, *v = s + t->store.dim;
+    float factor = frugal_is_adam(o->kind) ? t->hyper.step_size : t->hyper.lr, *v = s + t->store.dim;
     if (o->kind == FRUGAL_ROWWISE_ADAGRAD) factor = known_factor(t, w, s);
     for (uint32_t i = 0; i < t->store.dim; i++) {
         float g = known_gradient(t, w, i);
         if (o->kind == FRUGAL_ADAGRAD) {
             s[i] = known_fma(g, g, s[i]);
             g = known_div(g, known_add(known_sqrt(s[i]), o->eps));
-        } else if (is_adam_step) {
+        } else if (frugal_is_adam(o->kind)) {
             s[i] = known_fma(known_add(g, -s[i]), known_add(1, -o->beta1), s[i]);
             v[i] = known_fma(known_fma(g, g, -v[i]), known_add(1, -o->beta2), v[i]);
             g = known_div(s[i], known_add(known_sqrt(v[i]), o->eps));
@@ -192,8 +191,7 @@ static int test_row(frugal_optimizer_kind kind, uint32_t dim, int way, int in_pl
     for (uint32_t r = 0; r < TEST_DEVICES; r++) fill(records[r], r, dim), t.records[r] = records[r];
     fill(w, 10, dim);
     fill(s, 11, 2 * TEST_FLOATS);
-    for (uint32_t i = kind == FRUGAL_ADAM || kind == FRUGAL_ADAMW ? dim : 0; i < 2 * TEST_FLOATS; i++)
-        s[i] = fabsf(s[i]); /* all have roots */
+    for (uint32_t i = frugal_is_adam(kind) ? dim : 0; i < 2 * TEST_FLOATS; i++) s[i] = fabsf(s[i]); /* all have roots */
     memcpy(known_w, w, sizeof w);
     memcpy(known_s, s, sizeof s);
     known_step(&t, known_w, known_s);
