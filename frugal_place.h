@@ -1494,9 +1494,8 @@ FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_find_patterns(const frugal_place
         plan->n++;
     }
     frugal_priv_place_group(m, 1, &found[plan->n++]);
-    uint64_t all = m->devices < 64 ? ((uint64_t)1 << m->devices) - 1 : UINT64_MAX;
     int is_mesh = 0;
-    for (uint32_t i = 0; i < m->devices; i++) is_mesh |= plan->reads[i] != all;
+    for (uint32_t i = 0; i < m->devices; i++) is_mesh |= frugal_priv_place_ones(plan->reads[i]) < m->devices;
     for (uint32_t i = 0; i < plan->n; i++) {
         plan->patterns[i] = found[plan->n - 1 - i];
         if (is_mesh) frugal_priv_place_use_links(m, plan, &plan->patterns[i]);

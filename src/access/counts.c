@@ -45,30 +45,31 @@ FRUGAL_INTERNAL frugal_status give_back_counts(frugal *f, int changed) {
 }
 
 /* Counts were changed: caches learn what their copies are worth now. */
-static frugal_status tell_counts(frugal *f, const char *call) {
+static frugal_status tell_counts(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (!is_attached(f, d) || !device->ops.recount) continue;
         hold_copies(device); /* steps may be announced, and rows recalled */
         frugal_status status = device->ops.recount(device->state);
         release_copies(device);
-        if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
+        if (status != FRUGAL_OK) return after_refusal(f, d, status, "set_counts");
     }
     return FRUGAL_OK;
 }
 
 /* Caches can be told: all is flushed, and no device has looked up a step that it has not committed. The stream of a GPU
  * may wait at the gate of such a step, and then its cache cannot be reached. */
-static frugal_status check_between_steps(frugal *f, const char *call) {
+static frugal_status check_between_steps(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed: no call of the device is under way */
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up);
         if (looked_up > frugal_p2f_committed(f->p2f, d))
-            return frugal_fail(FRUGAL_ERR_BUSY,
-                               "%s: wanted a drained instance between steps; device %u has looked up step %llu, which "
-                               "is not committed: update it on every device first",
-                               call, d, (unsigned long long)(looked_up - 1));
+            return frugal_fail(
+                FRUGAL_ERR_BUSY,
+                "set_counts: wanted a drained instance between steps; device %u has looked up step %llu, which "
+                "is not committed: update it on every device first",
+                d, (unsigned long long)(looked_up - 1));
     }
-    return is_flushed(f) ? FRUGAL_OK : fail_busy(f, call, 0);
+    return is_flushed(f) ? FRUGAL_OK : fail_busy(f, "set_counts", 0);
 }
 
 frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts) {
@@ -89,14 +90,14 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if (status == FRUGAL_OK) status = check_keys(f, keys, "set_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
-    if ((status = check_between_steps(f, "set_counts")) != FRUGAL_OK) return status;
+    if ((status = check_between_steps(f)) != FRUGAL_OK) return status;
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
     if ((status = take_counts(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: nothing is counted meanwhile */
         frugal_store_relaxed(&f->touches.worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
     status = give_back_counts(f, 1);
-    return status == FRUGAL_OK ? tell_counts(f, "set_counts") : status;
+    return status == FRUGAL_OK ? tell_counts(f) : status;
 }
 
 frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts) {

@@ -45,10 +45,10 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the trainer's f
     uint32_t *secondaries, *secondaries_sent;
     int has_secondaries;
     int is_told; /* the host has told of valid bits, and what else it knows; else all copies are current */
-    /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: segments_sent[MOST_SEGMENTS + 1], what it has found,
-     * and where the GPU sees that. */
     /* step + 1 whose touches are counted, and in which counts have aged, although announcing failed later; 0: none */
     uint64_t counted, aged;
+    /* Of a GPU that sorts (sort.cuh); in host memory, else NULL: segments_sent[MOST_SEGMENTS + 1], what it has found,
+     * and where the GPU sees that. */
     key_segment *segments_sent;
     found_batch *found, *found_seen;
 };
