@@ -289,9 +289,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     if (program->source.end == UINT64_MAX && !options->train.common.steps)
         options->train.common.decay = 0; /* no end to fall to */
     dlrm_tell_products(model);
-    if (!program->most_epochs) return 0;
-    return dlrm_pilots_run(&options->train, &program->source, program->most_epochs, program->stages.outputs.threads,
-                           error);
+    return 0;
 }
 
 /* Checked now, because a missing or empty --test should not be found after hours of training. Only regular files are
@@ -311,6 +309,9 @@ static int dlrm_check_test(dlrm_program *program, program_error *error) {
     clicks_reader_close(reader);
     clicks_batch_close(&sample);
     return status;
+    if (program->most_epochs &&
+        dlrm_pilots_run(&program->options.train, &program->source, program->most_epochs, c->outputs.threads, error))
+        return -1;
 }
 
 static int dlrm_prepare(stages *c, program_error *error) {
