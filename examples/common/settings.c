@@ -307,3 +307,10 @@ void training_options_of(training_options *options, training_settings *settings,
     };
     training_checkpoint_options(options, outputs);
 }
+
+void training_set_pilot(training_settings *settings) {
+    settings->cache = settings->secondaries = 0;
+    settings->processes = 1;
+    settings->mode = FRUGAL_P2F, settings->alone = FRUGAL_ALONE_DEFAULT;
+    settings->place = settings->trace = NULL;
+}

@@ -90,6 +90,8 @@ const char *training_optimizer_word(frugal_optimizer_kind optimizer);
 
 /* Call it when all options are read: checks what only several of them together show. 0, or -1 with *error filled. */
 int training_options_check(const training_options *options, program_error *error);
+/* For a pilot, a short training that chooses an option: one process, without caches, secondaries, parts and trace. */
+void training_set_pilot(training_settings *settings);
 /* Does a device compute on a GPU? */
 int training_has_gpu(const training_settings *settings);
 

@@ -10,18 +10,13 @@
 
 enum { DLRM_PILOT_PART = 5 }; /* one of so many parts is held out from pilots */
 
-/* As the training, on host cores, in one process, without parts, secondaries, caches and trace: what changes no bits,
- * or, as the parts, cannot be asked of fewer samples. */
+/* As the training, on host cores, without what changes no bits, or, as the parts, cannot be asked of fewer samples. */
 static dlrm_settings dlrm_pilot_settings(const dlrm_settings *settings, uint64_t epochs) {
     dlrm_settings pilot = *settings;
-    training_settings *common = &pilot.common;
+    training_set_pilot(&pilot.common);
+    memset(pilot.common.gpu, 0, sizeof pilot.common.gpu);
     pilot.epochs = epochs;
     pilot.placing = NULL, pilot.secondaries = NULL, pilot.seen = NULL;
-    memset(common->gpu, 0, sizeof common->gpu);
-    common->cache = common->secondaries = 0;
-    common->processes = 1;
-    common->mode = FRUGAL_P2F, common->alone = FRUGAL_ALONE_DEFAULT;
-    common->place = common->trace = NULL;
     return pilot;
 }
 

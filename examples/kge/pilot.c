@@ -36,7 +36,7 @@ uint64_t kge_pilot_sample(const kge_options *options) {
     return (uint64_t)KGE_PILOT_SAMPLES * options->eval_sample;
 }
 
-/* As the training, but shorter, with shorter rows, in one process, without parts, secondaries, caches and trace.
+/* As the training, but shorter, with shorter rows.
  *
  * The square of a distance, near that of the margin, is a sum over dim, so each number of a row is as the root of 1 /
  * dim. So are the gradients of the distance, but those of N3 are as 1 / dim: as strong against them, shorter rows need
@@ -46,12 +46,8 @@ static kge_settings kge_pilot_settings(const kge_options *options) {
     uint32_t dim = pilot.model.dim;
     if (dim > KGE_PILOT_DIM) pilot.model.dim = KGE_PILOT_DIM;
     if (KGE_HAS_L2(pilot.model.kind)) pilot.model.regularization *= sqrtf((float)pilot.model.dim / (float)dim);
-    training_settings *common = &pilot.common;
-    common->steps /= KGE_PILOT_PART;
-    common->cache = common->secondaries = 0;
-    common->processes = 1;
-    common->mode = FRUGAL_P2F, common->alone = FRUGAL_ALONE_DEFAULT;
-    common->place = common->trace = NULL;
+    training_set_pilot(&pilot.common);
+    pilot.common.steps /= KGE_PILOT_PART;
     pilot.table_file = NULL;
     pilot.placing = NULL, pilot.secondaries = NULL;
     return pilot;
