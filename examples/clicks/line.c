@@ -386,15 +386,18 @@ static int clicks_is_name(const clicks_field *field, const char *name) {
     return field->n == strlen(name) && !strncasecmp(field->at, name, field->n);
 }
 
-/* The separator that is there most. */
+char clicks_line_separator(const char *of, const char *text, size_t n) {
+    char best = *of;
+    for (size_t most = 0; *of; of++) {
+        size_t found = 0;
+        for (size_t i = 0; i < n; i++) found += text[i] == *of;
+        if (found > most) most = found, best = *of;
+    }
+    return best;
+}
+
 static char clicks_find_separator(const char *text, size_t n) {
-    static const char all[] = ",\t;";
-    size_t count[3] = {0}, best = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < 3; k++) count[k] += text[i] == all[k];
-    for (size_t k = 1; k < 3; k++)
-        if (count[k] > count[best]) best = k;
-    return all[best];
+    return clicks_line_separator(",\t;", text, n);
 }
 
 /* TorchRec's names of Criteo's columns count from 0: int_0 is I1, cat_0 is C1. */

@@ -50,6 +50,8 @@ int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sampl
 /* The line that names the columns: finds the separator, where the format is known, and fills order[], which has room
  * for CLICKS_MOST_COLUMNS. -1: it does not name them, with the reason. */
 int clicks_line_header(clicks_line *line, char *text, size_t n);
+/* The one of these separators that is there most; of those that are equally often, the first. */
+char clicks_line_separator(const char *of, const char *text, size_t n);
 /* Does the line name all of these columns, whatever separates them, and in whatever case? */
 int clicks_line_names(const char *text, size_t n, const char *const *names);
 

@@ -103,17 +103,6 @@ static void clicks_make_name(clicks_maker *m, uint32_t column, const char *text,
     clicks_text_set(name, text, n < CLICKS_LONGEST_TEXT ? n : CLICKS_LONGEST_TEXT);
 }
 
-/* The one that is there most: comma, tab, semicolon, bar. */
-static char clicks_make_separator(const char *text, size_t n) {
-    static const char all[] = ",\t;|";
-    size_t count[4] = {0}, best = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < 4; k++) count[k] += text[i] == all[k];
-    for (size_t k = 1; k < 4; k++)
-        if (count[k] > count[best]) best = k;
-    return all[best];
-}
-
 /* ---- The first line ------------------------------------------------------------------------------------- */
 
 static int clicks_make_check_names(clicks_maker *m) {
@@ -146,7 +135,7 @@ static int clicks_make_check_names(clicks_maker *m) {
 }
 
 static int clicks_make_begin(clicks_maker *m, char *text, size_t n) {
-    m->separator = clicks_make_separator(text, n);
+    m->separator = clicks_line_separator(",\t;|", text, n);
     m->n = 1;
     for (size_t i = 0; i < n; i++) m->n += text[i] == m->separator; /* at most: a quoted field may hold some */
     if (memmem(text, n, "::", 2) && m->n == 1)
@@ -235,6 +224,11 @@ static int clicks_look_is_index(const clicks_look *look, uint64_t lines) {
     return named || (clicks_look_is_whole(look) && look->high - look->low < (double)lines);
 }
 
+/* Nothing is learned from it. */
+static int clicks_look_is_idle(const clicks_look *look, uint64_t lines) {
+    return look->distinct < 2 || clicks_look_is_index(look, lines);
+}
+
 static double clicks_look_deviation(const clicks_look *look) {
     double n = (double)look->numbers, mean = look->sum / n, variance = look->squares / n - mean * mean;
     return variance > 0 ? sqrt(variance) : 0;
@@ -307,10 +301,10 @@ typedef enum { CLICKS_MAKE_IDS, CLICKS_MAKE_WHOLE, CLICKS_MAKE_RANGES } clicks_m
 static int clicks_make_column(clicks_maker *m, clicks_schema *schema, uint32_t i, uint32_t label, clicks_make_ids ids) {
     const clicks_look *look = &m->column[i];
     int is_id = clicks_look_is_id(look) || (ids == CLICKS_MAKE_WHOLE && clicks_look_is_whole(look));
-    clicks_kind kind = i == label                                                   ? CLICKS_LABEL
-                       : clicks_look_is_index(look, m->lines) || look->distinct < 2 ? CLICKS_SKIP
-                       : is_id                                                      ? CLICKS_ID
-                                                                                    : CLICKS_NUMBER;
+    clicks_kind kind = i == label                            ? CLICKS_LABEL
+                       : clicks_look_is_idle(look, m->lines) ? CLICKS_SKIP
+                       : is_id                               ? CLICKS_ID
+                                                             : CLICKS_NUMBER;
     clicks_column *column = clicks_schema_add(schema, kind);
     if (!column) return program_fail(m->error, "out of memory for %" PRIu32 " columns", m->n);
     column->name = look->name;
@@ -334,10 +328,10 @@ static int clicks_make_columns(clicks_maker *m, clicks_schema *schema, clicks_ma
     if (clicks_make_choose_label(m, made) || clicks_make_check_label(m, &m->column[made->label])) return -1;
     for (uint32_t i = 0; i < m->n; i++) {
         const clicks_look *look = &m->column[i];
-        int skipped = i == made->label || look->distinct < 2 || clicks_look_is_index(look, m->lines);
-        used += !skipped;
-        ids += !skipped && clicks_look_is_id(look);
-        whole += !skipped && clicks_look_is_whole(look);
+        if (i == made->label || clicks_look_is_idle(look, m->lines)) continue;
+        used++;
+        ids += clicks_look_is_id(look);
+        whole += clicks_look_is_whole(look);
     }
     if (!used) return program_fail(m->error, "%.200s has no column beside the label that says anything", m->path);
     *schema = (clicks_schema){.separator = m->separator, .header = m->header, .quotes = m->separator != '\t'};

@@ -33,11 +33,9 @@ static int clicks_read_test(void *to, const char *name, const char *text, progra
     return 0;
 }
 
-enum { CLICKS_FORMAT_AUTO, CLICKS_FORMAT_SCHEMA = 4 }; /* of clicks_formats */
+enum { CLICKS_FORMAT_AUTO, CLICKS_FORMAT_SCHEMA = 1 + CLICKS_SCHEMA }; /* of clicks_formats: 1 + clicks_format */
 static const char *const clicks_formats[] = {"auto",   "criteo", "criteo-csv", "avazu", "schema",
                                              "libsvm", "libffm", "npy",        NULL};
-static const clicks_format clicks_format_kinds[] = {CLICKS_CRITEO, CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU,
-                                                    CLICKS_SCHEMA, CLICKS_LIBSVM, CLICKS_LIBFFM,     CLICKS_ARRAYS};
 static const char *const clicks_ids_names[] = {"hash", "vocabulary", "given", NULL}; /* clicks_ids */
 
 #define MADE(field) &given.options.clicks.generator.field
@@ -112,6 +110,10 @@ void clicks_options_add(options_table *table, const clicks_options_words *words)
     if (words->generates) options_add(table, NULL, clicks_made);
     options_add(table, NULL, split);
     options_add(table, NULL, clicks_rows_of_ids);
+}
+
+const char *clicks_options_format(clicks_format format) {
+    return clicks_formats[1 + format];
 }
 
 void clicks_options_begin(int generate) {
@@ -208,9 +210,10 @@ int clicks_options_take(clicks_options *options, const clicks_options_words *wor
     if (!options->path == !options->generate)
         return program_fail(error, "give either --data %s or --generate; see %s --help", words->value, words->program);
     if (options->generate && !given.ids_given) clicks->ids = CLICKS_GIVEN;
-    clicks->format = options->generate ? CLICKS_GENERATED
-                     : clicks->schema  ? CLICKS_SCHEMA
-                                       : clicks_format_kinds[given.format];
+    clicks->format = options->generate                    ? CLICKS_GENERATED
+                     : clicks->schema                     ? CLICKS_SCHEMA
+                     : given.format == CLICKS_FORMAT_AUTO ? CLICKS_CRITEO
+                                                          : (clicks_format)(given.format - 1);
     options->guess = !options->generate && !clicks->schema && given.format == CLICKS_FORMAT_AUTO;
     if (given.fields_given && clicks->format != CLICKS_LIBFFM && !options->guess)
         return program_fail(error, "--fields %" PRIu32 " is for --format libffm alone; leave it out", clicks->fields);

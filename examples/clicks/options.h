@@ -39,6 +39,8 @@ void clicks_options_add(options_table *table, const clicks_options_words *words)
 /* Forgets what has been read, and sets the defaults: those of a generated log, which is for demonstration, or of a
  * file. Before each pass of options_read. */
 void clicks_options_begin(int generate);
+/* What --format calls it, unless it is generated. */
+const char *clicks_options_format(clicks_format format);
 /* What has been read, and is of a log alone: the option's name without its dashes; NULL: none. */
 const char *clicks_options_of_log(void);
 /* What has been read, unchecked. */

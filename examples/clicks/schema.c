@@ -111,16 +111,24 @@ static clicks_column *clicks_add_named(clicks_schema *schema, clicks_kind kind, 
     return column;
 }
 
-/* I1..., by logarithm, then C1... */
-static int clicks_add_numbered(clicks_schema *schema, uint32_t numbers, uint32_t features, uint64_t rows, int hex) {
+/* Columns of numbers, and then of ids, whose names are counted. */
+typedef struct clicks_counted {
+    const char *number, *id;
+    uint32_t first;
+    clicks_transform transform;
+} clicks_counted;
+static const clicks_counted clicks_of_criteo = {"I", "C", 1, CLICKS_LOG},
+                            clicks_of_torchrec = {"int_", "cat_", 0, CLICKS_RAW};
+
+static int clicks_add_counted(clicks_schema *schema, const clicks_counted *of, uint32_t numbers, uint32_t ids,
+                              int hex) {
     char name[16];
-    for (uint32_t i = 0; i < numbers + features; i++) {
+    for (uint32_t i = 0; i < numbers + ids; i++) {
         int is_id = i >= numbers;
-        snprintf(name, sizeof name, "%c%" PRIu32, is_id ? 'C' : 'I', is_id ? i - numbers + 1 : i + 1);
+        snprintf(name, sizeof name, "%s%" PRIu32, is_id ? of->id : of->number, of->first + (is_id ? i - numbers : i));
         clicks_column *column = clicks_add_named(schema, is_id ? CLICKS_ID : CLICKS_NUMBER, name);
         if (!column) return -1;
-        column->transform = CLICKS_LOG;
-        column->rows = is_id ? rows : 0;
+        column->transform = of->transform;
         column->hex = hex;
     }
     return 0;
@@ -167,6 +175,14 @@ static void clicks_set_labels(clicks_schema *schema) {
     clicks_text_set(&schema->zero.text[0], "0", 1);
 }
 
+/* All columns are added, unless that failed. */
+static int clicks_schema_end(clicks_schema *schema, int failed, program_error *error) {
+    if (failed) program_fail(error, "out of memory for the schema");
+    if (!failed) failed = clicks_schema_finish(schema, error);
+    if (failed) clicks_schema_free(schema);
+    return failed ? -1 : 0;
+}
+
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error) {
     int csv = format != CLICKS_CRITEO, failed;
     *schema = (clicks_schema){.separator = csv ? ',' : '\t', .header = csv, .quotes = 1, .known = 1};
@@ -184,45 +200,32 @@ int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program
         failed = clicks_add_avazu(schema);
     else
         failed = (csv && !clicks_add_named(schema, CLICKS_SKIP, "Id")) ||
-                 !clicks_add_named(schema, CLICKS_LABEL, "Label") || clicks_add_numbered(schema, 13, 26, 0, 1);
-    if (failed) program_fail(error, "out of memory for the schema");
-    if (!failed) failed = clicks_schema_finish(schema, error);
-    if (failed) clicks_schema_free(schema);
-    return failed ? -1 : 0;
+                 !clicks_add_named(schema, CLICKS_LABEL, "Label") ||
+                 clicks_add_counted(schema, &clicks_of_criteo, 13, 26, 1);
+    return clicks_schema_end(schema, failed, error);
+}
+
+/* The label, numbers and ids. */
+static int clicks_schema_of_counted(clicks_schema *schema, const clicks_counted *of, uint32_t numbers, uint32_t ids,
+                                    program_error *error) {
+    if (1 + (uint64_t)numbers + ids > CLICKS_MOST_COLUMNS)
+        return program_fail(error, "%" PRIu32 " numbers, %" PRIu32 " ids and the label are more than %d columns",
+                            numbers, ids, CLICKS_MOST_COLUMNS);
+    clicks_set_labels(schema);
+    int failed = !clicks_add_named(schema, CLICKS_LABEL, "label") || clicks_add_counted(schema, of, numbers, ids, 0);
+    return clicks_schema_end(schema, failed, error);
 }
 
 int clicks_schema_of_arrays(clicks_schema *schema, uint32_t numbers, uint32_t ids, program_error *error) {
-    char name[16];
     *schema = (clicks_schema){.separator = ',', .header = 1, .known = 1, .says_missing = 1};
     schema->missing = *clicks_usual_missing();
-    clicks_set_labels(schema);
-    int failed = !clicks_add_named(schema, CLICKS_LABEL, "label");
-    for (uint32_t i = 0; i < numbers + ids && !failed; i++) {
-        int is_id = i >= numbers;
-        snprintf(name, sizeof name, "%s_%" PRIu32, is_id ? "cat" : "int", is_id ? i - numbers : i);
-        failed = !clicks_add_named(schema, is_id ? CLICKS_ID : CLICKS_NUMBER, name);
-    }
-    if (failed)
-        program_fail(error, "%" PRIu32 " numbers, %" PRIu32 " ids and the label are more than %d columns", numbers, ids,
-                     CLICKS_MOST_COLUMNS);
-    if (!failed) failed = clicks_schema_finish(schema, error);
-    if (failed) clicks_schema_free(schema);
-    return failed ? -1 : 0;
+    return clicks_schema_of_counted(schema, &clicks_of_torchrec, numbers, ids, error);
 }
 
 int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error) {
-    uint64_t columns = 1 + (uint64_t)generator->numbers + generator->features;
     *schema = (clicks_schema){.separator = ',', .header = 1, .quotes = 1};
-    if (columns > CLICKS_MOST_COLUMNS)
-        return program_fail(error, "%" PRIu32 " numbers, %" PRIu32 " ids and the label are more than %d columns",
-                            generator->numbers, generator->features, CLICKS_MOST_COLUMNS);
-    clicks_set_labels(schema);
-    int failed = !clicks_add_named(schema, CLICKS_LABEL, "label") ||
-                 clicks_add_numbered(schema, generator->numbers, generator->features, generator->rows, 0);
-    if (failed) program_fail(error, "out of memory for %" PRIu64 " columns", columns);
-    for (uint32_t k = 0; k < generator->features && !failed; k++)
+    if (clicks_schema_of_counted(schema, &clicks_of_criteo, generator->numbers, generator->features, error)) return -1;
+    for (uint32_t k = 0; k < generator->features; k++)
         schema->columns[1 + generator->numbers + k].rows = clicks_generator_rows(generator, k);
-    if (!failed) failed = clicks_schema_finish(schema, error);
-    if (failed) clicks_schema_free(schema);
-    return failed ? -1 : 0;
+    return 0;
 }

@@ -2,6 +2,7 @@
 #include "examples/dlrm/make.h"
 #include "examples/clicks/folder.h"
 #include "examples/clicks/make.h"
+#include "examples/clicks/options.h"
 #include "examples/common/file.h"
 #include "examples/common/options.h"
 #include "examples/common/program.h"
@@ -43,8 +44,8 @@ static int dlrm_make_schema(clicks_schema *schema, const char *log, clicks_made_
     if (clicks_guess(log, &format, error)) return clicks_make_schema(schema, log, made, error);
     if (format >= CLICKS_LIBSVM)
         return program_fail(error, "%.200s is of format %s, which has no columns to describe; leave --schema out", log,
-                            names[format]);
-    fprintf(stderr, "%s is of format %s, which needs no --schema\n", log, names[format]);
+                            clicks_options_format(format));
+    fprintf(stderr, "%s is of format %s, which needs no --schema\n", log, clicks_options_format(format));
     return clicks_schema_of_format(schema, format, error);
 }
 
