@@ -11,6 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+int clicks_file_is_pipe(const char *path) {
+    struct stat is;
+    return !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
 static int clicks_file_open_bytes(clicks_file *file, const char *path, program_error *error) {
     struct stat is;
     int opened = open(path, O_RDONLY | O_CLOEXEC);

@@ -20,6 +20,9 @@ enum {
     CLICKS_ROOM = CLICKS_LONGEST_LINE + CLICKS_EXTRA + CLICKS_BLOCK + 1
 };
 
+/* Can what is there be read only once? */
+int clicks_file_is_pipe(const char *path);
+
 typedef struct clicks_file {
     clicks_bytes bytes;   /* if there are no arrays */
     clicks_filter filter; /* what the bytes come from, if it is not the file */

@@ -125,11 +125,6 @@ typedef struct gen_output {
     gzFile stream;
 } gen_output;
 
-static int gen_ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 static int gen_fail_write(const gen_output *output, program_error *error) {
     int number = errno;
     return program_fail(error, "cannot write %.300s: %s%s", output->name, number ? strerror(number) : "out of memory",
@@ -156,7 +151,7 @@ static int gen_output_open(gen_output *output, const char *path, program_error *
     int opened = gen_output_descriptor(output, path, error);
     if (opened < 0) return -1;
     errno = 0;
-    output->stream = gzdopen(opened, path && gen_ends_with(path, ".gz") ? "wb1" : "wbT"); /* T: as it is */
+    output->stream = gzdopen(opened, path && file_ends_with(path, ".gz") ? "wb1" : "wbT"); /* T: as it is */
     if (!output->stream) {
         gen_fail_write(output, error);
         close(opened);

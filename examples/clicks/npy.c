@@ -1,6 +1,7 @@
 /* Arrays, some rows at a time, as lines. */
 #include "examples/clicks/npy.h"
 #include "examples/clicks/schema.h"
+#include "examples/common/file.h"
 #include "examples/common/npy.h"
 
 #include <errno.h>
@@ -34,11 +35,6 @@ struct clicks_npy {
 
 /* ---- Names ---------------------------------------------------------------------------------------------- */
 
-static int clicks_ends_with(const char *path, const char *end) {
-    size_t n = strlen(path), m = strlen(end);
-    return n >= m && !strcmp(path + n - m, end);
-}
-
 /* The path of another part; 0: it has too many bytes. */
 static int clicks_npy_beside(const char *path, int from, int part, char to[4096]) {
     int stem = (int)(strlen(path) - strlen(clicks_npy_ends[from]));
@@ -46,13 +42,13 @@ static int clicks_npy_beside(const char *path, int from, int part, char to[4096]
 }
 
 int clicks_npy_is_log(const char *path) {
-    return clicks_ends_with(path, clicks_npy_ends[0]);
+    return file_ends_with(path, clicks_npy_ends[0]);
 }
 
 int clicks_npy_is_part(const char *path) {
     char dense[4096];
     for (int i = 1; i < CLICKS_NPY_PARTS; i++)
-        if (clicks_ends_with(path, clicks_npy_ends[i]))
+        if (file_ends_with(path, clicks_npy_ends[i]))
             return clicks_npy_beside(path, i, 0, dense) && !access(dense, F_OK);
     return 0;
 }

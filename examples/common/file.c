@@ -53,6 +53,11 @@ int file_resolve(const char *name, char **path, program_error *error) {
     return *path ? 0 : program_fail(error, "out of memory for a path");
 }
 
+int file_ends_with(const char *path, const char *end) {
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && !strcmp(path + n - m, end);
+}
+
 /* Is this the same folder (device and number) and the same name in it? */
 static int file_is_same_place(const char *a, const char *b) {
     struct stat x, y;

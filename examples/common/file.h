@@ -51,6 +51,7 @@ int file_make_folder(const char *folder, program_error *error);
 int file_sync_folder(const char *path, program_error *error);
 /* *path becomes the place of a file of this name, links followed; to be freed. Refuses what file_make refuses. */
 int file_resolve(const char *name, char **path, program_error *error);
+int file_ends_with(const char *path, const char *end);
 /* Would these two paths be one file? Either may not exist yet. NULL is no file. */
 int file_is_same(const char *a, const char *b);
 /* Writes all of it, whatever signals come; 0, or -1 with errno set. */

@@ -233,6 +233,15 @@ void options_add(options_table *table, const char *heading, const options_entry 
     table->section[table->n++].entries = entries;
 }
 
+int options_has(int argc, char **argv, const char *name) {
+    size_t n = strlen(name);
+    for (int i = 1; i < argc; i++) {
+        const char *at = argv[i];
+        if (!strncmp(at, "--", 2) && !strncmp(at + 2, name, n) && (!at[2 + n] || at[2 + n] == '=')) return 1;
+    }
+    return 0;
+}
+
 /* The entry with the name name[length], or the only one whose name begins so; NULL: none, or several. */
 static const options_entry *options_find(const options_table *table, const char *name, size_t length) {
     const options_entry *found = NULL;

@@ -113,6 +113,9 @@ typedef struct options_table {
 /* Adds entries, up to the one without a name, to the table. Both are read where they are, later. */
 void options_add(options_table *table, const char *heading, const options_entry *entries);
 
+/* Does the command line have --NAME, in full? For programs that have several tables. */
+int options_has(int argc, char **argv, const char *name);
+
 typedef enum { OPTIONS_ALL, OPTIONS_FIRST } options_pass;
 
 /* Reads the command line. With OPTIONS_FIRST, entries without .first are skipped, but unknown options are refused. If

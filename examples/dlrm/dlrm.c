@@ -16,6 +16,7 @@
  * file, crc32), checkpointing (when, and what; uses checkpoint, identity), best (the best evaluation), options,
  * program, vector.h.
  */
+#include "examples/clicks/file.h"
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
@@ -97,16 +98,10 @@ static int dlrm_parse(stages *c, int argc, char **argv, program_error *error) {
     return 0;
 }
 
-/* A file that is missing counts as one: opening it says so. */
-static int dlrm_is_pipe(const char *path) {
-    struct stat is;
-    return path && !stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
-}
-
 /* The first file of --data that can be read only once; NULL: none. */
 static const char *dlrm_has_pipe(const dlrm_options *options) {
     for (const char *const *file = options->data.clicks.files; file && *file; file++)
-        if (dlrm_is_pipe(*file)) return *file;
+        if (clicks_file_is_pipe(*file)) return *file;
     return NULL;
 }
 
@@ -205,7 +200,7 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
 static int dlrm_measure(dlrm_program *program, program_error *error) {
     const char *test = program->options.data.test, *pipe = dlrm_has_pipe(&program->options);
     if (clicks_is_measured(program->log)) return 0;
-    if (!pipe && dlrm_is_pipe(test)) pipe = test;
+    if (!pipe && test && clicks_file_is_pipe(test)) pipe = test;
     if (pipe)
         return program_fail(error,
                             "%.200s is no file that can be read twice, and how many ids a sample has is not known "
@@ -298,7 +293,7 @@ static int dlrm_check_test(dlrm_program *program, program_error *error) {
     const char *path = program->options.data.test;
     clicks_reader *reader = NULL;
     clicks_batch sample;
-    if (!path || dlrm_is_pipe(path)) return 0;
+    if (!path || clicks_file_is_pipe(path)) return 0;
     if (clicks_batch_open(&sample, program->log, 1, error)) return -1;
     int status = clicks_reader_open(&reader, program->log, path, 0, 1, error);
     if (!status) status = clicks_reader_read(reader, 1, &sample, error);
@@ -309,14 +304,14 @@ static int dlrm_check_test(dlrm_program *program, program_error *error) {
     clicks_reader_close(reader);
     clicks_batch_close(&sample);
     return status;
-    if (program->most_epochs &&
-        dlrm_pilots_run(&program->options.train, &program->source, program->most_epochs, c->outputs.threads, error))
-        return -1;
 }
 
 static int dlrm_prepare(stages *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_read_log(program, error) || dlrm_check_test(program, error)) return -1;
+    if (program->most_epochs &&
+        dlrm_pilots_run(&program->options.train, &program->source, program->most_epochs, c->outputs.threads, error))
+        return -1;
     dlrm_set_evaluations(program);
     c->begins = program->options.train.table_file != NULL;
     if (!c->evaluates) return 0;
@@ -626,7 +621,7 @@ static const stages_parts dlrm_parts = {.name = "dlrm",
 
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};
-    if (dlrm_predicts(argc, argv)) return dlrm_predict_run(argc, argv);
-    if (dlrm_makes(argc, argv)) return dlrm_make_run(argc, argv);
+    if (options_has(argc, argv, "predict")) return dlrm_predict_run(argc, argv);
+    if (options_has(argc, argv, "make-schema")) return dlrm_make_run(argc, argv);
     return stages_run(&program.stages, &dlrm_parts, argc, argv);
 }

@@ -1,5 +1,6 @@
 /* Reading a set: options.txt is read as a command line is, so a model has the options that it was trained with. */
 #include "examples/dlrm/load.h"
+#include "examples/clicks/file.h"
 #include "examples/clicks/keep.h"
 #include "examples/dlrm/options.h"
 #include "examples/common/file.h"
@@ -137,8 +138,7 @@ static int dlrm_try_log(dlrm_loaded *loaded, clicks_labels labels, program_error
 static int dlrm_open_log(dlrm_loaded *loaded, program_error *error) {
     const char *path = loaded->options.data.path;
     program_error with;
-    struct stat is;
-    if (!stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode))
+    if (clicks_file_is_pipe(path))
         return program_fail(error, "--predict %.200s is no file, which is read twice; write it to one", path);
     if (!dlrm_try_log(loaded, CLICKS_LABELS_IGNORED, &with) || !dlrm_try_log(loaded, CLICKS_LABELS_ABSENT, error))
         return 0;

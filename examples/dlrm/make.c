@@ -9,7 +9,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static struct {
@@ -23,12 +22,6 @@ static const options_entry dlrm_make_entries[] = {
     {0},
 };
 
-int dlrm_makes(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--make-schema") || !strncmp(argv[i], "--make-schema=", 14)) return 1;
-    return 0;
-}
-
 static int dlrm_make_read_line(int argc, char **argv, options_table *table, program_error *error) {
     *table = (options_table){.program = "dlrm", .about = "usage: dlrm --make-schema FILE --data LOG\n\n"};
     options_add(table, "options", dlrm_make_entries);
@@ -39,7 +32,6 @@ static int dlrm_make_read_line(int argc, char **argv, options_table *table, prog
 
 /* A log of a known format is described by that. */
 static int dlrm_make_schema(clicks_schema *schema, const char *log, clicks_made_schema *made, program_error *error) {
-    static const char *const names[] = {"criteo", "criteo-csv", "avazu", "", "libsvm", "libffm", "npy"};
     clicks_format format;
     if (clicks_guess(log, &format, error)) return clicks_make_schema(schema, log, made, error);
     if (format >= CLICKS_LIBSVM)

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static struct {
     const char *log, *folder, *out;
@@ -27,12 +26,6 @@ static const options_entry dlrm_predict_entries[] = {
     {"help", OPTIONS_FLAG, &given.help, .help = "this"},
     {0},
 };
-
-int dlrm_predicts(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--predict") || !strncmp(argv[i], "--predict=", 10)) return 1;
-    return 0;
-}
 
 static int dlrm_read_line(int argc, char **argv, options_table *table, program_error *error) {
     *table = (options_table){.program = "dlrm", .about = "usage: dlrm --predict LOG --load DIR   [options]\n\n"};

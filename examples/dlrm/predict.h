@@ -2,9 +2,7 @@
 #ifndef DLRM_PREDICT_H
 #define DLRM_PREDICT_H
 
-/* Is this such a command line? */
-int dlrm_predicts(int argc, char **argv);
-/* The whole program; its exit status. */
+/* The whole program, if its command line has --predict; its exit status. */
 int dlrm_predict_run(int argc, char **argv);
 
 #endif

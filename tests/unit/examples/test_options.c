@@ -424,13 +424,24 @@ static void test_gpus(void **state) {
 #endif
 }
 
+/* In full alone, because there are several tables. */
+static void test_has(void **state) {
+    (void)state;
+    char *argv[] = {"try", "--predict=log", "--make-schemas", "--mak", "predicts", NULL};
+    assert_true(options_has(5, argv, "predict"));
+    assert_false(options_has(5, argv, "make-schema") || options_has(5, argv, "predicts"));
+    argv[3] = "--make-schema";
+    assert_true(options_has(5, argv, "make-schema"));
+    assert_false(options_has(3, argv, "make-schema"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind),  cmocka_unit_test(test_specs),         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_given_twice), cmocka_unit_test(test_several_texts), cmocka_unit_test(test_shown_apart),
         cmocka_unit_test(test_first_pass),  cmocka_unit_test(test_places),        cmocka_unit_test(test_dealt_for),
         cmocka_unit_test(test_gpus),        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_help),        cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_help),        cmocka_unit_test(test_intervals),     cmocka_unit_test(test_has),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
 }
