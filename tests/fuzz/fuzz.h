@@ -67,6 +67,15 @@ static inline void fuzz_remove_folder(void) {
     rmdir(fuzz_made);
 }
 
+/* The path of a name in the folder; it holds until the second call behind this one. */
+static inline const char *fuzz_path(const char *file) {
+    static char path[2][1024];
+    static int next;
+    next = !next;
+    snprintf(path[next], sizeof path[next], "%s/%s", fuzz_made, file);
+    return path[next];
+}
+
 /* The folder, empty. */
 static inline const char *fuzz_folder(void) {
     if (*fuzz_made) {
@@ -81,18 +90,15 @@ static inline const char *fuzz_folder(void) {
 }
 
 static inline void fuzz_write(const char *file, const void *bytes, size_t n) {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", fuzz_made, file);
+    const char *path = fuzz_path(file);
     FILE *stream = fopen(path, "wb");
     if (!stream || fwrite(bytes, 1, n, stream) != n || fclose(stream)) fail_msg("%s: %s", path, strerror(errno));
 }
 
 /* The whole file, a zero behind its *n bytes; NULL: there is none. The caller frees it. */
 static inline char *fuzz_read(const char *file, size_t *n) {
-    char path[1024];
     struct stat there;
-    snprintf(path, sizeof path, "%s/%s", fuzz_made, file);
-    FILE *stream = fopen(path, "rb");
+    FILE *stream = fopen(fuzz_path(file), "rb");
     if (!stream) return NULL;
     assert_int_equal(0, fstat(fileno(stream), &there));
     char *bytes = malloc((size_t)there.st_size + 1);

@@ -8,12 +8,6 @@
 
 #define ARRAY(type, shape) "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }\n"
 
-static const char *in_folder(const char *name) {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/%s", fuzz_made, name);
-    return path;
-}
-
 static void check_message(const char *message) {
     assert_true(*message && !strchr(message, '\n'));
 }
@@ -45,10 +39,10 @@ static void put_array(const char *name, const char *header, const void *values, 
 static void read_arrays(const char *bytes, size_t n) {
     static const int32_t ids[6] = {1, -2, 3, 4, 5, 6};
     static const uint8_t labels[3] = {1, 0, 1};
-    const char *files[] = {in_folder("x_dense.npy"), NULL};
     fuzz_write("x_dense.npy", bytes, n);
     put_array("x_sparse.npy", ARRAY("<i4", "(3, 2)"), ids, sizeof ids);
     put_array("x_labels.npy", ARRAY("|u1", "(3,)"), labels, sizeof labels);
+    const char *files[] = {fuzz_path("x_dense.npy"), NULL};
     int64_t samples =
         count(&(clicks_settings){.format = CLICKS_ARRAYS, .files = files, .rows = 100, .malformed = UINT64_MAX});
     assert_true(samples <= 3); /* a number may be none, such as an infinite one */
@@ -61,7 +55,7 @@ static void make_schema(const char *bytes, size_t n) {
     char *text;
     size_t written;
     fuzz_write("log", bytes, n);
-    if (clicks_make_schema(&schema, in_folder("log"), &made, &error)) {
+    if (clicks_make_schema(&schema, fuzz_path("log"), &made, &error)) {
         assert_true(!schema.columns);
         check_message(error.text);
         return;
@@ -74,12 +68,9 @@ static void make_schema(const char *bytes, size_t n) {
     if (clicks_schema_parse(&again, "made", text, written, &error)) fail_msg("%s in:\n%s", error.text, text);
     assert_true(again.n_numbers == schema.n_numbers && again.n_features == schema.n_features);
     fuzz_write("schema", text, written);
-    char log[1024], read[1024];
-    snprintf(log, sizeof log, "%s/log", fuzz_made);
-    snprintf(read, sizeof read, "%s/schema", fuzz_made);
-    const char *files[] = {log, NULL};
+    const char *files[] = {fuzz_path("log"), NULL};
     count(&(clicks_settings){
-        .format = CLICKS_SCHEMA, .schema = read, .files = files, .rows = 100, .malformed = UINT64_MAX});
+        .format = CLICKS_SCHEMA, .schema = fuzz_path("schema"), .files = files, .rows = 100, .malformed = UINT64_MAX});
     free(text);
     clicks_schema_free(&schema);
     clicks_schema_free(&again);

@@ -7,9 +7,7 @@
 #include "graph.h"
 
 static void saved_write_triples(const char *file, const kge_split *split) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", fuzz_made, file);
-    FILE *stream = fopen(path, "w");
+    FILE *stream = fopen(fuzz_path(file), "w");
     fprintf(stream, "%" PRIu64 "\n", split->n);
     for (uint64_t i = 0; i < split->n; i++)
         fprintf(stream, "%" PRIu32 " %" PRIu32 " %" PRIu32 "\n", split->triples[i].head, split->triples[i].tail,
