@@ -87,13 +87,10 @@ static frugal_status agree(dealt_save *s, frugal_status status, int *is_known) {
 static frugal_status write_share(dealt_save *s) {
     const dealing *g = s->f->dealing;
     char path[LONGEST_PATH];
-    saved_file head = head_of_share(s->set, g->me, g->machines);
     int error = name_share(&s->m, g->me, path);
     if (error) return fail_system("name a share", error, s->desc->path);
     frugal_status status = find_file(path, &s->name);
-    if (status != FRUGAL_OK) return status;
-    begin_job(&s->job, s->instances, &head);
-    status = write_save(&s->job, &s->name);
+    if (status == FRUGAL_OK) status = write_save(&s->job, &s->name);
     return status == FRUGAL_OK ? publish_new(&s->job.file, 0) : status;
 }
 
@@ -128,6 +125,8 @@ static frugal_status write_shares(dealt_save *s) {
     pthread_t writer;
     frugal_status status;
     int all = 0, is_known = 1;
+    saved_file head = head_of_share(s->set, s->f->dealing->me, s->f->dealing->machines);
+    begin_job(&s->job, s->instances, &head); /* here: it takes locks that end_job, in this thread, gives back */
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->written, NULL);
     int error = start_quiet_thread(&writer, write_in_thread, s);
@@ -275,7 +274,7 @@ static frugal_status save_dealt(frugal *const *instances, uint32_t n, const frug
         status = save_share(&s);
         int named = s.mine.named || !s.is_sure; /* perhaps there is a manifest */
         if (status != FRUGAL_OK && s.job.file.named && (!s.said || !named)) unlink(s.name.path);
-        if (s.job.instances) end_job(&s.job, status, named, &s.set);
+        end_job(&s.job, status, named, &s.set);
     }
     drop_new(&s.file);
     close_manifest(&s.m);
