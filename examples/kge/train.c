@@ -332,13 +332,20 @@ static void kge_device_close(kge_device *device) {
     free(device->keys);
 }
 
+int kge_trainer_close_table(kge_trainer *trainer, program_error *error) {
+    if (!trainer) return 0;
+    processes_leave(trainer->processes);
+    int status = frugal_close(trainer->frugal) ? training_fail("the tables are not saved", error) : 0;
+    trainer->frugal = NULL;
+    return status;
+}
+
 /* The other processes close their devices by their end. */
 void kge_trainer_close(kge_trainer *trainer) {
+    program_error ignored;
     if (!trainer) return;
-    frugal *f = trainer->frugal;
     uint32_t devices = trainer->device ? processes_devices(trainer->processes) : 0;
-    processes_leave(trainer->processes);
-    frugal_close(f);
+    kge_trainer_close_table(trainer, &ignored);
     ranks_deal_close(&trainer->dealing);
     for (uint32_t d = 0; d < devices; d++) kge_device_close(&trainer->device[processes_first(trainer->processes) + d]);
     processes_close(trainer->processes);

@@ -44,6 +44,8 @@ typedef struct kge_trainer kge_trainer;
 /* `graph` must outlive the trainer. With several processes there must be no other thread. On failure *out is NULL. */
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error);
 void kge_trainer_close(kge_trainer *trainer);
+/* To call before that: an error says that --table-file did not get to the disk. NULL is accepted. */
+int kge_trainer_close_table(kge_trainer *trainer, program_error *error);
 /* `function` is called on one of the training threads every `report_seconds`. */
 void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user, double report_seconds);
 
