@@ -11,11 +11,6 @@ static int kge_array_is_there(char path[KGE_ARRAY_PATH], const char *folder, con
     return n < KGE_ARRAY_PATH && !access(path, F_OK);
 }
 
-int kge_arrays_are_in(const char *folder) {
-    char path[KGE_ARRAY_PATH];
-    return kge_array_is_there(path, folder, "train", "hrt");
-}
-
 void kge_arrays_close(kge_arrays *arrays) {
     for (int i = 0; i < 2; i++)
         if (arrays->of[i].stream) fclose(arrays->of[i].stream);

@@ -23,7 +23,5 @@ int kge_arrays_begin(kge_arrays *arrays, const char *folder, kge_split_kind spli
 int kge_arrays_next(kge_arrays *arrays, const char *columns, kge_names *const names[2], kge_triple *triple,
                     program_error *error);
 void kge_arrays_close(kge_arrays *arrays);
-/* Has the folder train_hrt.npy? */
-int kge_arrays_are_in(const char *folder);
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 
 const char *const kge_graph_files[KGE_GRAPH_FILES] = {
-    "train2id.txt", "valid2id.txt", "test2id.txt",   "entity2id.txt", "relation2id.txt", "train.txt",
-    "valid.txt",    "test.txt",     "train_hrt.npy", "valid_hrt.npy", "val_hrt.npy",     "val_hr.npy",
-    "val_t.npy",    "test_hrt.npy", "test_hr.npy",   "entities.dict", "relations.dict"};
+    "train2id.txt", "valid2id.txt",  "test2id.txt",   "entity2id.txt", "relation2id.txt", "train.txt",     "valid.txt",
+    "test.txt",     "train_hrt.npy", "valid_hrt.npy", "valid_hr.npy",  "valid_t.npy",     "val_hrt.npy",   "val_hr.npy",
+    "val_t.npy",    "test_hrt.npy",  "test_hr.npy",   "test_t.npy",    "entities.dict",   "relations.dict"};
 
 const char *const kge_column_orders[KGE_ORDERS + 1] = {"hrt", "htr", "rht", "rth", "thr", "trh", NULL};
 

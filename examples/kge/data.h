@@ -71,7 +71,7 @@ typedef struct kge_layout {
 } kge_layout;
 
 /* The names of all files that kge_graph_read may read, if none are given. */
-enum { KGE_GRAPH_FILES = 17, KGE_PLAIN_TRAIN = 5 }; /* train.txt is the sixth */
+enum { KGE_GRAPH_FILES = 20, KGE_PLAIN_TRAIN = 5 }; /* train.txt is the sixth */
 extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 
 /* What the three columns of a file of triples hold: head, relation, tail. */

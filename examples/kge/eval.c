@@ -132,8 +132,10 @@ static void kge_eval_chunk(const kge_eval_job *job, uint64_t number, const kge_c
     uint64_t from = number * job->chunk, left = job->first + job->n - from;
     uint32_t n = left < job->chunk ? (uint32_t)left : job->chunk;
     for (int s = 0; s < 2; s++) {
-        if (job->own) kge_own_scores(job, (kge_side)s, from, n, memory);
-        if (job->own) continue;
+        if (job->own) {
+            kge_own_scores(job, (kge_side)s, from, n, memory);
+            continue;
+        }
         kge_rows queries = {n, job->query[s] + (from - job->first) * model->dim};
         kge_ranking_scores(model, queries, (kge_rows){job->width, set->rows}, set->norms, memory);
         for (uint32_t i = 0; i < n; i++) {
@@ -214,8 +216,7 @@ static int kge_eval_group(kge_eval_job *job, double *rank, program_error *error)
         return -1;
     for (uint64_t i = 0; i < 2 * job->n; i++) {
         const kge_standing *standing = &job->standing[i % 2][i / 2];
-        int64_t ties = standing->ties;
-        rank[i] = 1.0 + (double)standing->rivals + (double)ties / 2;
+        rank[i] = 1.0 + (double)standing->rivals + (double)standing->ties / 2;
     }
     return 0;
 }

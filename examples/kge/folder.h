@@ -51,8 +51,7 @@ int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error
 void kge_folder_close(kge_folder *folder);
 
 /* The first two fields of each line of another file of the folder, each once; without tabs, the line and what stands
- * before its last blank. 1; 0 if
- * there is no such file, or if it cannot be read. Only folder->path is needed. */
+ * before its last blank. 1; 0 if there is no such file, or if it cannot be read. Only folder->path is needed. */
 int kge_folder_words(kge_folder *folder, const char *file, kge_map *map, kge_names *words);
 
 /* Another file of the folder, line by line. 1: opened; 0: there is no such file; -1: error. Only folder->path is
@@ -65,7 +64,7 @@ int kge_line(kge_folder *folder, char **line, program_error *error);
 int kge_line_fail(const kge_folder *folder, program_error *error, const char *what);
 /* Cuts the line into fields at its tabs: how many it has, of which the first three are in field[]. */
 uint32_t kge_fields(char *line, char *field[3]);
-/* The names of a file in OpenKE's format: the count, then `name<TAB>id` a line. */
+/* The names of a file: the count, then `name<TAB>id` a line; where the layout is udd, `id<TAB>name` a line. */
 int kge_folder_names(kge_folder *folder, const char *file, kge_names *names, program_error *error);
 
 /* A map of all names, to look them up: 0, or -1 with *error filled. map->slot is to be freed. */

@@ -35,8 +35,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
-
 typedef struct kge_program {
     stages stages; /* first */
     kge_options options;
@@ -72,7 +70,7 @@ static int kge_parse(stages *c, int argc, char **argv, program_error *error) {
     if (kge_options_parse(&program->options, argc, argv, error)) return -1;
     c->outputs = program->options.outputs;
     c->settings = &program->options.train.common;
-    c->saved = kge_files, c->n_saved = 4;
+    c->saved = kge_saved_files, c->n_saved = KGE_SAVED_FILES;
     c->kept[0] = placing_file(c->settings->place);
     c->kept[1] = program->options.predict;
     c->kept[2] = program->options.train.table_file;
@@ -126,23 +124,22 @@ static int kge_find_faults(kge_program *program, program_error *error) {
 static int kge_index_ranked(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     const kge_split *split = program->graph.split, *valid = &split[KGE_VALID];
-    struct {
-        const kge_split *split;
-        uint64_t sample;
-    } ranked[3];
+    const kge_split *ranked[3];
+    uint64_t stride[3], room = 0;
     int n = 0;
-    uint64_t room = 0;
-    if (options->evaluate >= 0) ranked[n].split = &split[options->evaluate], ranked[n++].sample = options->eval_triples;
-    if (options->outputs.eval_every) ranked[n].split = valid, ranked[n++].sample = options->eval_sample;
+    if (options->evaluate >= 0) {
+        ranked[n] = &split[options->evaluate];
+        stride[n++] = kge_evaluation_stride(&split[options->evaluate], options->eval_triples);
+    }
+    if (options->outputs.eval_every)
+        ranked[n] = valid, stride[n++] = kge_evaluation_stride(valid, options->eval_sample);
     if (!kge_pilots_lack(options, &program->graph))
-        ranked[n].split = valid, ranked[n++].sample = kge_pilot_sample(options);
-    for (int i = 0; i < n; i++)
-        room += ranked[i].split->n / kge_evaluation_stride(ranked[i].split, ranked[i].sample) + 1;
+        ranked[n] = valid, stride[n++] = kge_evaluation_stride(valid, kge_pilot_sample(options));
+    for (int r = 0; r < n; r++) room += ranked[r]->n / stride[r] + 1;
     kge_split asked = {malloc((room + 1) * sizeof *asked.triples), 0};
     if (!asked.triples) return program_fail(error, "out of memory for %" PRIu64 " triples to rank", room);
     for (int r = 0; r < n; r++)
-        for (uint64_t i = 0; i < ranked[r].split->n; i += kge_evaluation_stride(ranked[r].split, ranked[r].sample))
-            asked.triples[asked.n++] = ranked[r].split->triples[i];
+        for (uint64_t i = 0; i < ranked[r]->n; i += stride[r]) asked.triples[asked.n++] = ranked[r]->triples[i];
     int status = n ? kge_index_build(&program->known, &program->graph, &asked, error) : 0;
     free(asked.triples);
     return status;
@@ -377,11 +374,12 @@ static int kge_save_files(kge_program *program, program_error *error) {
     save_set *set = program->stages.set;
     const kge_model *model = &program->options.train.model;
     for (uint32_t i = 0; i < 2; i++) {
-        FILE *stream = save_open(set, kge_files[i], error);
-        if (!stream || kge_write_rows(program, i, stream, error) || save_close(set, kge_files[i], error)) return -1;
+        FILE *stream = save_open(set, kge_saved_files[i], error);
+        if (!stream || kge_write_rows(program, i, stream, error) || save_close(set, kge_saved_files[i], error))
+            return -1;
     }
-    if (kge_save_names(set, kge_files[2], &program->graph.entities, 0, error)) return -1;
-    return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);
+    if (kge_save_names(set, kge_saved_files[2], &program->graph.entities, 0, error)) return -1;
+    return kge_save_names(set, kge_saved_files[3], &program->graph.relations, model->reciprocal, error);
 }
 
 static const char *kge_model_of(const stages *c) {
@@ -585,7 +583,7 @@ static void kge_show_result(stages *c, int evaluated) {
 
 static int kge_close(stages *c, program_error *error) {
     kge_program *program = kge_of(c);
-    (void)error; /* its table lies in memory: nothing can fail */
+    int status = kge_trainer_close_table(program->trainer, error);
     kge_trainer_close(program->trainer);
     placing_close(&program->placing);
     secondaries_close(&program->secondaries);
@@ -595,7 +593,7 @@ static int kge_close(stages *c, program_error *error) {
     kge_saved_close(&program->options.saved);
     kge_wishes_free(&program->wishes);
     kge_graph_free(&program->graph);
-    return 0;
+    return status;
 }
 
 static const stages_parts kge_parts = {.name = "kge",

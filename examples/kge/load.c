@@ -3,16 +3,12 @@
 #include "examples/kge/folder.h"
 #include "examples/kge/save.h"
 #include "examples/common/crc32.h"
-#include "examples/common/manifest.h"
 #include "examples/common/npy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const kge_saved_rows[2] = {"entities.npy", "relations.npy"};
-static const char *const kge_saved_ids[2] = {"entity2id.txt", "relation2id.txt"};
 
 /* ---- What the set is ----------------------------------------------------------------------------------- */
 
@@ -43,7 +39,7 @@ static int kge_saved_kind(kge_saved *saved, const manifest *m, program_error *er
                         m->model);
 }
 
-/* path[KGE_LONGEST_PATH] becomes where the file with this name lies, whose bytes are those of the set. */
+/* path[MANIFEST_LONGEST_PATH] becomes where the file with this name lies, whose bytes are those of the set. */
 static int kge_saved_find(const kge_saved *saved, const manifest *m, const char *name, char *path,
                           program_error *error) {
     uint32_t i = kge_saved_file(m, name);
@@ -76,7 +72,7 @@ int kge_saved_look(kge_saved *saved, const char *folder, program_error *error) {
     saved->step = m.step;
     for (uint32_t i = 0; i < m.n; i++) saved->checksum = crc32_of(saved->checksum, &m.files[i].crc32, 4);
     for (uint32_t i = 0; i < 2 && !status; i++) {
-        status = kge_saved_find(saved, &m, kge_saved_rows[i], saved->path[i], error);
+        status = kge_saved_find(saved, &m, kge_saved_files[i], saved->path[i], error);
         if (!status) status = kge_saved_shape(saved, i, error);
     }
     manifest_free(&m);
@@ -87,17 +83,18 @@ int kge_saved_look(kge_saved *saved, const char *folder, program_error *error) {
 
 /* The names of one id map, as many as there are rows. */
 static int kge_saved_names(kge_saved *saved, const manifest *m, uint32_t table, program_error *error) {
-    char path[KGE_LONGEST_PATH], *cut;
+    char path[MANIFEST_LONGEST_PATH], *cut;
+    const char *ids = kge_saved_files[2 + table];
     kge_names *names = table ? &saved->relations : &saved->entities;
     kge_folder folder = {.path = path};
-    if (kge_saved_find(saved, m, kge_saved_ids[table], path, error)) return -1;
+    if (kge_saved_find(saved, m, ids, path, error)) return -1;
     cut = strrchr(path, '/');
     *cut = 0;
     int status = kge_folder_names(&folder, cut + 1, names, error);
     kge_folder_close(&folder);
     if (status || names->n == saved->rows[table]) return status;
     return program_fail(error, "--load %.300s has %" PRIu32 " names in %s for %" PRIu64 " rows", saved->folder,
-                        names->n, kge_saved_ids[table], saved->rows[table]);
+                        names->n, ids, saved->rows[table]);
 }
 
 int kge_saved_open(kge_saved *saved, int reciprocal, program_error *error) {
@@ -137,14 +134,15 @@ int kge_saved_graph(const kge_saved *saved, kge_graph *graph, program_error *err
 
 enum { KGE_SAVED_BLOCK = 4096 };
 
-/* Names of the graph, with their ids. */
+/* Names of the graph, with their ids, and how many of them the set has, too. */
 typedef struct kge_found_by {
     const kge_names *names;
     kge_map map;
+    uint32_t found;
 } kge_found_by;
 
 /* The rows of one file, a block at a time, to those of the same name. */
-static int kge_saved_copy(const kge_saved *saved, uint32_t table, const kge_found_by *by, const kge_writer *to,
+static int kge_saved_copy(const kge_saved *saved, uint32_t table, kge_found_by *by, const kge_writer *to,
                           program_error *error) {
     const kge_names *own = table ? &saved->relations : &saved->entities;
     size_t dim = saved->dim;
@@ -160,9 +158,9 @@ static int kge_saved_copy(const kge_saved *saved, uint32_t table, const kge_foun
             status = program_fail(error, "cannot read %.300s: it ends early", saved->path[table]);
         for (uint32_t i = 0; i < read && !status; i++) {
             uint64_t row = from + i, inverse = row >= own->n; /* names of inverse relations are made of the others' */
-            if (inverse && !saved->reciprocal) break;
             uint32_t id = kge_map_find(&by->map, by->names, kge_name(own, (uint32_t)(row - inverse * own->n)));
             if (id == UINT32_MAX) continue;
+            by->found += !inverse;
             keys[n] = id + inverse * by->names->n;
             memmove(rows + n++ * dim, rows + i * dim, dim * sizeof *rows);
         }
@@ -175,22 +173,16 @@ static int kge_saved_copy(const kge_saved *saved, uint32_t table, const kge_foun
     return status;
 }
 
-static uint32_t kge_saved_count(const kge_names *own, const kge_found_by *by) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < own->n; i++) n += kge_map_find(&by->map, by->names, kge_name(own, i)) != UINT32_MAX;
-    return n;
-}
-
 int kge_saved_read(const kge_saved *saved, const kge_graph *graph, const kge_writer *to, program_error *error) {
     static const char *const words[2] = {"entities", "relations"};
     for (uint32_t table = 0; table < 2; table++) {
         const kge_names *own = table ? &saved->relations : &saved->entities;
         const kge_names *names = table ? &graph->relations : &graph->entities;
-        kge_found_by found_by = {.names = names};
-        if (kge_map_build(&found_by.map, names, error)) return -1;
-        uint32_t found = kge_saved_count(own, &found_by);
-        int status = kge_saved_copy(saved, table, &found_by, to, error);
-        free(found_by.map.slot);
+        kge_found_by by = {.names = names};
+        if (kge_map_build(&by.map, names, error)) return -1;
+        int status = kge_saved_copy(saved, table, &by, to, error);
+        uint32_t found = by.found;
+        free(by.map.slot);
         if (status) return -1;
         fprintf(stderr, "%" PRIu32 " of %" PRIu32 " %s have the rows of %s, step %" PRIu64 "%s", found, names->n,
                 words[table], saved->folder, saved->step, found < names->n ? "; the others are new" : "");

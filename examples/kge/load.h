@@ -1,7 +1,7 @@
 /* Sets that `kge --save` has made, to predict from, to rank, or to go on from with a graph that has more names.
  *
  *     kge_saved_look(&saved, folder, &error)            what it is: model, dim, rows
- *     kge_saved_open(&saved, &error)                    its names; are its files whole?
+ *     kge_saved_open(&saved, reciprocal, &error)        its names; are its files whole?
  *     kge_saved_read(&saved, &graph, &to, &error)       its rows, by name, into a trainer's tables
  *     kge_saved_close(&saved)
  *
@@ -11,8 +11,7 @@
 #define KGE_LOAD_H
 
 #include "examples/kge/model.h"
-
-enum { KGE_LONGEST_PATH = 4096 };
+#include "examples/common/manifest.h"
 
 typedef struct kge_saved {
     const char *folder; /* the caller's */
@@ -21,7 +20,7 @@ typedef struct kge_saved {
     uint32_t dim, checksum; /* checksum: of its files */
     int reciprocal;         /* by kge_saved_open */
     kge_names entities, relations;
-    char path[2][KGE_LONGEST_PATH]; /* of the rows */
+    char path[2][MANIFEST_LONGEST_PATH]; /* of the rows */
 } kge_saved;
 
 /* All return 0, or -1 with *error filled; what failed can be closed. */

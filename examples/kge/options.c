@@ -242,16 +242,12 @@ static void kge_set_defaults(kge_model_kind kind, kge_scoring scoring, int gener
     }
     defaults.model.scoring = scoring;
     if (scoring != KGE_SAMPLED) defaults.model.loss = kge_loss_of(scoring), defaults.corrected = 0;
+    memset(&given, 0, sizeof given);
     given.options = (kge_options){.train = defaults,
                                   .outputs = {.eval_every = KGE_UNSET, TRAINING_OUTPUTS},
                                   .pilots = generate ? 0 : KGE_PILOTS,
                                   .top = 10,
                                   .eval_sample = 1000};
-    given.chunk_given = given.negatives_given = given.corrected_given = given.regularization_given = 0;
-    given.damping_given = given.model_given = given.dim_given = given.reciprocal_given = 0;
-    given.epochs_given = given.evaluate_given = 0;
-    given.load = NULL;
-    given.format_given = 0;
     given.evaluate = 2;
 }
 
@@ -521,12 +517,11 @@ int kge_options_steps(kge_options *options, const kge_graph *graph, program_erro
         double wanted = ceil(options->epochs * epoch);
         steps = steps > 0 && steps < wanted ? steps : wanted;
     }
-    options->trains = steps > 0 || (common->seconds > 0 && options->epochs != 0);
+    int trains = steps > 0 || (common->seconds > 0 && options->epochs != 0);
     common->steps = (uint64_t)steps;
-    if (!options->trains) common->seconds = 0;
-    if (options->spreads)
-        options->outputs.eval_every = !options->trains ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
-    if (common->steps && options->trains)
+    if (!trains) common->seconds = 0;
+    if (options->spreads) options->outputs.eval_every = !trains ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
+    if (common->steps)
         fprintf(stderr, "%" PRIu64 " steps, %.*g epochs of %.0f %s%s\n", common->steps, steps / epoch < 1000 ? 3 : 9,
                 steps / epoch < 1000 ? steps / epoch : round(steps / epoch), samples,
                 options->train.model.scoring == KGE_KVSALL ? "questions" : "triples",

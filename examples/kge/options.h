@@ -12,7 +12,7 @@ typedef struct kge_options {
     kge_saved saved;                 /* of --load: what kge_saved_look has found; folder is NULL: from the beginning */
     int reciprocal;                  /* as it is given, or -1 */
     double epochs;                   /* that the training ends after at the latest; below 0: not given */
-    int trains, spreads;             /* set by kge_options_steps; evaluations are spread over the steps */
+    int spreads;                     /* evaluations on the way are spread over the steps */
     int chooses_steps;               /* no end is given: kge_options_steps chooses */
     const char *predict;             /* a file of questions; NULL */
     uint32_t top;                    /* answers of each */

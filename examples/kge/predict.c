@@ -121,12 +121,12 @@ enum { KGE_ASKED_AT_ONCE = 256 };
 
 typedef struct kge_predictor {
     const kge_prediction *p;
-    uint32_t chunk, top;
+    uint32_t top;
     kge_candidates set;
-    kge_triple *triple;   /* [chunk] */
-    float *query, *score; /* [chunk][dim], [chunk][width] */
+    kge_triple *triple;   /* [KGE_ASKED_AT_ONCE], as of all below */
+    float *query, *score; /* [][dim], [][width] */
     float *room;          /* of kge_ask */
-    kge_best *best;       /* [chunk] */
+    kge_best *best;
     kge_answer *answers;
     kge_index known;
 } kge_predictor;
@@ -145,14 +145,15 @@ static void kge_predictor_close(kge_predictor *r) {
 static int kge_predictor_open(kge_predictor *r, const kge_prediction *p, program_error *error) {
     size_t dim = p->model->dim;
     uint32_t width = kge_candidates_width(p->graph->entities.n, p->model->dim);
-    *r = (kge_predictor){.p = p, .chunk = KGE_ASKED_AT_ONCE};
+    const size_t chunk = KGE_ASKED_AT_ONCE;
+    *r = (kge_predictor){.p = p};
     r->top = p->top < p->graph->entities.n ? p->top : p->graph->entities.n;
-    r->triple = calloc(r->chunk, sizeof *r->triple);
-    r->query = malloc(r->chunk * dim * sizeof *r->query);
-    r->score = malloc((size_t)r->chunk * width * sizeof *r->score);
-    r->room = malloc(2 * r->chunk * dim * sizeof *r->room);
-    r->best = calloc(r->chunk, sizeof *r->best);
-    r->answers = malloc(2 * (size_t)r->chunk * r->top * sizeof *r->answers);
+    r->triple = calloc(chunk, sizeof *r->triple);
+    r->query = malloc(chunk * dim * sizeof *r->query);
+    r->score = malloc(chunk * width * sizeof *r->score);
+    r->room = malloc(2 * chunk * dim * sizeof *r->room);
+    r->best = calloc(chunk, sizeof *r->best);
+    r->answers = malloc(2 * chunk * r->top * sizeof *r->answers);
     if (!r->triple || !r->query || !r->score || !r->room || !r->best || !r->answers)
         return program_fail(error, "out of memory for the best %" PRIu32 " answers; use a smaller --top", r->top);
     return kge_candidates_open(&r->set, p->model, &p->reader, width, error);
@@ -169,16 +170,18 @@ static int kge_predictor_ask(kge_predictor *r, const kge_wish *wish, uint32_t n,
     return kge_ask(p->model, p->graph->relations.n, &p->reader, &asking, error);
 }
 
-/* Cosines of products, by both lengths. */
+/* score[queries][rows]: products by both lengths. The few queries stay near while the rows pass once. */
 VECTOR_CLONES
 static void kge_cosines(uint32_t dim, kge_rows queries, kge_rows rows, float *score) {
-    for (uint32_t i = 0; i < queries.n; i++, score += rows.n) {
-        const float *query = queries.at + (size_t)i * dim;
-        float square = vector_dot(dim, query, query);
-        for (uint32_t j = 0; j < rows.n; j++) {
-            const float *row = rows.at + (size_t)j * dim;
-            float both = sqrtf(square) * sqrtf(vector_dot(dim, row, row));
-            score[j] = both <= 0 ? 0.0f : vector_dot(dim, query, row) / both; /* NaN stays NaN */
+    float length[KGE_ASKED_AT_ONCE];
+    for (size_t i = 0; i < queries.n; i++)
+        length[i] = sqrtf(vector_dot(dim, queries.at + i * dim, queries.at + i * dim));
+    for (size_t j = 0; j < rows.n; j++) {
+        const float *row = rows.at + j * dim;
+        float own = sqrtf(vector_dot(dim, row, row));
+        for (size_t i = 0; i < queries.n; i++) {
+            float both = length[i] * own, product = vector_dot(dim, queries.at + i * dim, row);
+            score[i * rows.n + j] = both <= 0 ? 0.0f : product / both; /* NaN stays NaN */
         }
     }
 }
@@ -257,7 +260,7 @@ int kge_predict(const kge_prediction *prediction, const kge_wishes *wishes, prog
     if (!status) status = kge_predictor_index(&r, wishes, error);
     for (uint64_t from = 0, n = 0; from < wishes->n && !status; from += n) {
         const kge_wish *wish = wishes->of + from;
-        for (n = 0; n < r.chunk && from + n < wishes->n && wish[n].wanted == wish->wanted;) n++;
+        for (n = 0; n < KGE_ASKED_AT_ONCE && from + n < wishes->n && wish[n].wanted == wish->wanted;) n++;
         status = kge_predictor_ask(&r, wish, (uint32_t)n, error);
         if (!status) status = kge_predictor_score(&r, wish, (uint32_t)n, error);
         for (uint64_t i = 0; i < n && !status; i++)

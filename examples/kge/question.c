@@ -3,37 +3,24 @@
 
 #include <stdlib.h>
 
-static int kge_compare_numbers(uint32_t a, uint32_t b) {
-    return (a > b) - (a < b);
-}
-
-/* By question, then by answer. */
-static int kge_compare_asked(const void *a, const void *b) {
-    const kge_triple *x = a, *y = b;
-    int order = kge_compare_numbers(x->head, y->head);
-    if (!order) order = kge_compare_numbers(x->relation, y->relation);
-    return order ? order : kge_compare_numbers(x->tail, y->tail);
-}
-
 static int kge_is_question(const kge_triple *a, const kge_triple *b) {
     return a->head == b->head && a->relation == b->relation;
 }
 
-/* Turns sorted triples[n] into questions, in place: there are never more questions than triples. */
+/* Turns triples[n], sorted and each there once, into questions, in place: there are never more questions than
+ * triples. */
 static void kge_questions_cut(kge_questions *questions, uint64_t n) {
-    kge_triple *triples = questions->asked.triples, last = {0};
-    uint64_t asked = 0, answers = 0;
+    kge_triple *triples = questions->asked.triples;
+    uint64_t asked = 0;
     for (uint64_t i = 0; i < n; i++) {
         kge_triple triple = triples[i];
-        if (i && !kge_compare_asked(&triple, &last)) continue;
-        if (!i || !kge_is_question(&triple, &last)) {
+        if (!asked || !kge_is_question(&triple, &triples[asked - 1])) {
             triples[asked] = (kge_triple){triple.head, triple.relation, (uint32_t)asked};
-            questions->first[asked++] = answers;
+            questions->first[asked++] = i;
         }
-        questions->answer[answers++] = triple.tail;
-        last = triple;
+        questions->answer[i] = triple.tail;
     }
-    questions->first[asked] = answers;
+    questions->first[asked] = n;
     questions->asked.n = asked;
 }
 
@@ -56,8 +43,7 @@ int kge_questions_build(kge_questions *questions, const kge_graph *graph, progra
         questions->asked.triples[train->n + i] =
             (kge_triple){triple.tail, triple.relation + graph->relations.n, triple.head};
     }
-    qsort(questions->asked.triples, n, sizeof *questions->asked.triples, kge_compare_asked);
-    kge_questions_cut(questions, n);
+    kge_questions_cut(questions, kge_triples_sort(questions->asked.triples, n, KGE_TAILS));
     return 0;
 }
 

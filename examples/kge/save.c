@@ -4,6 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+const char *const kge_saved_files[KGE_SAVED_FILES] = {"entities.npy", "relations.npy", "entity2id.txt",
+                                                      "relation2id.txt"};
+
 static const char kge_inverse[] = " (inverse)";
 
 /* How many times the suffix is appended to the names of inverse relations so that none of them exists already: once

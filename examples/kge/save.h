@@ -6,6 +6,10 @@
 #include "examples/kge/data.h"
 #include "examples/common/save.h"
 
+/* The files of a set: the rows of entities and of relations, and the names of both. */
+enum { KGE_SAVED_FILES = 4 };
+extern const char *const kge_saved_files[KGE_SAVED_FILES];
+
 /* The count, then `name<TAB>id` a line: as kge_graph_read reads them. `twice`: then every name once more, numbered on,
  * with " (inverse)" appended as often as it takes to make a new name. */
 int kge_save_names(save_set *set, const char *file, const kge_names *names, int twice, program_error *error);
