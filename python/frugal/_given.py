@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from ._arrays import Array, array_of
 from ._library import c
 from .errors import ArgumentError
-from .settings import Normal, Table, Uniform, Zero, in_range, text_of
+from .settings import Normal, Table, Uniform, Zero, in_range, path_of, text_of
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 
@@ -57,6 +58,14 @@ def labels_of(names: Optional[Sequence[str]], n: int) -> Any:
     return (ctypes.c_char_p * n)(*[text_of(name, "names") for name in names])
 
 
+def paths_of(saved: Sequence[Any], what: str) -> Any:
+    """The files of a save, as an array of C strings."""
+    if isinstance(saved, (str, bytes, os.PathLike)):
+        raise TypeError(f"{what}: a list of paths is wanted, a base and its increments; {saved!r} was given. "
+                        "Write [path], as in saved=[path]")
+    return (ctypes.c_char_p * len(saved))(*[path_of(path, what) for path in saved])
+
+
 def matrix_of(given: Any, what: str, kinds: Sequence[str], shape: tuple, keep: list) -> tuple:
     """The address of a matrix that the instance writes, and the elements from row to row, which is 0 if it has no gaps.
     None and 0, if none is given."""
@@ -67,13 +76,14 @@ def matrix_of(given: Any, what: str, kinds: Sequence[str], shape: tuple, keep: l
     return array.address, array.stride
 
 
-def by_table(keys: Keys) -> Any:
+def by_table(keys: Keys, what: str) -> Any:
+    """Pairs of a table and its keys."""
     if isinstance(keys, Mapping):
         return keys.items()
     if isinstance(keys, (list, tuple)):
         if any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in keys):
-            raise TypeError("announce: keys: an array for table 0, {table: array}, or [(table, array), ...] is wanted; "
-                            f"a {type(keys).__name__} of something else was given. Make an array of numbers: "
+            raise TypeError(f"{what}: an array for table 0, {{table: array}}, or [(table, array), ...] is wanted; a "
+                            f"{type(keys).__name__} of something else was given. Make an array of numbers: "
                             "numpy.array(keys)")
         return keys
     return ((0, keys),)
@@ -82,6 +92,16 @@ def by_table(keys: Keys) -> Any:
 def keys_of(given: Any, what: str, ordinal: Optional[int] = None, stream: int = 0) -> Array:
     """Keys [n]. The library copies them, so those in host memory that have gaps are copied here."""
     return array_of(given, what, KEY_KINDS, (None,), False, ordinal, stream, gaps="copied")
+
+
+def bags_of(offsets: Any, weights: Any, n: int, ordinal: Optional[int] = None, stream: int = 0) -> tuple:
+    """The offsets [n_bags + 1] of the bags of `n` positions, and their weights [n], or None."""
+    bounds = array_of(offsets, "lookup_bags: offsets", ("int32", "uint32"), (None,), False, ordinal, stream)
+    if bounds.shape[0] < 1:
+        raise ValueError("lookup_bags: offsets has no element; n_bags + 1 are wanted")
+    if weights is None:
+        return bounds, None
+    return bounds, array_of(weights, "lookup_bags: weights", ("float32",), (n,), False, ordinal, stream)
 
 
 def as_dict(struct: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 import warnings
 from typing import Any, Sequence
 
-from .errors import raise_status
+from .errors import DeviceError, raise_status
 
 try:
     from . import _declarations as c
@@ -56,6 +56,13 @@ lib = _load()
 version = _text(lib.frugal_version())
 has_cuda = hasattr(lib, "frugal_cuda_attach")
 OK, AGAIN, STOPPED = 0, 1, 2
+
+
+def need_gpus(call: str, function: str) -> None:
+    """DeviceError, if the library lacks `function`, of those for GPUs."""
+    if not hasattr(lib, function):
+        raise DeviceError(f"{call}: this library was built without GPUs. Build it with them, where nvcc is installed: "
+                          "FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
 
 
 def fail(status: int, tables: Sequence[str] = ()) -> None:

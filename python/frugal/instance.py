@@ -34,8 +34,9 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array, array_of
-from ._given import Keys, as_dict, by_table, fill_table, keys_of, labels_of, matrix_of, name_of, tables_of
-from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, has_cuda, lib
+from ._given import (Keys, as_dict, bags_of, by_table, fill_table, keys_of, labels_of, matrix_of, name_of, paths_of,
+                     tables_of)
+from ._library import AGAIN, NOTICE, STOPPED, c, check, fail, lib, need_gpus
 from .errors import (ArgumentError, BusyError, DeviceError, KeysError, OrderError, ProcessError, Stopped, StuckError,
                      TableError)
 from .machines import Dealt, Wire, at_exit
@@ -190,9 +191,7 @@ class Frugal:
         keep: list = []
         for struct, table in zip(structs, made):
             fill_table(struct, table, dim, keep)
-        if isinstance(saved, (str, bytes, os.PathLike)):
-            raise TypeError(f"saved: a list of paths is wanted, a base and its increments; {saved!r} was given. "
-                            "Write saved=[path]")
+        files = paths_of(saved, "saved")
         desc = struct_of(
             c.frugal_desc, tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices,
             max_keys=max_keys, lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
@@ -200,7 +199,7 @@ class Frugal:
             reduce=named(reduce, REDUCE, "reduce"), rows_as=named(rows_as, TYPES, "rows_as"),
             rounding=named(rounding, ROUNDING, "rounding"), optimizer=default.struct(), first_step=first_step,
             seed=seed, init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
-            file=None if file is None else path_of(file, "file"), n_saved=len(saved), saved_part=saved_part,
+            file=None if file is None else path_of(file, "file"), n_saved=len(files), saved_part=saved_part,
             saved_settings_may_differ=saved_settings_may_differ, increments=increments,
             name=None if name is None else name_of(name))
         if isinstance(workers, Workers):
@@ -216,8 +215,7 @@ class Frugal:
         floats = lib.frugal_state_floats(desc.optimizer.kind, dim)
         desc.state, desc.state_stride = matrix_of(state, "state", ("float32",), (total, floats), kept)
         desc.notice = NOTICE
-        names = [path_of(path, "saved") for path in saved]
-        desc.saved = (ctypes.c_char_p * len(names))(*names) if names else None
+        desc.saved = files or None
         dealt = machines if machines is not None and machines.machines > 1 else None
         wire = None if dealt is None else dealt.connect()  # behind what may be refused here
         if wire is not None:
@@ -330,9 +328,7 @@ class Frugal:
         """Attaches `device` on GPU `ordinal`: see frugal_cuda.h. `stream`: the handle of a CUDA stream (as
         torch.cuda.current_stream().cuda_stream); 0: the default stream. Rows, gradients, offsets and weights of this
         device lie in the GPU's memory, and keys in the host's or there."""
-        if not has_cuda:
-            raise DeviceError("attach_cuda: this library was built without GPUs. Build it with them, where nvcc is "
-                              "installed: FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
+        need_gpus("attach_cuda", "frugal_cuda_attach")
         desc = struct_of(c.frugal_cuda_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
                          stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
         d = self._device(device)
@@ -436,7 +432,7 @@ class Frugal:
         memory, all of them: see frugal_cuda_announce, which says when they are copied to the host, and that a wrong key
         may be an error of lookup. `stream`: the handle of the CUDA stream that has written them; 0: the default stream.
         """
-        given = list(by_table(keys))
+        given = list(by_table(keys, "announce: keys"))
         ordinal = None if self._shared else self._device(device, step).ordinal
         there = ordinal is not None and any(_arrays.is_on_gpu(part) for _, part in given)
         segments = []
@@ -574,12 +570,7 @@ class Frugal:
         """
         d = self._device(device, step)
         n = self._keys_of(d, step)
-        bounds = array_of(offsets, "lookup_bags: offsets", ("int32", "uint32"), (None,), False, d.ordinal, d.stream)
-        if bounds.shape[0] < 1:
-            raise ValueError("lookup_bags: offsets has no element; n_bags + 1 are wanted")
-        scale = None
-        if weights is not None:
-            scale = array_of(weights, "lookup_bags: weights", ("float32",), (n,), False, d.ordinal, d.stream)
+        bounds, scale = bags_of(offsets, weights, n, d.ordinal, d.stream)
         n_bags = bounds.shape[0] - 1
         out, pooled, number = self._target(d, (n_bags, self.dim), out, dtype, "lookup_bags")
         self.lookup_bags_addresses(device, step, n_bags, bounds.address, scale and scale.address,

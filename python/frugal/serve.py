@@ -20,8 +20,8 @@ from typing import Any, Optional, Sequence
 
 from . import _arrays
 from ._arrays import array_of
-from ._given import Keys, as_dict, by_table, keys_of
-from ._library import c, check, lib
+from ._given import Keys, as_dict, bags_of, by_table, keys_of, paths_of
+from ._library import c, check, lib, need_gpus
 from .errors import DeviceError
 from .settings import POOLING, TYPES, flag, in_range, named, path_of, struct_of, word_of
 
@@ -87,19 +87,15 @@ os.register_at_fork(after_in_child=_forget_calls)
 
 def _version(saved: Sequence[Any], file: Any, part: int, call: str) -> tuple:
     """A frugal_served, and what must outlive its use."""
-    if isinstance(saved, (str, bytes, os.PathLike)):
-        raise TypeError(f"{call}: saved: a list of paths is wanted, a base and its increments; {saved!r} was given. "
-                        "Write [path]")
-    paths = [path_of(path, f"{call}: saved") for path in saved]
-    array = (ctypes.c_char_p * len(paths))(*paths)
-    made = struct_of(c.frugal_served, saved=array if paths else None, n_saved=len(paths), part=part,
+    paths = paths_of(saved, f"{call}: saved")
+    made = struct_of(c.frugal_served, saved=paths or None, n_saved=len(paths), part=part,
                      file=None if file is None else path_of(file, f"{call}: file"))
-    return made, array
+    return made, paths
 
 
 def _segments(keys: Keys, what: str, ordinal: Optional[int] = None, stream: int = 0) -> tuple:
     """frugal_keys of a batch, their number, how many keys, and what must outlive the call."""
-    arrays = [(table, keys_of(part, what, ordinal, stream)) for table, part in by_table(keys)]
+    arrays = [(table, keys_of(part, what, ordinal, stream)) for table, part in by_table(keys, what)]
     made = (c.frugal_keys * max(len(arrays), 1))()
     n = 0
     for struct, (table, array) in zip(made, arrays):
@@ -111,12 +107,7 @@ def _segments(keys: Keys, what: str, ordinal: Optional[int] = None, stream: int 
 
 def _bags(offsets: Any, weights: Any, pooling: str, n: int, ordinal: Optional[int] = None, stream: int = 0) -> tuple:
     """A frugal_bags, the number of bags, and what must outlive the call."""
-    bounds = array_of(offsets, "lookup_bags: offsets", ("int32", "uint32"), (None,), False, ordinal, stream)
-    if bounds.shape[0] < 1:
-        raise ValueError("lookup_bags: offsets has no element; n_bags + 1 are wanted")
-    scale = None
-    if weights is not None:
-        scale = array_of(weights, "lookup_bags: weights", ("float32",), (n,), False, ordinal, stream)
+    bounds, scale = bags_of(offsets, weights, n, ordinal, stream)
     made = c.frugal_bags(n_bags=bounds.shape[0] - 1, offsets=bounds.address, weights=scale and scale.address,
                          pooling=named(pooling, POOLING, "pooling"))
     return made, bounds.shape[0] - 1, (bounds, scale)
@@ -197,9 +188,7 @@ class Server(_Handle):
         """These tables on GPUs, each of which caches the first `cache_rows` of `hottest`: int64 keys in falling order,
         or [(table, keys), ...]; None: in the order of the tables. Rows that are not cached are read in host memory. Not
         for the file of a table."""
-        if not hasattr(lib, "frugal_cuda_serve_open"):
-            raise DeviceError("on_gpus: this library was built without GPUs. Build it with them, where nvcc is "
-                              "installed: FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
+        need_gpus("on_gpus", "frugal_cuda_serve_open")
         made = GpuServer(self, ordinals, hottest, cache_rows)
         self._on_gpus.add(made)
         return made
@@ -229,7 +218,7 @@ class GpuServer(_Handle):
     def _placement(self, hottest: Any, cache_rows: int) -> tuple:
         """A frugal_cuda_placement, and what must outlive its use: rows are numbered through all tables."""
         rows = array.array("I", range(min(cache_rows, sum(self.rows))) if hottest is None else ())
-        for table, part in [] if hottest is None else by_table(hottest):
+        for table, part in [] if hottest is None else by_table(hottest, "hottest"):
             keys = keys_of(part, "hottest")
             first = sum(self.rows[:in_range(table, 32, "hottest: table")])
             kind = ctypes.c_int32 if keys.kind == "int32" else ctypes.c_uint64
