@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import warnings
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 import torch
 from torch import nn
@@ -43,6 +43,13 @@ def refuse_options(options: Dict[str, Any]) -> Dict[str, Any]:
 def check_mode(mode: str) -> None:
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"mode: 'sum', 'mean' or 'max' is wanted; {mode!r} was given")
+
+
+def check_names(what: str, given: Any, tables: Mapping[str, Any]) -> None:
+    """ValueError, if `given` for tables by name names one that the collection does not have."""
+    unknown = [name for name in given if name not in tables] if isinstance(given, Mapping) else []
+    if unknown:
+        raise ValueError(f"{what}: {{table: ...}} of the tables {list(tables)} is wanted; {unknown} were given")
 
 
 def has_rows(options: Dict[str, Any]) -> bool:

@@ -22,10 +22,10 @@ from . import advice, inputs, operators, weight
 from .machines import Machines
 from .micro_batches import MicroBatches, single_bounds
 from .padding import padding_of, paddings_of
-from .pooling import padded_positions, pool_max
+from .pooling import pool_max
 from .processes import Processes
 from .session import FLOAT_TYPES, POOLING, Session
-from .warm import Cache, check_names
+from .warm import Cache
 
 DEFAULT = "adagrad"  # the optimizer of a module for which none was chosen
 CHUNK = 1 << 20  # rows that are read or written at a time
@@ -249,12 +249,7 @@ class _Module(nn.Module):
         if mode != "max":
             return self._lookup(part, keys, bounds, weights, POOLING[mode])
         rows = self._lookup(part, keys, None, None, 0)
-        if bounds is None:
-            return rows
-        if bounds.is_cuda and not torch.compiler.is_compiling():
-            inputs.check_offsets(bounds.cpu(), rows.shape[0], True)  # else the library does, when it pools
-        padding = self._parts[part][1].padding
-        return pool_max(rows, bounds, padded_positions(keys, padding, rows.device) if padding else None)
+        return rows if bounds is None else pool_max(rows, bounds, keys, self._parts[part][1].padding)
 
     def _pooling(self, bounds: Optional[Tensor]) -> Tuple[Optional[Tensor], int]:
         """Of a step of micro-batches, how the library pools."""
@@ -540,7 +535,7 @@ class _OneTable(_Module):
     def weight(self) -> Tensor:  # type: ignore[override]
         """The rows [num_embeddings, embedding_dim] of the type that the table stores, in place, read-only and without
         gradients; after the next step an error says that they are of an earlier one. It drains, so a step must not be
-        under way. Assignment and writes are TypeErrors that say what to do."""
+        under way. Assignment and writes are RuntimeErrors that say what to do."""
         store, session, _ = self._parts[0]
         if store.instance.machines > 1:
             raise RuntimeError("weight: each machine has a part of the rows: module.view() has those of "
@@ -778,11 +773,11 @@ class EmbeddingBagCollection(_Module):
         tables_of = [[list(of).index(table) for table in self.features.values() if table in of]
                      for of in by_dim.values()]
         rows = {name: table.rows for of in by_dim.values() for name, table in of.items()}
-        padding = {} if padding_idx is None else paddings_of(padding_idx, rows)
-        check_names(ids_freq_mapping, rows)
+        padding = paddings_of(padding_idx, rows)
+        advice.check_names("ids_freq_mapping", ids_freq_mapping, rows)
         cache = Cache(cache_rows, cache_ratio, policy, ids_freq_mapping, warmup_ratio)
         stores = [_Store(list(of.values()), tables_of[part], width, places,
-                         cache.of_tables({name: table.rows for name, table in of.items()}),
+                         cache.of_tables({name: rows[name] for name in of}),
                          [padding.get(name) for name in of], gate_on_stream, processes, machines,
                          dict(arguments, saved=saved, saved_part=part if saved else 0))
                   for part, (width, of) in enumerate(by_dim.items())]

@@ -3,14 +3,12 @@
 """
 from __future__ import annotations
 
-import itertools
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from ..settings import in_range
-from . import compiled
+from . import advice, compiled
 
 
 def padding_of(given: Any, rows: int, what: str = "padding_idx") -> Optional[int]:
@@ -21,29 +19,32 @@ def padding_of(given: Any, rows: int, what: str = "padding_idx") -> Optional[int
         given += rows
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < rows:
         raise ValueError(f"{what}: a key of the table is wanted, {-rows} to {rows - 1}; {given!r} was given")
-    return in_range(given, 64, what)
+    return given
 
 
 def paddings_of(given: Any, tables: Mapping[str, Any]) -> dict:
     """Of each table of a collection its key, from one for all, or from {table: key}. `tables`: {name: rows}."""
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in tables]
-        if unknown:
-            raise ValueError(f"padding_idx: a key, or {{table: key}} of {list(tables)}, is wanted; {unknown} were "
-                             "given")
-    else:
-        given = {name: given for name in tables}
+    advice.check_names("padding_idx", given, tables)
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(tables, given)
     return {name: padding_of(key, tables[name], f"padding_idx of {name!r}") for name, key in given.items()}
+
+
+def masks_of(keys: Sequence[Tensor], padding: Sequence[Optional[int]]) -> List[Tensor]:
+    """Which positions of each segment stay, bool [n]. `padding`: of the tables, which the segments go through again and
+    again."""
+    of = [padding[at % len(padding)] for at in range(len(keys))]  # torch.compile takes no itertools.cycle
+    return [torch.ones(part.numel(), dtype=torch.bool, device=part.device) if key is None else part.reshape(-1) != key
+            for part, key in zip(keys, of)]
 
 
 def without_padding(keys: Sequence[Tensor], padding: Sequence[Optional[int]],
                     place: torch.device) -> Tuple[List[Tensor], Tensor]:
-    """The keys that stay, of each segment; and bool [n] on `place`: which positions stay. `padding`: of the tables,
-    which the segments go through again and again. On a GPU it waits: only the GPU knows how many stay."""
+    """The keys that stay, of each segment; and bool [n] on `place`: which positions stay. `padding`: as of masks_of. On
+    a GPU it waits: only the GPU knows how many stay."""
     if compiled.module is not None and place.type == "cpu" and all(part.is_cpu for part in keys):
         return compiled.module.without_padding(list(keys), tuple(padding))
-    masks = [torch.ones(part.numel(), dtype=torch.bool, device=part.device) if key is None else part.reshape(-1) != key
-             for part, key in zip(keys, itertools.cycle(padding))]
+    masks = masks_of(keys, padding)
     stay = [part.reshape(-1)[mask] for part, mask in zip(keys, masks)]
     whole = torch.cat([mask.to(place) for mask in masks]) if masks else torch.ones(0, dtype=torch.bool, device=place)
     return stay, whole

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from ..serve import GpuServer, Server
 from . import advice, inputs
 from .padding import bounds_without, padding_of, without_padding
-from .pooling import padded_positions, pool_max
+from .pooling import pool_max
 from .session import host_keys, whole_keys
 
 
 class _Served(nn.Module):
-    """`server`: a frugal.serve.Server, or what its on_gpus returned. `table`: its number. `gpu`: of a server on GPUs,
-    an index into its ordinals. `device`: where inputs and rows are."""
+    """What the frozen modules share. `device`: where inputs and rows are."""
 
     def __init__(self, server: Union[Server, GpuServer], table: int = 0, *, padding_idx: Optional[int] = None,
                  gpu: int = 0):
@@ -56,8 +55,11 @@ class _Served(nn.Module):
 
 
 class ServedEmbedding(_Served):
-    """As a frozen torch.nn.Embedding: rows by key of a table that is served. Arguments: see the class above;
-    `padding_idx` has no effect, because its row is read as any other."""
+    """As a frozen torch.nn.Embedding: rows by key of a table that is served.
+
+    `server`: a frugal.serve.Server, or what its on_gpus returned. `table`: its number. `padding_idx` has no effect,
+    because its row is read as any other. `gpu`: of a server on GPUs, an index into its ordinals.
+    """
 
     @torch.compiler.disable
     def forward(self, input: Tensor) -> Tensor:
@@ -95,9 +97,7 @@ class ServedEmbeddingBag(_Served):
         keys = whole_keys(bags.keys, "forward").view(-1)
         bounds = inputs.bounds_of([bags], self.device)
         if self.mode == "max":
-            if bounds.is_cuda:
-                inputs.check_offsets(bounds.cpu(), keys.numel(), True)
-            return pool_max(self._rows(keys), bounds, padded_positions([keys], [self.padding_idx], self.device))
+            return pool_max(self._rows(keys), bounds, [keys], [self.padding_idx])
         if self.padding_idx is not None:
             keys, bounds, weights = self._without_padding(keys, bounds, weights)
         return self._rows(keys, bounds, weights, self.mode)

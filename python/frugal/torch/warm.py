@@ -84,11 +84,4 @@ def _counts(given: Any, rows: int, what: str) -> Tensor:
     return counts.to(torch.int64)
 
 
-def check_names(given: Any, tables: Mapping[str, Any]) -> None:
-    """ValueError, if a collection has no table that `given`, frequencies, names."""
-    unknown = [name for name in given if name not in tables] if isinstance(given, Mapping) else []
-    if unknown:
-        raise ValueError(f"ids_freq_mapping: tables of {list(tables)} are wanted; {unknown} were given")
-
-
 __all__: List[str] = []

@@ -24,19 +24,17 @@ class Weight(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        given = [one for one in (*args, *(kwargs or {}).values()) if isinstance(one, Weight)]
-        owner = given[0] if given else None
-        first = args[0] if args else (kwargs or {}).get("tensor")
-        if _writes(name, kwargs or {}) and \
-                (name.startswith("embedding") or any(isinstance(one, Weight) for one in [first, *_flat(first)])):
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        owner = next((one for one in (*args, *kwargs.values()) if isinstance(one, Weight)), None)
+        written = args[0] if args else kwargs.get("tensor")
+        if _writes(name, kwargs) and (name.startswith("embedding") or _has_weight(written)):
             refuse(name)
-        if any(isinstance(one, Weight) for one in _flat((kwargs or {}).get("out"))):
+        if _has_weight(kwargs.get("out")):
             refuse(f"{name}(out=...)")
         with torch._C.DisableTorchFunctionSubclass():
             if owner is not None and name not in ("__get__", "size", "dim", "numel", "stride", "__len__"):
                 _check_step(owner)
-            made = func(*args, **(kwargs or {}))
+            made = func(*args, **kwargs)
             return made if owner is None else _kept(made, owner)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -57,8 +55,9 @@ def _writes(name: str, kwargs: Any) -> bool:
     return name in _WRITES or name.endswith("_")
 
 
-def _flat(given: Any) -> List[Any]:
-    return list(given) if isinstance(given, (tuple, list)) else [given]
+def _has_weight(given: Any) -> bool:
+    """Is it one, or a list that has one?"""
+    return any(isinstance(one, Weight) for one in (given if isinstance(given, (tuple, list)) else [given]))
 
 
 def _check_step(weight: Weight) -> None:
@@ -77,8 +76,7 @@ def _kept(made: Any, owner: Weight) -> Any:
             return weight_of(plain, owner.step_of, owner.step)
         return plain
     if isinstance(made, (tuple, list)) and any(isinstance(one, Tensor) for one in made):
-        each = [_kept(one, owner) for one in made]
-        return type(made)(each) if type(made) in (tuple, list) else type(made)(*[each])
+        return type(made)([_kept(one, owner) for one in made])  # torch.return_types, too
     if type(made).__module__ == "numpy" and hasattr(made, "setflags"):
         made.setflags(write=False)
     return made
