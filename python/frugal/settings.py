@@ -115,9 +115,9 @@ class Optimizer:
     `kind`: "sgd", "adagrad", "rowwise_adagrad", "adam" or "adamw"; "rowwise-adagrad" is the same. `weight_decay`: of
     the rows that a step touches, and of no others; L2 as in torch.optim, but of "adamw" decoupled from the gradient, by
     default (None) 0.01, as in torch.optim.AdamW, which decays all rows in every step; 0 is refused there, because
-    frugal.h has 0.01 for it, and without decay it is "adam". `lr_scale` multiplies the learning rate
-    of a step: with it, tables of one instance have different rates. `clip_norm`: a row's gradient whose
-    norm is larger is scaled down to it; 0: none is. `frozen`: rows never change.
+    frugal.h has 0.01 for it, and without decay it is "adam". `lr_scale` multiplies the learning rate of a step: with
+    it, tables of one instance have different rates. `clip_norm`: a row's gradient whose norm is larger is scaled down
+    to it; 0: none is. `frozen`: rows never change.
     """
 
     kind: str = "sgd"
