@@ -11,7 +11,7 @@ from ..serve import GpuServer, Server
 from . import advice, inputs
 from .padding import bounds_without, padding_of, without_padding
 from .pooling import pool_max
-from .session import host_keys, whole_keys
+from .session import whole_keys
 
 
 class _Served(nn.Module):
@@ -39,17 +39,16 @@ class _Served(nn.Module):
 
     def _rows(self, keys: Tensor, bounds: Optional[Tensor] = None, weights: Optional[Tensor] = None,
               pooling: str = "sum") -> Tensor:
-        """[n, dim], or with bounds int32 [n_bags + 1] pooled [n_bags, dim]."""
+        """[n, dim] of keys [n] without gaps, or with bounds int32 [n_bags + 1] pooled [n_bags, dim]."""
         advice.refuse_export()
         n = keys.numel() if bounds is None else bounds.numel() - 1
         out = torch.empty(n, self.embedding_dim, dtype=torch.float32, device=self.device)
+        given = {self.table: keys.to(self.device)}
         if isinstance(self.server, GpuServer):
-            given = {self.table: whole_keys(keys, "forward").view(-1).to(self.device)}
             stream = torch.cuda.current_stream(self.device).cuda_stream
             if bounds is None:
                 return self.server.lookup(self.gpu, given, out, stream)
             return self.server.lookup_bags(self.gpu, given, bounds, weights, pooling, out=out, stream=stream)
-        given = {self.table: host_keys(keys, "forward").view(-1)}
         return self.server.lookup(given, out) if bounds is None else \
             self.server.lookup_bags(given, bounds, weights, pooling, out)
 
@@ -64,9 +63,7 @@ class ServedEmbedding(_Served):
     @torch.compiler.disable
     def forward(self, input: Tensor) -> Tensor:
         """`input`: int64 or int32 of any shape. Returns float32 [*input.shape, embedding_dim], without gradients."""
-        if not isinstance(input, Tensor):
-            raise TypeError(f"forward: a tensor of keys is wanted; {inputs.describe(input)} was given")
-        return self._rows(input).view(*input.shape, self.embedding_dim)
+        return self._rows(whole_keys(input, "forward").view(-1)).view(*input.shape, self.embedding_dim)
 
 
 class ServedEmbeddingBag(_Served):
