@@ -6,13 +6,13 @@
 #ifndef FRUGAL_BENCH_PROGRAM_H
 #define FRUGAL_BENCH_PROGRAM_H
 
-#include "examples/common/options.h"
+#include "trainers/common/options.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Reads the command line into the places of the entries (examples/common/options.h). --help prints `about` and the
+/* Reads the command line into the places of the entries (trainers/common/options.h). --help prints `about` and the
  * options, and ends the program; a wrong option is reported with its value and limit, and ends it with 2. Also makes
  * Ctrl-C and SIGTERM set bench_interrupted. */
 void bench_parse(const char *program, const char *about, const options_entry *entries, int argc, char **argv);

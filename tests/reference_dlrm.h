@@ -1,5 +1,5 @@
 /* reference_dlrm.h - the recommendation models computed by their formulas, sample by sample, in double.
- * examples/dlrm/model.c and the training around it must give the same values, up to rounding. Shares no code with them.
+ * trainers/dlrm/model.c and the training around it must give the same values, up to rounding. Shares no code with them.
  * Tables are those of reference.h, bit for bit. */
 #ifndef REFERENCE_DLRM_H
 #define REFERENCE_DLRM_H
@@ -27,7 +27,7 @@ static inline int reference_has_linear(const reference_dlrm *m) {
     return m->kind == REFERENCE_WIDE_DEEP || m->kind == REFERENCE_DEEPFM;
 }
 
-/* Hidden widths, as in examples/dlrm/model.h. Of REFERENCE_DCN, reference_cross_open follows. */
+/* Hidden widths, as in trainers/dlrm/model.h. Of REFERENCE_DCN, reference_cross_open follows. */
 static inline void reference_dlrm_open(reference_dlrm *m, int kind, uint32_t numbers, uint32_t features, uint32_t dim,
                                        uint32_t n_bottom, const uint32_t *bottom, uint32_t n_top, const uint32_t *top) {
     int has_bottom = kind == REFERENCE_DLRM && numbers;

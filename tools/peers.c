@@ -6,8 +6,8 @@
  * `peers --help` says more. The planner is frugal_place.h >>peers; in tools/peers: machine (its links), levels (how
  * often rows are touched), program (UGache's linear program, for a solver).
  */
-#include "examples/common/file.h"
-#include "examples/common/options.h"
+#include "trainers/common/file.h"
+#include "trainers/common/options.h"
 #include "tools/peers/levels.h"
 #include "tools/peers/machine.h"
 #include "tools/peers/program.h"

@@ -6,11 +6,11 @@
  *
  * `place --help` says more. Here: the command line, and the files. In tools/place: data (what is read), figures (what
  * parts are worth), away (what crosses the network), weights (costs of pairs of devices), picture. The parts are made
- * by examples/common/partition.h, the homes of rows on several machines by examples/common/homes.h.
+ * by trainers/common/partition.h, the homes of rows on several machines by trainers/common/homes.h.
  */
-#include "examples/common/file.h"
-#include "examples/common/manifest.h"
-#include "examples/common/save.h"
+#include "trainers/common/file.h"
+#include "trainers/common/manifest.h"
+#include "trainers/common/save.h"
 #include "tools/place/data.h"
 #include "tools/place/figures.h"
 #include "tools/place/picture.h"

@@ -8,8 +8,8 @@
  * `reorder --help` says more. Here: the command line. In tools/reorder: order (the map), work, triples, clicks. It
  * reads what build/place reads (tools/place/data.h).
  */
-#include "examples/common/file.h"
-#include "examples/common/manifest.h"
+#include "trainers/common/file.h"
+#include "trainers/common/manifest.h"
 #include "tools/reorder/reorder.h"
 
 #include <inttypes.h>

@@ -44,7 +44,7 @@ static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD}, 6
                     caches = {{.01, .05, .1, .5}, 4}, policies, /* empty: all */
     lookaheads = {{1, 4, 10}, 3}, alone = {{FRUGAL_ALONE_PLACE - FRUGAL_ALONE_STAGED}, 1};
 static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data/wn18rr",
-                  *adult = "../shared/data/adult/adult.data", *schema = "examples/clicks/adult.schema";
+                  *adult = "../shared/data/adult/adult.data", *schema = "trainers/clicks/adult.schema";
 static place_planted planted = {
     .rows = 1000000, .samples = 1000000, .communities = 64, .seed = 42, .width = 10, .own = .8, .zipf = .95};
 static uint64_t rounds = 3, batch = 256, warm_up = 200, steps = 200, metis_edges = 20000000;

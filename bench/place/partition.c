@@ -2,7 +2,7 @@
 #include "bench/place/partition.h"
 
 #include "bench/measure.h"
-#include "examples/common/partition.h"
+#include "trainers/common/partition.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -34,7 +34,7 @@ typedef struct place_partition {
     uint64_t n_ranked[FRUGAL_PLACE_MAX_PARTS], ranked_batch; /* rows of any gain; with this batch */
     double seconds;     /* wall time of dividing; with METIS that of the program, reading its file included */
     double cpu_seconds; /* processor time of all threads, of METIS too */
-    double refining_seconds, path_seconds; /* of the two levels: as examples/common/partition.h has them */
+    double refining_seconds, path_seconds; /* of the two levels: as trainers/common/partition.h has them */
 } place_partition;
 
 typedef struct place_division {

@@ -2,7 +2,7 @@
 #include "bench/place/trace.h"
 
 #include "bench/keys.h"
-#include "examples/kge/data.h"
+#include "trainers/kge/data.h"
 
 #include <math.h>
 #include <stdlib.h>

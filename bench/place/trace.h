@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_PLACE_TRACE_H
 #define FRUGAL_BENCH_PLACE_TRACE_H
 
-#include "examples/clicks/clicks.h"
+#include "trainers/clicks/clicks.h"
 #include "frugal_place.h"
 
 #ifdef __cplusplus
@@ -30,9 +30,9 @@ typedef struct place_planted {
 } place_planted;
 
 /* All return 0, or -1 with *error filled, and then there is nothing to free. */
-/* The training triples of a folder of kge (examples/kge/data.h): head, tail, relation. */
+/* The training triples of a folder of kge (trainers/kge/data.h): head, tail, relation. */
 int place_read_graph(place_trace *trace, const char *folder, program_error *error);
-/* A click log whose lines a schema describes (examples/clicks/schema.h), ids numbered as they are met. */
+/* A click log whose lines a schema describes (trainers/clicks/schema.h), ids numbered as they are met. */
 int place_read_log(place_trace *trace, const char *file, const char *schema, program_error *error);
 /* A log with as many ids a feature as a published one; ids are numbered as they are met. */
 int place_generate(place_trace *trace, const clicks_generator *generator, program_error *error);

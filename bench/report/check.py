@@ -16,7 +16,7 @@ from report import answers
 from report.page import ROOT
 from report.record import flat
 
-PAGES = ("*.md", "docs/*.md", "docs/papers/*.md", "python/*.md", "examples/*/*.md", "tests/*/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/papers/*.md", "python/*.md", "examples/*/*.md", "trainers/*/*.md", "tests/*/*.md")
 COMMENT = re.compile(r"<!--\s*from:\s*(.*?)-->", re.S)
 WRITTEN = re.compile(r"(?<![\w.])[-+\u2212]?((?:\d[\d,]*)?\.?\d+)(?:\s*(million|thousand|M\b|K\b|%))?")
 UNITS = {"million": 1e6, "M": 1e6, "thousand": 1e3, "K": 1e3, "%": .01}

@@ -6,7 +6,7 @@
 #ifndef FRUGAL_BENCH_SIM_PROFILE_H
 #define FRUGAL_BENCH_SIM_PROFILE_H
 
-#include "examples/common/program.h"
+#include "trainers/common/program.h"
 #include "frugal.h"
 
 #ifdef __cplusplus

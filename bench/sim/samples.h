@@ -4,7 +4,7 @@
 #define FRUGAL_BENCH_SIM_SAMPLES_H
 
 #include "bench/sim/sim.h"
-#include "examples/common/homes.h"
+#include "trainers/common/homes.h"
 
 #ifdef __cplusplus
 extern "C" {

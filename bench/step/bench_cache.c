@@ -12,7 +12,7 @@
  */
 #include "bench/keys.h"
 #include "bench/program.h"
-#include "examples/kge/data.h"
+#include "trainers/kge/data.h"
 #include "frugal_counts.h"
 #include "frugal_seeing.h"
 

@@ -1,4 +1,4 @@
-/* cublas_on_host.h - the few calls of cuBLAS that the examples make, by OpenBLAS, on the streams of
+/* cublas_on_host.h - the few calls of cuBLAS that the trainers make, by OpenBLAS, on the streams of
  * cuda_on_host.h (include that first): a product is enqueued, and reads its matrices when its turn comes. */
 #ifndef CUBLAS_ON_HOST_H
 #define CUBLAS_ON_HOST_H

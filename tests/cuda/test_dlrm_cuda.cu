@@ -24,7 +24,7 @@ extern "C" {
 #include <string.h>
 
 #define TRAINING_CUDA
-#include "examples/dlrm/dlrm_cuda.h"
+#include "trainers/dlrm/dlrm_cuda.h"
 
 /* Sanitizers make a thread of a kernel dear. */
 #ifdef FRUGAL_SANITIZED

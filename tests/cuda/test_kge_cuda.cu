@@ -25,8 +25,8 @@ extern "C" {
 
 #define TRAINING_CUDA
 extern "C" {
-#include "examples/kge/kge_cuda.h"
-#include "examples/kge/sample.h"
+#include "trainers/kge/kge_cuda.h"
+#include "trainers/kge/sample.h"
 }
 
 /* Sanitizers make a thread of a kernel dear. */

@@ -7,8 +7,8 @@
  * something. A program that has failed or is done leaves no temporary file that its manifest does not name. Exit status
  * 1 if any of this fails.
  */
-#include "examples/common/file.h"
-#include "examples/common/manifest.h"
+#include "trainers/common/file.h"
+#include "trainers/common/manifest.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <strings.h>
 #include <zlib.h>
-#include "examples/clicks/clicks.h"
-#include "examples/clicks/file.h"
-#include "examples/clicks/ids.h"
-#include "examples/clicks/schema.h"
+#include "trainers/clicks/clicks.h"
+#include "trainers/clicks/file.h"
+#include "trainers/clicks/ids.h"
+#include "trainers/clicks/schema.h"
 #include "fuzz.h"
 
 enum { MOST_SAMPLES = 4096, MOST_FIELDS = 4096, MOST_FEATURES = 32 };

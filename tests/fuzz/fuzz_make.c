@@ -2,8 +2,8 @@
  * no line of the log ends the program by it; arrays that open have as many samples as they say.
  *
  * An input that begins as NumPy's files do is the array of numbers, beside ids and labels of three samples. */
-#include "examples/clicks/clicks.h"
-#include "examples/clicks/make.h"
+#include "trainers/clicks/clicks.h"
+#include "trainers/clicks/make.h"
 #include "fuzz.h"
 
 #define ARRAY(type, shape) "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }\n"

@@ -2,8 +2,8 @@
  * nobody sees half a file, and what was there before stays until all is published; the manifest finds every bit.
  *
  * Four bytes of shape, the file's name is chosen by the next; the rest are the floats. */
-#include "examples/common/manifest.h"
-#include "examples/common/save.h"
+#include "trainers/common/manifest.h"
+#include "trainers/common/save.h"
 #include "fuzz.h"
 
 /* Takes `wanted` off *text. */

@@ -2,7 +2,7 @@
  * what is wrong with each argument: then it must be refused, with a message that names it. What is accepted has the
  * values that were given, within their limits, and written out in full it is read as the same again. */
 #include <math.h>
-#include "examples/kge/options.h"
+#include "trainers/kge/options.h"
 #include "src/arithmetic.h"
 #include "fuzz.h"
 

@@ -5,7 +5,7 @@
  * The first byte is the devices, the second the samples; the others are the file. */
 #include <math.h>
 
-#include "examples/common/partition.h"
+#include "trainers/common/partition.h"
 #include "fuzz.h"
 #include "tools/place/weights.h"
 

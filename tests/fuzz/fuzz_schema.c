@@ -5,8 +5,8 @@
  * Behind a line "@" stands the line of the log. */
 #include <float.h>
 #include <math.h>
-#include "examples/clicks/line.h"
-#include "examples/clicks/number.h"
+#include "trainers/clicks/line.h"
+#include "trainers/clicks/number.h"
 #include "fuzz.h"
 
 /* ---- Compared ------------------------------------------------------------------------------------------- */

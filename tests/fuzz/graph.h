@@ -1,11 +1,11 @@
-/* graph.h - a second, slow and plain reading of the folders that examples/kge/data.h reads, to compare with.
+/* graph.h - a second, slow and plain reading of the folders that trainers/kge/data.h reads, to compare with.
  *
  * It says of files in memory what they hold, or which file and line is to be refused first. A line of 0: the message
  * names the file as a whole; a file of NULL: the folder. */
 #ifndef FUZZ_GRAPH_H
 #define FUZZ_GRAPH_H
 
-#include "examples/kge/data.h"
+#include "trainers/kge/data.h"
 #include "fuzz.h"
 
 enum { GRAPH_FILES = 8 };

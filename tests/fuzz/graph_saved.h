@@ -2,8 +2,8 @@
 #ifndef FUZZ_GRAPH_SAVED_H
 #define FUZZ_GRAPH_SAVED_H
 
-#include "examples/kge/save.h"
-#include "examples/common/save.h"
+#include "trainers/kge/save.h"
+#include "trainers/common/save.h"
 #include "graph.h"
 
 static void saved_write_triples(const char *file, const kge_split *split) {

@@ -33,7 +33,7 @@ M = 2**64 - 1
 
 
 def hash_row(text):
-    """As examples/clicks/ids.h says."""
+    """As trainers/clicks/ids.h says."""
     h = 0xCBF29CE484222325
     for byte in text:
         h = (h ^ byte) * 0x100000001B3 & M

@@ -12,8 +12,8 @@
 
 #include <ctype.h>
 
-#include "examples/common/program.h"
-#include "examples/common/progress.h"
+#include "trainers/common/program.h"
+#include "trainers/common/progress.h"
 
 enum { MOST_TABLES = 4096 };
 

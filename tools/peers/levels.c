@@ -1,6 +1,6 @@
 /* Levels of a distribution, or of a file. */
 #include "tools/peers/levels.h"
-#include "examples/common/file.h"
+#include "trainers/common/file.h"
 
 #include <errno.h>
 #include <inttypes.h>

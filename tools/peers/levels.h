@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "examples/common/program.h"
+#include "trainers/common/program.h"
 #include "frugal_place.h"
 
 enum { PEERS_MOST_LEVELS = 4096 };

@@ -1,6 +1,6 @@
 /* Machines: read from files, and those of UGache's evaluation. */
 #include "tools/peers/machine.h"
-#include "examples/common/file.h"
+#include "trainers/common/file.h"
 
 #include <errno.h>
 #include <math.h>

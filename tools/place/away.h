@@ -7,7 +7,7 @@
 #ifndef PLACE_AWAY_H
 #define PLACE_AWAY_H
 
-#include "examples/common/homes.h"
+#include "trainers/common/homes.h"
 
 typedef struct place_away {
     double in_turn; /* share, if row x is at home on machine x mod machines */

@@ -1,6 +1,6 @@
 /* Opening the data, so that the samples are those that the trainers deal. */
 #include "tools/place/data.h"
-#include "examples/clicks/folder.h"
+#include "trainers/clicks/folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 #ifndef PLACE_DATA_H
 #define PLACE_DATA_H
 
-#include "examples/clicks/options.h"
-#include "examples/clicks/source.h"
-#include "examples/kge/source.h"
+#include "trainers/clicks/options.h"
+#include "trainers/clicks/source.h"
+#include "trainers/kge/source.h"
 
 /* After options_read: what was read, if it is a folder of triples and no option is of logs, or if the options of a log
  * fit each other. */

@@ -13,7 +13,7 @@
 #ifndef PLACE_PROFILE_H
 #define PLACE_PROFILE_H
 
-#include "examples/common/partition.h"
+#include "trainers/common/partition.h"
 
 /* Cache sizes of a profile, as shares of all rows, rising. */
 enum { PLACE_CACHES = 10 };

@@ -1,6 +1,6 @@
 /* Reading numbers, devices x devices of them. */
 #include "tools/place/weights.h"
-#include "examples/common/file.h"
+#include "trainers/common/file.h"
 
 #include <errno.h>
 #include <math.h>

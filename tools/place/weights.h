@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "examples/common/program.h"
+#include "trainers/common/program.h"
 
 /* (*weights)[devices][devices], to be freed, from a list of numbers with commas, or from a file of numbers with blanks,
  * line ends or commas between them. */

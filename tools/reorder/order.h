@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "examples/common/program.h"
+#include "trainers/common/program.h"
 
 typedef struct reorder_order {
     uint32_t n;

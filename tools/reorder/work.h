@@ -2,7 +2,7 @@
 #ifndef REORDER_WORK_H
 #define REORDER_WORK_H
 
-#include "examples/common/save.h"
+#include "trainers/common/save.h"
 #include "tools/place/data.h"
 
 typedef struct reorder_work {
