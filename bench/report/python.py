@@ -1,5 +1,5 @@
-"""frugal.torch beside nn.EmbeddingBag, FBGEMM and TorchRec: python/bench/bench_python.py. FRUGAL_PYTHON names a python3
-that has PyTorch; what else it has is measured, too."""
+"""Modules in Python beside nn.EmbeddingBag, FBGEMM and TorchRec: python/bench/bench_python.py. FRUGAL_PYTHON names a
+python3 that has PyTorch; what else it has is measured, too."""
 import os
 import subprocess
 import sys

@@ -33,9 +33,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import frugal_declare  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-PACKAGE = HERE / "frugal"
+PACKAGE = HERE / "frugal_embedding"
 LIBRARY = "libfrugal.so"
-HEADERS = ["frugal.h", "frugal_p2f.h", "frugal_pq.h"]  # which frugal/torch/compiled.cc needs, where PyTorch is
+HEADERS = ["frugal.h", "frugal_p2f.h", "frugal_pq.h"]  # which torch/compiled.cc needs, where PyTorch is
 # As the README's one line, and what a shared library needs. Without NDEBUG each lookup checks its rows.
 FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
 NVCC_FLAGS = ["-O3", "-std=c++17", "--fmad=false", "-DNDEBUG", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
@@ -109,7 +109,7 @@ def build_library(folder: pathlib.Path) -> None:
 
 def metadata(version: str) -> str:
     """Core metadata, version 2.1. pyproject.toml says the same; Python before 3.11 cannot read it."""
-    lines = ["Metadata-Version: 2.1", "Name: frugal", f"Version: {version}",
+    lines = ["Metadata-Version: 2.1", "Name: frugal-embedding", f"Version: {version}",
              "Summary: Exact synchronous training of embedding tables that are larger than GPU memory",
              "License: MIT OR Unlicense", "Requires-Python: >=3.9", "Provides-Extra: numpy",
              "Requires-Dist: numpy; extra == 'numpy'", "Provides-Extra: torch",
@@ -122,9 +122,9 @@ class Wheel:
     """A wheel that is being written."""
 
     def __init__(self, folder: str, version: str):
-        self.info = f"frugal-{version}.dist-info"
+        self.info = f"frugal_embedding-{version}.dist-info"
         self.tag = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
-        self.name = f"frugal-{version}-{self.tag}.whl"
+        self.name = f"frugal_embedding-{version}-{self.tag}.whl"
         self.date = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), 315532800))[:6]
         self.record: list[str] = []
         self.zip = zipfile.ZipFile(pathlib.Path(folder, self.name), "w", zipfile.ZIP_DEFLATED)
@@ -176,11 +176,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         build_library(pathlib.Path(made))
         wheel = Wheel(wheel_directory, version)
         for path in package_files():
-            wheel.add("frugal/" + path.relative_to(PACKAGE).as_posix(), path.read_bytes())
-        wheel.add("frugal/_declarations.py", pathlib.Path(made, "_declarations.py").read_bytes())
+            wheel.add(f"{PACKAGE.name}/" + path.relative_to(PACKAGE).as_posix(), path.read_bytes())
+        wheel.add(f"{PACKAGE.name}/_declarations.py", pathlib.Path(made, "_declarations.py").read_bytes())
         for header in HEADERS:
-            wheel.add(f"frugal/include/{header}", pathlib.Path(made, "include", header).read_bytes())
-        wheel.add(f"frugal/{LIBRARY}", pathlib.Path(made, LIBRARY).read_bytes(), 0o755)
+            wheel.add(f"{PACKAGE.name}/include/{header}", pathlib.Path(made, "include", header).read_bytes())
+        wheel.add(f"{PACKAGE.name}/{LIBRARY}", pathlib.Path(made, LIBRARY).read_bytes(), 0o755)
         return wheel.close(version)
 
 
@@ -188,13 +188,13 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     version = wheel_version()
     build_library(PACKAGE)
     wheel = Wheel(wheel_directory, version)
-    wheel.add("frugal_editable.pth", f"{HERE}\n".encode())
+    wheel.add("frugal_embedding.pth", f"{HERE}\n".encode())
     return wheel.close(version)
 
 
 def build_sdist(sdist_directory, config_settings=None):
     source, version = source_folder(), version_of(source_folder())
-    root = f"frugal-{version}"
+    root = f"frugal_embedding-{version}"
     with tarfile.open(pathlib.Path(sdist_directory, f"{root}.tar.gz"), "w:gz") as archive:
         own = [HERE / "pyproject.toml", HERE / "README.md", *package_files(),
                *sorted(HERE.glob("backend/*.py")),

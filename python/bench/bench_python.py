@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Training steps by frugal.torch beside torch.nn.EmbeddingBag(sparse=True) with torch.optim and, where they are
+"""Training steps by Frugal's modules beside torch.nn.EmbeddingBag(sparse=True) with torch.optim and, where they are
 installed, FBGEMM's kernels for a CPU and TorchRec.
 
     python3 python/bench/bench_python.py [--json] [--parts key,steps,training,memory] [--optimizers sgd,adagrad] ...
 
 The parts, of which --parts names those to measure:
 
-  key       a step of one key: in C, by NumPy arrays, by frugal.torch, by torch.nn, and x * 1 with its backward
+  key       a step of one key: in C, by NumPy arrays, by Frugal's modules, by torch.nn, and x * 1 with its backward
   steps     a step of one large table: lookup, backward with a fixed gradient, and the optimizer. In one process, in
             rounds in which each contender trains the same batches; these are drawn before. Medians of the rounds, of
             which the first is not counted. Before a configuration is timed, all its contenders train a small table,
@@ -15,7 +15,7 @@ The parts, of which --parts names those to measure:
   memory    what lies in memory beside a table, in a process for each contender (--memory: this part, too)
 
 The default takes some minutes, and memory for the table of each contender: 1.3 GB with 10 million rows x 32 and SGD.
-`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with frugal.torch.Loader. `frugal_bf16`, if
+`frugal` is one logical device, `frugal/2` two, a thread each; `+loader` is with a Loader. `frugal_bf16`, if
 --contenders names it, has rows, and takes and returns arrays, of bfloat16. An optimizer or pooling that a contender
 does not have, and what is not installed, is SKIPPED, on stderr with the reason.
 
@@ -34,7 +34,7 @@ import sys
 import warnings
 from typing import Any, Callable, Dict, List
 
-import frugal
+import frugal_embedding as frugal
 
 import memory
 import one_key
@@ -112,7 +112,7 @@ def read_options() -> argparse.Namespace:
             ("keys", numbers, "53248,512", "of a step, less what does not fill a bag of each device"),
             ("bags", bags, "1,20", "keys a bag; none: rows that are not pooled"),
             ("distributions", distributions, "uniform,zipf.99", "of the keys"),
-            ("devices", numbers, "1", "logical devices of frugal.torch, a thread each"),
+            ("devices", numbers, "1", "logical devices of a module, a thread each"),
             ("loader", key_counts, None, "those of --keys with which Loader is measured, too, or none; else 512"),
             ("rows", number, "10000000", "rows of the table"), ("dim", number, "32", "floats a row"),
             ("rounds", number, "7", "that are counted"),
@@ -157,7 +157,7 @@ def measure(options: argparse.Namespace) -> Dict[str, Any]:
                               "glibc_tunables": os.environ.get("GLIBC_TUNABLES", "")}
     try:
         import torch
-        from frugal import torch as ours
+        from frugal_embedding import torch as ours
         report["torch"] = torch.__version__
         report["build"] = getattr(ours, "build", None)
         if options.threads:

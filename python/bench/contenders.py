@@ -20,8 +20,8 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-import frugal
-from frugal import torch as ft
+import frugal_embedding as frugal
+from frugal_embedding import torch as ft
 
 LR, EPS, GRADIENT = 0.01, 1e-8, 0.01
 # Floats of state: for each float of a row, and for a row.
@@ -80,7 +80,7 @@ class _Contender:
 
 
 class Frugal(_Contender):
-    """frugal.torch with its defaults, on one logical device, or on several: a thread each, with its part of the keys.
+    """A module with its defaults, on one logical device, or on several: a thread each, with its part of the keys.
     Steps with far fewer keys than `max_keys` are measured with another table, because a user would give fewer."""
 
     rows_as, dtype = "fp32", torch.float32

@@ -93,7 +93,7 @@ def digest(*arrays):
 
 def train(options, run, rank, first, end):
     """Trains steps `first` to `end` - 1, and prints the hash; with "kill" it saves at a third, and is killed."""
-    import frugal
+    import frugal_embedding as frugal
     size, parted = run.get("devices", DEVICES), run.get("processes", 1) > 1
     devices = [rank] if parted else range(size)
     if rank:
@@ -234,7 +234,7 @@ def main():
         if kind == "frugal":
             return train(options, run, rank, first, options.steps)
         return train_torch(options, run, rank)
-    import frugal
+    import frugal_embedding as frugal
     weights = "" if options.rows_as == "fp32" else f", weights of {options.rows_as}"
     equal = compare(options, "frugal",
                     f"Frugal {frugal.__version__}, {options.optimizer}{weights}: one table, two devices",

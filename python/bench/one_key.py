@@ -12,8 +12,8 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-import frugal
-from frugal import _library
+import frugal_embedding as frugal
+from frugal_embedding import _library
 
 STEPS = 4000
 C_LOOP = """
@@ -79,9 +79,9 @@ def by_arrays(rounds: int, n: int) -> Dict[str, List[float]]:
 
 
 def by_torch(rounds: int, n: int) -> Dict[str, List[float]]:
-    """The same of frugal.torch.EmbeddingBag, of torch.nn's with SGD, and of x * 1: a forward and its backward."""
+    """The same of Frugal's EmbeddingBag, of torch.nn's with SGD, and of x * 1: a forward and its backward."""
     import torch
-    from frugal import torch as ft
+    from frugal_embedding import torch as ft
     bag = ft.EmbeddingBag(1000, 8, max_keys=8, mode="sum", optimizer="sgd", lookahead=0)
     nn_bag = torch.nn.EmbeddingBag(1000, 8, mode="sum", sparse=True)
     sgd = torch.optim.SGD(nn_bag.parameters(), lr=0.01)
@@ -119,9 +119,9 @@ def run(rounds: int, with_torch: bool, n: int) -> Dict[str, float]:
 
 
 def lines_of(found: Dict[str, float]) -> List[str]:
-    names = {"c": "three calls in C", "numpy": "the same calls with NumPy arrays", "torch": "frugal.torch.EmbeddingBag",
+    names = {"c": "three calls in C", "numpy": "the same calls with NumPy arrays", "torch": "Frugal's EmbeddingBag",
              "nn.EmbeddingBag": "torch.nn.EmbeddingBag, SGD", "autograd": "x * 1"}
     text = "a step of one key, us: " + "; ".join(f"{names[name]} {us:.3g}" for name, us in found.items())
     if "torch" in found:
-        text += f"; frugal.torch takes {found['torch'] / found['autograd']:.2f} times x * 1"
+        text += f"; a module takes {found['torch'] / found['autograd']:.2f} times x * 1"
     return [text]

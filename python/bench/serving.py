@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rows that are only read, from Python: frugal.serve beside a NumPy array that is mapped into memory (numpy.load with
+"""Rows that are only read, from Python: a Server beside a NumPy array that is mapped into memory (numpy.load with
 mmap_mode), which a program without a library would use. A request takes keys of one table, at random, or pools them in
 bags of 10. Threads look up for a while; the contenders take turns, and the median of the rounds counts.
 
@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-import frugal
+import frugal_embedding as frugal
 
 CHANGED, BAG, BATCHES = 10_000, 10, 64
 

@@ -148,7 +148,7 @@ def measure(tables: Dict[str, Any], names: List[str], shape: Shape, draws: Draws
 
 
 def libraries_of(options: Any) -> List[str]:
-    """The names of tables that the options ask for: frugal.torch for each number of devices, then the others."""
+    """The names of tables that the options ask for: Frugal for each number of devices, then the others."""
     ours = ["frugal" if n == 1 else f"frugal/{n}" for n in options.devices] if "frugal" in options.contenders else []
     return ours + [name for name in options.contenders if name != "frugal"]
 

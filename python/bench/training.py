@@ -1,6 +1,6 @@
 """The part "training" of bench_python.py: a model of several tables and a small dense part, on a generated log whose
-keys are Zipf-distributed, by frugal.torch and by torch.nn.EmbeddingBag(sparse=True) with torch.optim.Adagrad. The same
-first values, data and learning rate for both; the losses of all steps are compared."""
+keys are Zipf-distributed, by Frugal's modules and by torch.nn.EmbeddingBag(sparse=True) with torch.optim.Adagrad. The
+same first values, data and learning rate for both; the losses of all steps are compared."""
 from __future__ import annotations
 
 import statistics
@@ -11,8 +11,8 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import torch
 
-import frugal
-from frugal import torch as ft
+import frugal_embedding as frugal
+from frugal_embedding import torch as ft
 
 STEPS, LR = 20, 0.02
 CLOSE = 1e-4  # by which part of their value losses may differ

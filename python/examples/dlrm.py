@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import frugal
-import frugal.torch
+from frugal_embedding import Uniform
+from frugal_embedding.torch import EmbeddingBagCollection, Loader, Processes
 
 TABLES, NUMBERS = 26, 13
 
@@ -130,7 +130,7 @@ def read_options():
     parser.add_argument("--torch", action="store_true", help="the baseline")
     parser.add_argument("--checkpoint", help="a file that is written at the end, and read where it exists")
     options = parser.parse_args()
-    processes = frugal.torch.Processes()
+    processes = Processes()
     if options.batch % processes.world_size:
         parser.error(f"--batch: a multiple of {processes.world_size}, the number of processes, is wanted")
     if options.torch and processes.world_size > 1:
@@ -148,10 +148,10 @@ def main():
     model = Dlrm(options.dim).to(options.device)
     dense = torch.optim.Adagrad(model.parameters(), lr=options.lr)
     # The mean over processes, as of the other gradients: so the loss is that of the whole batch.
-    tables = frugal.torch.EmbeddingBagCollection(
+    tables = EmbeddingBagCollection(
         {str(at): (options.rows, options.dim) for at in range(TABLES)},
         max_keys=TABLES * options.batch // processes.world_size, stacked=True, optimizer="adagrad", lr=options.lr,
-        init=frugal.Uniform(-0.05, 0.05), workers=options.workers, device=options.device, reduce="mean",
+        init=Uniform(-0.05, 0.05), workers=options.workers, device=options.device, reduce="mean",
         processes=processes, rows_as=options.rows_as, rounding=options.rounding)
     first = 0
     if options.checkpoint and os.path.exists(options.checkpoint):
@@ -167,7 +167,7 @@ def main():
     forward = model if processes.world_size == 1 else DistributedDataParallel(model)
     training = batches[first:trained]
     since = time.perf_counter()
-    for step, batch in enumerate(training if options.torch else frugal.torch.Loader(training, tables, features_of),
+    for step, batch in enumerate(training if options.torch else Loader(training, tables, features_of),
                                  first):
         _, numbers, clicks = (part.to(options.device) for part in batch)
         loss = nn.functional.binary_cross_entropy_with_logits(forward(numbers, embed(features_of(batch))), clicks)

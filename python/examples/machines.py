@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import frugal
-import frugal.torch
+from frugal_embedding import Uniform
+from frugal_embedding.torch import EmbeddingBagCollection, Machines
 
 TABLES, LOOKAHEAD = 8, 4
 
@@ -110,11 +110,11 @@ def main():
     torch.set_num_threads(1)  # so that products have the same bits, however many processes share the cores
     if dist.is_torchelastic_launched():
         dist.init_process_group("gloo")
-    machines = frugal.torch.Machines(deal=options.deal)
+    machines = Machines(deal=options.deal)
     model = nn.Sequential(nn.Linear(TABLES * options.dim, 64), nn.ReLU(), nn.Linear(64, 1))
-    tables = frugal.torch.EmbeddingBagCollection(
+    tables = EmbeddingBagCollection(
         {str(at): (options.rows, options.dim) for at in range(TABLES)}, max_keys=TABLES * options.batch, stacked=True,
-        optimizer="adagrad", lr=options.lr, init=frugal.Uniform(-0.05, 0.05), workers=options.workers, reduce="mean",
+        optimizer="adagrad", lr=options.lr, init=Uniform(-0.05, 0.05), workers=options.workers, reduce="mean",
         lookahead=LOOKAHEAD, device=["cpu"] * options.devices, machines=machines)
     train(options, tables, [tables.on(at) for at in range(options.devices)], model)
     state = tables.state_dict()  # all machines make it; each gets all rows

@@ -3,8 +3,8 @@
     python3 python/examples/matrix_factorization.py
 """
 import torch
-import frugal
-import frugal.torch
+from frugal_embedding import Uniform
+from frugal_embedding.torch import EmbeddingBagCollection, Loader
 
 USERS, ITEMS, DIM, BATCH, STEPS = 2000, 1000, 16, 1024, 600
 
@@ -19,12 +19,12 @@ def ratings():
 
 
 def main():
-    tables = frugal.torch.EmbeddingBagCollection(
+    tables = EmbeddingBagCollection(
         {"user": (USERS, DIM), "item": (ITEMS, DIM)}, max_keys=2 * BATCH, optimizer="adagrad", lr=0.2, workers=1,
-        init=frugal.Uniform(-0.3, 0.3), cache_rows=1500)
+        init=Uniform(-0.3, 0.3), cache_rows=1500)
     features = (lambda batch: {"user": batch[0], "item": batch[1]})
     losses = []
-    for step, batch in enumerate(frugal.torch.Loader(ratings(), tables, features)):
+    for step, batch in enumerate(Loader(ratings(), tables, features)):
         rows = tables(features(batch))
         loss = torch.nn.functional.mse_loss((rows["user"] * rows["item"]).sum(1), batch[2])
         loss.backward()

@@ -11,8 +11,9 @@ import tempfile
 import numpy as np
 import torch
 
-import frugal
-import frugal.torch
+from frugal_embedding import Normal
+from frugal_embedding.serve import Server
+from frugal_embedding.torch import EmbeddingBagCollection
 
 USERS, ITEMS, DIM, BATCH, HISTORY = 2000, 1000, 16, 256, 5
 PADDING = 0  # of histories that are shorter
@@ -39,10 +40,10 @@ def recall(tables, n=1000, k=20):
 
 def main(steps=200):
     torch.manual_seed(1)
-    tables = frugal.torch.EmbeddingBagCollection(
+    tables = EmbeddingBagCollection(
         {"user": (USERS, DIM), "item": (ITEMS, DIM)}, features={"user": "user", "history": "item", "item": "item"},
         padding_idx={"item": PADDING}, mode="mean", max_keys=8000, optimizer="adagrad",
-        lr=0.1, init=frugal.Normal(0.0, 0.1))
+        lr=0.1, init=Normal(0.0, 0.1))
     before = recall(tables)
     occurs = torch.ones(ITEMS)  # how often each item was drawn, for the correction
     for _ in range(steps):
@@ -61,7 +62,7 @@ def main(steps=200):
         tables.drain()
         np.save(f"{folder}/items.npy", tables.view("item"))  # for an index of another library
         tables.save(f"{folder}/tables")
-        with frugal.serve.Server([f"{folder}/tables"]) as server:
+        with Server([f"{folder}/tables"]) as server:
             rows = server.lookup({1: np.arange(1, ITEMS)})
         same = np.array_equal(rows, np.load(f"{folder}/items.npy")[1:])
     print("items exported, and served:", "the same rows" if same else "other rows")

@@ -11,8 +11,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("NumPy is not installed") from error
 
-import frugal
-from frugal._library import lib
+import frugal_embedding as frugal
+from frugal_embedding._library import lib
 from reference import F, Reference, array_as, floats_of, pool, rounded, spread
 
 if not frugal.has_cuda or not hasattr(lib, "_Z21cudaStreamSynchronizeP11CUstream_st"):
@@ -150,8 +150,8 @@ class Modules(unittest.TestCase):
             import torch
         except ImportError:
             self.skipTest("PyTorch is not installed")
-        import frugal.torch
-        from frugal.torch import modules
+        import frugal_embedding.torch
+        from frugal_embedding.torch import modules
         self.torch = torch
 
         class Stream:

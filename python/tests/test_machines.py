@@ -21,15 +21,15 @@ except ImportError as error:
 if not dist.is_available() or not dist.is_gloo_available():
     raise unittest.SkipTest("this PyTorch has no gloo")
 
-import frugal
-import frugal.torch
-from frugal.errors import LostError, SettingsError
+import frugal_embedding as frugal
+import frugal_embedding.torch
+from frugal_embedding.errors import LostError, SettingsError
 from reference import Reference
 from test_processes import DIM, KEYS, LIMIT, all_rows, batch, rate, tables
 
 STEPS, ROWS = 24, 60
 processes = multiprocessing.get_context("forkserver")  # so that PyTorch is imported once
-processes.set_forkserver_preload(["frugal.torch"])
+processes.set_forkserver_preload(["frugal_embedding.torch"])
 HOMES = np.array(random.Random(5).choices([0, 0, 1], k=ROWS), np.uint8)
 # By the number of machines: devices of each, how rows are dealt, and settings of the instance.
 WAYS = {2: [(1, "cyclic", dict(optimizer="adagrad", lookahead=3, workers=1, seed=1)),

@@ -12,9 +12,9 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("NumPy is not installed") from error
 
-import frugal
-from frugal import _arrays
-from frugal.settings import KINDS, TYPES
+import frugal_embedding as frugal
+from frugal_embedding import _arrays
+from frugal_embedding.settings import KINDS, TYPES
 from reference import F, Reference, array_as, bfloat16, floats_of, pool, rounded, spread
 
 

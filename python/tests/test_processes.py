@@ -15,7 +15,7 @@ except ImportError as error:
 if not sys.platform.startswith("linux"):
     raise unittest.SkipTest("several processes need Linux")
 
-import frugal
+import frugal_embedding as frugal
 from reference import F, Reference
 
 spawn = multiprocessing.get_context("spawn")

@@ -1,4 +1,4 @@
-"""frugal.serve: rows of a save in each version, from several threads and while they change; what is refused. With NumPy
+"""A Server: rows of a save in each version, from several threads and while they change; what is refused. With NumPy
 and PyTorch, where they are there; on GPUs, where FRUGAL_LIBRARY has simulated ones (test_gpu.py says how)."""
 import array
 import os
@@ -13,13 +13,13 @@ except ImportError as error:
     raise unittest.SkipTest("NumPy is not installed") from error
 try:
     import torch
-    import frugal.torch as ft
+    import frugal_embedding.torch as ft
 except ImportError:
     torch = None
 
-import frugal
-from frugal._library import lib
-from frugal.serve import Server
+import frugal_embedding as frugal
+from frugal_embedding._library import lib
+from frugal_embedding.serve import Server
 from reference import pool
 
 SIMULATED = hasattr(lib, "_Z21cudaStreamSynchronizeP11CUstream_st")
@@ -125,7 +125,7 @@ class Lookups(World):
         self.assertEqual(server.step, 0)
         server.close()
         server.close()
-        with self.assertRaisesRegex(ValueError, r"it is closed. Open another one: frugal.serve.Server\(saved\)"):
+        with self.assertRaisesRegex(ValueError, r"is closed. Open another one: frugal_embedding.serve.Server\(saved\)"):
             server.lookup(np.array([1]))
 
     def test_a_forked_child_looks_up(self):
@@ -173,7 +173,7 @@ class Modules(World):
             ft.ServedEmbeddingBag(Server([self.base]), mode="sum")(ids, None, torch.ones(1, 2, requires_grad=True))
         with self.assertRaisesRegex(IndexError, "table 2: the server has 2"):
             ft.ServedEmbedding(Server([self.base]), 2)
-        with self.assertRaisesRegex(TypeError, r"Write frugal.serve.Server\(\[path\]\)"):
+        with self.assertRaisesRegex(TypeError, r"Write frugal_embedding.serve.Server\(\[path\]\)"):
             ft.ServedEmbedding(self.base)
         with self.assertRaisesRegex(RuntimeError, "with rows as its input"):
             torch.jit.trace(model, (ids,))

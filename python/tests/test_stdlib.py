@@ -15,7 +15,7 @@ import time
 import unittest
 from unittest import mock
 
-import frugal
+import frugal_embedding as frugal
 from interrupts import Interrupt
 
 
@@ -31,17 +31,17 @@ class Plain(unittest.TestCase):
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
         with open(path, encoding="utf-8") as file:
             blocks = re.findall("```python\n(.*?)```", file.read(), re.S)
-        block = next(block for block in blocks if block.startswith("import frugal, numpy"))
+        block = next(block for block in blocks if block.startswith("from frugal_embedding import Frugal"))
         names = {"batches": [numpy.arange(9) + step for step in range(30)], "forward_and_backward": lambda rows: rows}
         exec(block.replace("1_000_000", "1_000"), names)
         self.assertEqual(names["table"].shape, (1000, 64))
 
     def test_frugal_does_not_import_torch(self):
-        code = "import frugal, sys; assert 'torch' not in sys.modules"
+        code = "import frugal_embedding, sys; assert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_torch_is_asked_for_where_it_is_missing(self):
-        code = ("import sys; sys.modules['torch'] = None\ntry:\n import frugal.torch\n"
+        code = ("import sys; sys.modules['torch'] = None\ntry:\n import frugal_embedding.torch\n"
                 "except ImportError as error:\n assert 'pip install torch' in str(error)\nelse:\n raise SystemExit(1)")
         subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -253,7 +253,8 @@ class Plain(unittest.TestCase):
         the instance, not that of a view that is all that is left of it, not shared workers; also while another thread
         of the parent is in a call."""
         code = """if True:
-            import array, frugal, os, sys, threading, warnings
+            import array, os, sys, threading, warnings
+            import frugal_embedding as frugal
             workers = frugal.Workers(1)
             f = frugal.Frugal([10], dim=4, max_keys=3, workers=workers)
             left = frugal.Frugal([frugal.Table(10, frugal.Uniform(1, 2))], dim=4, max_keys=3, file=sys.argv[1]).view()
@@ -691,15 +692,16 @@ class Plain(unittest.TestCase):
 
     def test_a_library_of_another_version_is_refused(self):
         script = ("import importlib.util, os, sys, types\n"
-                  "root = os.path.dirname(importlib.util.find_spec('frugal').origin)\n"
-                  "package = types.ModuleType('frugal'); package.__path__ = [root]; sys.modules['frugal'] = package\n"
-                  "import frugal._declarations as d\n"
+                  "root = os.path.dirname(importlib.util.find_spec('frugal_embedding').origin)\n"
+                  "package = sys.modules['frugal_embedding'] = types.ModuleType('frugal_embedding')\n"
+                  "package.__path__ = [root]\n"
+                  "import frugal_embedding._declarations as d\n"
                   "if sys.argv[1] == 'version': d.FRUGAL_VERSION += 1\n"
                   "else:\n"
                   "    import ctypes\n"
                   "    class frugal_keys(ctypes.Structure): _fields_ = [('table', ctypes.c_uint32)]\n"
                   "    d.STRUCTS += (frugal_keys,)\n"
-                  "try:\n    import frugal._library\n"
+                  "try:\n    import frugal_embedding._library\n"
                   "except ImportError as error:\n    assert sys.argv[2] in str(error), error\n"
                   "    assert 'pip install' in str(error)\n"
                   "else:\n    raise SystemExit('not refused')\n")

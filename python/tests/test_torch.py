@@ -16,9 +16,9 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch, or NumPy, is not installed") from error
 
-import frugal
-import frugal.torch as ft
-from frugal.torch import operators
+import frugal_embedding as frugal
+import frugal_embedding.torch as ft
+from frugal_embedding.torch import operators
 from interrupts import Interrupt
 from reference import Reference, floats_of, pool, rounded, spread
 
@@ -540,7 +540,7 @@ class Steps(unittest.TestCase):
         bag, ids = bag_of(lookahead=3), torch.tensor([[1], [2]])
         for ahead in (False, True):
             for at in range(1, 1000):
-                with Interrupt(at, os.sep + "frugal" + os.sep) as interrupt:
+                with Interrupt(at, os.sep + "frugal_embedding" + os.sep) as interrupt:
                     if ahead:
                         for batch in ft.Loader([ids] * 2, bag):
                             bag(batch).sum().backward()
@@ -1129,7 +1129,7 @@ class AsOfTorch(unittest.TestCase):
             return torch.optim.Adam(model.parameters())
         said, = self.told(adam)
         self.assertRegex(said, r"no optimizer of torch.optim trains them. They train by the default, adagrad, with lr "
-                         r"0.01. .*optimizer=.*frugal.torch.Optimizer")
+                         r"0.01. .*optimizer=.*frugal_embedding.torch.Optimizer")
         self.assertEqual(len(self.told(lambda model: torch.optim.SGD([p for _, p in model.named_parameters()]))), 1)
         self.assertEqual(self.told(adam, optimizer="adagrad"), [])
         self.assertEqual(self.told(lambda model: (adam(model), ft.Optimizer(model[0], lr=0.1))), [])
@@ -1148,7 +1148,7 @@ class AsOfTorch(unittest.TestCase):
     def test_an_optimizer_of_something_else(self):
         bag, head = bag_of(), torch.nn.Linear(4, 1)
         for given in (head, [bag, head], torch.nn.Sequential(bag, head), head.parameters()):
-            with self.assertRaisesRegex(TypeError, "modules of frugal.torch are wanted; a .* was given"):
+            with self.assertRaisesRegex(TypeError, "modules of frugal_embedding.torch are wanted; a .* was given"):
                 ft.Optimizer(given)
         optimizer = ft.Optimizer(bag)
         with self.assertRaisesRegex(TypeError, "another optimizer"):
@@ -1300,7 +1300,7 @@ class Loaders(unittest.TestCase):
                         next(iter(ft.Loader([given], module, thread=thread)))
         head = torch.nn.Linear(4, 1)
         for modules, keys, said in ((torch.nn.Sequential(bag, head), None, "a Sequential was given.*model.bag"),
-                                    ({head: len}, None, "a module of frugal.torch"),
+                                    ({head: len}, None, "a module of frugal_embedding.torch"),
                                     ({bag: len}, len, "`keys` was given, too")):
             with self.assertRaisesRegex(TypeError, said):
                 ft.Loader([batch], modules, keys)

@@ -1,4 +1,4 @@
-"""Which operators modules of frugal.torch have, and why: compiled.py chooses, and its cache nobody else may write."""
+"""Which operators modules have, and why: compiled.py chooses, and its cache nobody else may write."""
 import os
 import pathlib
 import stat
@@ -11,8 +11,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is not installed") from error
 
-import frugal.torch as ft
-from frugal.torch import compiled
+import frugal_embedding.torch as ft
+from frugal_embedding.torch import compiled
 
 
 class Choice(unittest.TestCase):

@@ -10,8 +10,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch, or NumPy, is not installed") from error
 
-import frugal
-import frugal.torch as ft
+import frugal_embedding as frugal
+import frugal_embedding.torch as ft
 from reference import Reference, pool, spread
 
 if not frugal.has_cuda:

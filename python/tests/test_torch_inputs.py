@@ -12,8 +12,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch, or NumPy, is not installed") from error
 
-import frugal.torch as ft
-from frugal.torch import inputs
+import frugal_embedding.torch as ft
+from frugal_embedding.torch import inputs
 from reference import Reference, pool, spread
 
 warnings.filterwarnings("ignore")

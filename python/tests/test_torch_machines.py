@@ -14,7 +14,7 @@ except ImportError as error:
 if not dist.is_available() or not dist.is_gloo_available():
     raise unittest.SkipTest("this PyTorch has no gloo")
 
-import frugal.torch as ft
+import frugal_embedding.torch as ft
 from test_torch_processes import LIMIT, PARTS, SETTINGS, TABLES, batches, in_one_process, train
 
 

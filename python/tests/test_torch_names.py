@@ -10,9 +10,9 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch, or NumPy, is not installed") from error
 
-import frugal
-import frugal.torch as ft
-from frugal.torch import compiled
+import frugal_embedding as frugal
+import frugal_embedding.torch as ft
+from frugal_embedding.torch import compiled
 from reference import Reference
 
 warnings.filterwarnings("ignore")
@@ -352,7 +352,7 @@ class Refusals(unittest.TestCase):
                                   ("pin_weight", True, "host memory"), ("buffer_size", 9, "one by one")):
             for made in (lambda: bag_of(**{name: value}), lambda: ft.Embedding(9, 4, max_keys=9, **{name: value}),
                          lambda: ft.EmbeddingBagCollection({"a": (9, 4)}, max_keys=9, **{name: value})):
-                with self.assertRaisesRegex(TypeError, f"{name}: modules of frugal.torch do not have it.*{said}"):
+                with self.assertRaisesRegex(TypeError, f"{name}: modules of .*embedding.torch do not have it.*{said}"):
                     made()
         plain = bag_of(padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, _weight=None)
         self.assertEqual(plain(torch.tensor([[1]])).shape, (1, 4))  # what torch.nn does without them

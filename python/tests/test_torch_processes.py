@@ -17,8 +17,8 @@ if not sys.platform.startswith("linux"):
 if not dist.is_available() or not dist.is_gloo_available():
     raise unittest.SkipTest("this PyTorch has no gloo")
 
-import frugal
-import frugal.torch as ft
+import frugal_embedding as frugal
+import frugal_embedding.torch as ft
 
 TABLES = {"a": (500, 8), "b": (300, 8), "c": (200, 4)}  # of two dims: two instances
 SETTINGS = dict(max_keys=256, seed=5, cache_rows=64, lookahead=4, lr=0.1)

@@ -11,7 +11,7 @@ try:
 except Exception as error:  # its parts that are compiled may not fit the PyTorch that is installed
     raise unittest.SkipTest(f"torchrec cannot be imported ({error})") from error
 
-import frugal.torch as ft
+import frugal_embedding.torch as ft
 
 warnings.filterwarnings("ignore")
 FEATURES = {"history": "item", "item": "item", "user": "user"}

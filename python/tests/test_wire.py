@@ -20,10 +20,10 @@ except ImportError as error:
 if not dist.is_available() or not dist.is_gloo_available():
     raise unittest.SkipTest("this PyTorch has no gloo")
 
-import frugal
-from frugal._library import c
-from frugal.machines import Dealt
-from frugal.torch.machines import Gloo
+import frugal_embedding as frugal
+from frugal_embedding._library import c
+from frugal_embedding.machines import Dealt
+from frugal_embedding.torch.machines import Gloo
 
 LIMIT = 60  # seconds that a test waits
 
@@ -211,7 +211,7 @@ class Messages(unittest.TestCase):
     def test_a_machine_that_does_not_answer_is_not_waited_for(self):
         one, _ = (Gloo(Dealt(rank, 2, "cyclic"), group, 1) for rank, group in enumerate(groups_of(2)))
         one = End(one)
-        with mock.patch("frugal.torch.machines.LINGER", 0.1):
+        with mock.patch("frugal_embedding.torch.machines.LINGER", 0.1):
             one.call("end")
             one.close()
         self.assertTrue(all(thread.is_alive() for thread in one.threads()))

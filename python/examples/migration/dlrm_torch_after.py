@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""DLRM on frugal.torch.EmbeddingBagCollection: dlrm_torch_before.py, migrated."""
+"""DLRM on Frugal's EmbeddingBagCollection: dlrm_torch_before.py, migrated."""
 import torch
 from torch import nn
 
 import clicks
-import frugal
-import frugal.torch
+from frugal_embedding import Optimizer, Table
+from frugal_embedding.torch import EmbeddingBagCollection, Loader
 
 
 class Dlrm(nn.Module):
@@ -13,10 +13,10 @@ class Dlrm(nn.Module):
 
     def __init__(self, options):
         super().__init__()
-        self.tables = frugal.torch.EmbeddingBagCollection(
-            {name: frugal.Table(options.rows, clicks.first_rows(name, options)) for name in clicks.TABLES},
+        self.tables = EmbeddingBagCollection(
+            {name: Table(options.rows, clicks.first_rows(name, options)) for name in clicks.TABLES},
             features=clicks.FEATURES, dim=options.dim, max_keys=clicks.KEYS * options.batch,
-            optimizer=frugal.Optimizer("adagrad", initial_accumulator=1e-6), lr=options.lr)
+            optimizer=Optimizer("adagrad", initial_accumulator=1e-6), lr=options.lr)
         n = len(clicks.FEATURES) + 1
         self.bottom = clicks.layers(clicks.NUMBERS, 64, options.dim)
         self.top = clicks.layers(options.dim + n * (n - 1) // 2, 64, 1)
@@ -38,7 +38,7 @@ def main():
     model = Dlrm(options)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=options.lr, initial_accumulator_value=1e-6)
     report = clicks.Report()
-    for batch in frugal.torch.Loader(training, model.tables, clicks.Batch.features):
+    for batch in Loader(training, model.tables, clicks.Batch.features):
         logits = model(batch.numbers, batch.features())
         loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.clicks)
         optimizer.zero_grad()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""TorchRec's DLRM on frugal.torch.EmbeddingBagCollection: dlrm_torchrec_before.py, migrated."""
+"""TorchRec's DLRM on Frugal's EmbeddingBagCollection: dlrm_torchrec_before.py, migrated."""
 import torch
 import torchrec
 from torch import nn
 from torchrec.models.dlrm import DLRM
 
 import clicks
-import frugal
-import frugal.torch
+from frugal_embedding import Optimizer, Table
+from frugal_embedding.torch import EmbeddingBagCollection, Loader
 
 
 def features_of(batch):
@@ -15,10 +15,10 @@ def features_of(batch):
 
 
 def make_tables(options):
-    return frugal.torch.EmbeddingBagCollection(
-        {name: frugal.Table(options.rows, clicks.first_rows(name, options)) for name in clicks.TABLES},
+    return EmbeddingBagCollection(
+        {name: Table(options.rows, clicks.first_rows(name, options)) for name in clicks.TABLES},
         features=clicks.FEATURES, dim=options.dim, max_keys=clicks.KEYS * options.batch,
-        optimizer=frugal.Optimizer("adagrad", initial_accumulator=1e-6), lr=options.lr)
+        optimizer=Optimizer("adagrad", initial_accumulator=1e-6), lr=options.lr)
 
 
 def main():
@@ -31,7 +31,7 @@ def main():
                  over_arch_layer_sizes=[64, 1])
     optimizer = torch.optim.Adagrad(model.parameters(), lr=options.lr, initial_accumulator_value=1e-6)
     report = clicks.Report()
-    for batch in frugal.torch.Loader(training, tables, features_of):
+    for batch in Loader(training, tables, features_of):
         logits = model(batch.numbers, features_of(batch)).squeeze(1)
         loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.clicks)
         optimizer.zero_grad()

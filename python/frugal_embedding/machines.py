@@ -156,7 +156,7 @@ class Dealt:
         """A wire for one instance. All machines call it. SettingsError, if they have different versions."""
         own = {"version": version, "order": sys.byteorder}
         others = self.gather(own)
-        for what, remedy in (("version", "Install one version of frugal on all"),
+        for what, remedy in (("version", "Install one version of frugal-embedding on all"),
                              ("order", "Machines of one byte order are wanted")):
             for number, other in enumerate(others):
                 if other[what] != own[what]:
@@ -195,11 +195,11 @@ def _mpi4py() -> Any:
 
 class Machines(Dealt):
     """This process as one of several machines, which MPI connects: the argument `machines` of Frugal. Under torchrun,
-    and for modules, use frugal.torch.Machines.
+    and for modules, use frugal_embedding.torch.Machines.
 
         from mpi4py import MPI
-        machines = frugal.Machines(MPI.COMM_WORLD)
-        f = frugal.Frugal(tables, 64, max_keys=4096, devices=2 * machines.machines, machines=machines)
+        machines = frugal_embedding.Machines(MPI.COMM_WORLD)
+        f = frugal_embedding.Frugal(tables, 64, max_keys=4096, devices=2 * machines.machines, machines=machines)
         for device in f.own_devices:                     # two, of those that are numbered through all machines
             f.attach_cpu(device)
         ...                                              # announce, lookup, update: these devices, and no others
@@ -214,7 +214,7 @@ class Machines(Dealt):
         MPI = _mpi4py()
         if not isinstance(communicator, MPI.Intracomm):
             raise TypeError("Machines: a communicator of mpi4py is wanted, such as MPI.COMM_WORLD; "
-                            f"{communicator!r} was given. Under torchrun use frugal.torch.Machines")
+                            f"{communicator!r} was given. Under torchrun use frugal_embedding.torch.Machines")
         if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
             raise RuntimeError("Machines: MPI with MPI_THREAD_MULTIPLE is wanted, because a thread of the instance "
                                "calls it beside yours. Leave its initialization to mpi4py, or ask for that level")

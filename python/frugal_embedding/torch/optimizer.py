@@ -1,5 +1,5 @@
-"""The update of the tables of frugal.torch as an optimizer of PyTorch: for schedulers, GradScaler, clipping by norm and
-micro-batches."""
+"""The update of the tables of frugal_embedding.torch as an optimizer of PyTorch: for schedulers, GradScaler, clipping
+by norm and micro-batches."""
 from __future__ import annotations
 
 import weakref
@@ -23,10 +23,10 @@ class _Gradients(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") not in _ALLOWED:
-            raise TypeError(f"frugal.torch.Optimizer: {getattr(func, '__name__', func)} of the gradients of a table, "
-                            "which are by position, and not summed by row. To clip by norm write "
+            raise TypeError(f"frugal_embedding.torch.Optimizer: {getattr(func, '__name__', func)} of the gradients of "
+                            "a table, which are by position, and not summed by row. To clip by norm write "
                             "optimizer.clip_grad_norm_(model.parameters(), max_norm); to clip the gradient of each "
-                            "row, make the module with optimizer=frugal.Optimizer(..., clip_norm=...)")
+                            "row, make the module with optimizer=frugal_embedding.Optimizer(..., clip_norm=...)")
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
@@ -51,7 +51,7 @@ class Optimizer(torch.optim.Optimizer):
     updates that the module was made with. So a GradScaler takes it as any optimizer: scaler.step(optimizer), after
     scaler.unscale_(optimizer) or without. A forward between a backward and `step` raises RuntimeError.
 
-    `modules`: a module of frugal.torch, or several. `lr`: the learning rate of all; None: each keeps its own.
+    `modules`: a module of frugal_embedding.torch, or several. `lr`: the learning rate of all; None: each keeps its own.
     """
 
     _step_supports_amp_scaling = True  # scaler.step sets found_inf and grad_scale
@@ -60,11 +60,11 @@ class Optimizer(torch.optim.Optimizer):
         self._modules = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
         for module in self._modules:
             if not isinstance(module, _Module):
-                raise TypeError("frugal.torch.Optimizer: modules of frugal.torch are wanted; a "
+                raise TypeError("frugal_embedding.torch.Optimizer: modules of frugal_embedding.torch are wanted; a "
                                 f"{type(module).__name__} was given. Give the tables of a model, as model.bag; another "
                                 "optimizer trains the rest")
             if not all(session.commits_itself() for _, session, _ in module._parts):
-                raise ValueError(f"frugal.torch.Optimizer: {module} has one, whose step commits; change its "
+                raise ValueError(f"frugal_embedding.torch.Optimizer: {module} has one, whose step commits; change its "
                                  "param_groups, or delete it")
         self._complete = False
         groups = [{"params": [_rows_of(session) for _, session, _ in module._parts],
@@ -89,12 +89,12 @@ class Optimizer(torch.optim.Optimizer):
         self._bind()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a frugal.torch.Optimizer cannot be pickled or copied; save its state_dict()")
+        raise TypeError("a frugal_embedding.torch.Optimizer cannot be pickled or copied; save its state_dict()")
 
     def add_param_group(self, param_group: Any) -> None:
         if self._complete:
-            raise TypeError("frugal.torch.Optimizer: all modules are given when it is made, and it trains nothing "
-                            "else; make another optimizer for other parameters")
+            raise TypeError("frugal_embedding.torch.Optimizer: all modules are given when it is made, and it trains "
+                            "nothing else; make another optimizer for other parameters")
         super().add_param_group(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -112,7 +112,7 @@ class Optimizer(torch.optim.Optimizer):
             for store, _, _ in module._parts:
                 if store.instance.devices > 1:
                     raise ValueError(f"clip_grad_norm_: one device is wanted; {module} has {store.instance.devices}. "
-                                     "Make it with optimizer=frugal.Optimizer(..., clip_norm=...)")
+                                     "Make it with optimizer=frugal_embedding.Optimizer(..., clip_norm=...)")
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         grads = [one.grad for one in given if one.grad is not None]
         squares = sum(session.sum_squares() for session in self._sessions())

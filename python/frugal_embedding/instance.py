@@ -870,7 +870,7 @@ class Frugal:
     def exchange(self, mine: Any) -> Any:
         """Collective: what each machine has given, in turn, for sums that have the same bits everywhere. `mine`: an
         array of NumPy, as large on all machines; returns an array [machines, ...]. Of another object with the buffer
-        protocol it returns a list of bytes. (Modules of frugal.torch take a tensor.)"""
+        protocol it returns a list of bytes. (Modules of frugal_embedding.torch take a tensor.)"""
         given = mine.tobytes() if hasattr(mine, "tobytes") else bytes(mine)
         n = len(given)
         out = ctypes.create_string_buffer(n * self.machines)

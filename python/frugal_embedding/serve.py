@@ -1,12 +1,13 @@
 """Tables that are only read: lookups from any threads, while newer versions are taken over (frugal_serve.h).
 
-    import frugal
-    with frugal.serve.Server(["monday", "tuesday"]) as server:     # a save and its increments
+    from frugal_embedding.serve import Server
+    with Server(["monday", "tuesday"]) as server:                # a save and its increments
         rows = server.lookup(keys)                                 # float32 [n, dim], from any thread
         server.refresh(["monday", "tuesday", "wednesday"])         # another thread, once wednesday exists
 
-`Server.on_gpus` caches rows on GPUs (frugal_cuda_serve.h). Arrays are as in frugal.Frugal, rows float32 without gaps.
-Modules for PyTorch: frugal.torch.ServedEmbedding, ServedEmbeddingBag. docs/serving.md says what versions share.
+`Server.on_gpus` caches rows on GPUs (frugal_cuda_serve.h). Arrays are as in `Frugal`, rows float32 without gaps.
+Modules for PyTorch: ServedEmbedding and ServedEmbeddingBag of frugal_embedding.torch. docs/serving.md says what
+versions share.
 """
 from __future__ import annotations
 
@@ -132,7 +133,7 @@ class Server(_Handle):
         desc = c.frugal_serve_desc(from_=version, threads=in_range(threads, 32, "threads"))
         handle = ctypes.c_void_p()
         check(lib.frugal_serve_open(ctypes.byref(desc), ctypes.byref(handle)))
-        super().__init__(handle.value or 0, "frugal.serve.Server(saved)")
+        super().__init__(handle.value or 0, "frugal_embedding.serve.Server(saved)")
         info = self.info()
         self.dim, self.rows_as = info["dim"], word_of(info["rows_as"], TYPES)
         self.rows = tuple(lib.frugal_serve_rows(handle, table) for table in range(info["n_tables"]))

@@ -1,8 +1,7 @@
 """Exact synchronous training of embedding tables that are larger than GPU memory.
 
-    import frugal, numpy
-    with frugal.Frugal([frugal.Table(1_000_000, frugal.Uniform(-0.1, 0.1))], dim=64, max_keys=4096,
-                       optimizer="adagrad") as f:
+    from frugal_embedding import Frugal, Table, Uniform
+    with Frugal([Table(1_000_000, Uniform(-0.1, 0.1))], dim=64, max_keys=4096, optimizer="adagrad") as f:
         f.attach_cpu(cache_rows=50_000)
         for step, keys in enumerate(batches):                  # int64 [n]
             f.announce(0, step, keys)
@@ -14,13 +13,13 @@
 
 Several processes: one opens with name="run 7", and the others join it:
 
-    with frugal.join("run 7") as f:
+    with join("run 7") as f:
         f.attach_cpu(1)
 
-Several machines: machines=frugal.Machines(...), over whose memories the tables are dealt.
+Several machines: machines=Machines(...), over whose memories the tables are dealt.
 
-Tables that are only read are served by frugal.serve. Modules for PyTorch are in frugal.torch, which this package does
-not import. README.md of the folder `python` has more.
+Tables that are only read are served by frugal_embedding.serve. Modules for PyTorch are in frugal_embedding.torch,
+which this package does not import. README.md of the folder `python` has more.
 """
 from . import serve
 from ._library import has_cuda

@@ -25,10 +25,10 @@ EVER = timedelta(days=10000)  # a wait of gloo that ends early breaks all connec
 
 
 class Machines(Dealt):
-    """This process as one of several machines: the argument `machines` of the modules, and of frugal.Frugal.
+    """This process as one of several machines: the argument `machines` of the modules, and of frugal_embedding.Frugal.
 
         torch.distributed.init_process_group("gloo")                  # or "nccl", for the rest of the model
-        bag = frugal.torch.EmbeddingBag(rows, dim, max_keys=n, workers=1, machines=frugal.torch.Machines())
+        bag = EmbeddingBag(rows, dim, max_keys=n, workers=1, machines=Machines())
         ...                                      # the same steps in every process, each with batches of its own
         bag.save("monday")                       # all processes
         bag.close()                              # all processes, before torch.distributed.destroy_process_group()
@@ -47,7 +47,7 @@ class Machines(Dealt):
     def __init__(self, group: Optional[Any] = None, *, deal: Any = "cyclic", seconds: float = 300.0):
         if not (dist.is_available() and dist.is_gloo_available()):
             raise RuntimeError("Machines: torch.distributed with gloo is wanted, and this PyTorch was built without "
-                               "it. Install another one, or use frugal.Machines, over MPI")
+                               "it. Install another one, or use frugal_embedding.Machines, over MPI")
         self.group: Any = None
         self.seconds, self._wires = seconds, 0
         rank, ranks = 0, [0]

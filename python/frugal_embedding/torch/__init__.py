@@ -1,7 +1,8 @@
 """Modules for PyTorch whose tables lie in Frugal instances: larger than the GPU's memory, trained exactly.
 
-    bag = frugal.torch.EmbeddingBag(100_000_000, 64, max_keys=65536, mode="sum", lr=0.05, file="table")
-    for ids, label in frugal.torch.Loader(loader, bag, lambda batch: batch[0]):      # ids: int64 [n_bags, keys a bag]
+    from frugal_embedding.torch import EmbeddingBag, Loader
+    bag = EmbeddingBag(100_000_000, 64, max_keys=65536, mode="sum", lr=0.05, file="table")
+    for ids, label in Loader(loader, bag, lambda batch: batch[0]):                  # ids: int64 [n_bags, keys a bag]
         loss = criterion(model(bag(ids)), label)
         optimizer.zero_grad()
         loss.backward()                                                             # updates the table
@@ -13,10 +14,10 @@ else they are in Python, with the same bits. `build` says which.
 try:
     import torch as _torch
 except ImportError as error:
-    raise ImportError("frugal.torch needs PyTorch 2.4 or later: pip install torch") from error
+    raise ImportError("frugal_embedding.torch needs PyTorch 2.4 or later: pip install torch") from error
 
 if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
-    raise ImportError(f"frugal.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: "
+    raise ImportError(f"frugal_embedding.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: "
                       "pip install -U torch")
 
 from .compiled import build  # noqa: E402

@@ -2,9 +2,9 @@
 been looked up and waits for its gradients. Modules and operators act through a session; it is not for users.
 
 One forward and its backward are one step. A forward without gradients (torch.no_grad) is a step of its own, read-only
-and complete when the forward returns. The backward commits the step; with a frugal.torch.Optimizer it leaves the
-gradients in `gradient`, and Optimizer.step commits. A step that was announced as micro-batches has a forward and a
-backward for each (micro_batches.py).
+and complete when the forward returns. The backward commits the step; with an `Optimizer` it leaves the gradients in
+`gradient`, and Optimizer.step commits. A step that was announced as micro-batches has a forward and a backward for each
+(micro_batches.py).
 
 compiled.cc takes the usual step: no step is under way, and the batch is the next that is announced, or nothing is. It
 reads and writes the attributes here under the GIL, as `begin`, `looked_up` and `update` do, and calls these for the
@@ -118,7 +118,7 @@ class Session:
         self.given_up: Optional[threading.Event] = None  # when set, such a thread waits for no other process any more
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
         self.first_update: Optional[Callable[[], None]] = None  # called by the first backward: it may raise
-        self.optimizer: Any = None  # a weak reference to the frugal.torch.Optimizer whose step commits
+        self.optimizer: Any = None  # a weak reference to the frugal_embedding.torch.Optimizer whose step commits
         # Of the step under way, until the optimizer commits it: [n, dim], or [n_bags, dim] by bag, of one of
         # FLOAT_TYPES; and what the rows' gradients are multiplied by.
         self.gradient: Optional[torch.Tensor] = None
@@ -391,13 +391,14 @@ class Session:
         self._recover()
         if self.gradient is not None and self.open is not None and not self.commits_itself():
             raise RuntimeError(f"{call}: the gradients of step {self.open} wait for step() of the "
-                               "frugal.torch.Optimizer. Call it first, or zero_grad() to drop them")
+                               "frugal_embedding.torch.Optimizer. Call it first, or zero_grad() to drop them")
 
     def _check_weights(self) -> None:
         weights, version = (None, None) if self.kept is None else self.kept[1:]
         if weights is not None and version_of(weights) != version:
-            raise RuntimeError(f"frugal.torch.Optimizer: the per_sample_weights of step {self.open} were changed in "
-                               "place after the backward, and the table reads them now. zero_grad() drops the step")
+            raise RuntimeError(f"frugal_embedding.torch.Optimizer: the per_sample_weights of step {self.open} were "
+                               "changed in place after the backward, and the table reads them now. zero_grad() "
+                               "drops the step")
 
     def commit(self, scale: float = 1.0) -> None:
         """Gives the table the gradients of the step under way, times `scale`. Without any, ends it."""
@@ -416,8 +417,9 @@ class Session:
         if self.has_micro_batch():
             micro = self.micro
             assert micro is not None
-            raise RuntimeError(f"frugal.torch.Optimizer: step {self.open} was announced as {micro.n} micro-batches, of "
-                               f"which {micro.next} have had a forward. Call step() after the last one's backward")
+            raise RuntimeError(f"frugal_embedding.torch.Optimizer: step {self.open} was announced as {micro.n} "
+                               f"micro-batches, of which {micro.next} have had a forward. Call step() after the "
+                               "last one's backward")
 
     def sum_squares(self) -> float:
         """Of the gradients that wait for commit, summed by row."""

@@ -1,5 +1,5 @@
-"""Frozen modules: rows of a frugal.serve.Server, for models that only answer. They have no parameters, no state and no
-steps; any thread may call them, and the server may be refreshed meanwhile."""
+"""Frozen modules: rows of a frugal_embedding.serve.Server, for models that only answer. They have no parameters,
+no state and no steps; any thread may call them, and the server may be refreshed meanwhile."""
 from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple, Union
@@ -21,8 +21,8 @@ class _Served(nn.Module):
                  gpu: int = 0):
         super().__init__()
         if not isinstance(server, (Server, GpuServer)):
-            raise TypeError("server: a frugal.serve.Server, or what its on_gpus returned, is wanted; "
-                            f"{inputs.describe(server)} was given. Write frugal.serve.Server([path])")
+            raise TypeError("server: a frugal_embedding.serve.Server, or what its on_gpus returned, is wanted; "
+                            f"{inputs.describe(server)} was given. Write frugal_embedding.serve.Server([path])")
         if not 0 <= table < len(server.rows):
             raise IndexError(f"table {table}: the server has {len(server.rows)}, numbered from 0")
         self.server, self.table, self.gpu = server, table, gpu
@@ -56,8 +56,8 @@ class _Served(nn.Module):
 class ServedEmbedding(_Served):
     """As a frozen torch.nn.Embedding: rows by key of a table that is served.
 
-    `server`: a frugal.serve.Server, or what its on_gpus returned. `table`: its number. `padding_idx` has no effect,
-    because its row is read as any other. `gpu`: of a server on GPUs, an index into its ordinals.
+    `server`: a `Server` of frugal_embedding.serve, or what its on_gpus returned. `table`: its number. `padding_idx` has
+    no effect, because its row is read as any other. `gpu`: of a server on GPUs, an index into its ordinals.
     """
 
     @torch.compiler.disable
@@ -69,8 +69,8 @@ class ServedEmbedding(_Served):
 class ServedEmbeddingBag(_Served):
     """As a frozen torch.nn.EmbeddingBag: pooled rows of a table that is served.
 
-    `mode`: "sum", "mean" or "max". `include_last_offset`, `padding_idx`: as of frugal.torch.EmbeddingBag. The other
-    arguments are those of ServedEmbedding.
+    `mode`: "sum", "mean" or "max". `include_last_offset`, `padding_idx`: as of EmbeddingBag. The other arguments are
+    those of ServedEmbedding.
     """
 
     def __init__(self, server: Union[Server, GpuServer], table: int = 0, *, mode: str = "mean",
@@ -82,7 +82,7 @@ class ServedEmbeddingBag(_Served):
     @torch.compiler.disable
     def forward(self, input: Any, offsets: Optional[Tensor] = None,
                 per_sample_weights: Optional[Tensor] = None) -> Tensor:
-        """An input of frugal.torch.EmbeddingBag. Returns float32 [n_bags, embedding_dim], without gradients."""
+        """An input of EmbeddingBag. Returns float32 [n_bags, embedding_dim], without gradients."""
         bags = inputs.bags_of(input if offsets is None else (input, offsets), self.include_last_offset)
         weights = bags.weights if per_sample_weights is None else per_sample_weights
         if weights is not None:

@@ -68,8 +68,8 @@ def _compile(command: List[str], result: pathlib.Path) -> None:
     failed = result.with_suffix(f".{hashlib.sha256(version).hexdigest()[:8]}.failed")
     if failed.exists():
         raise OSError(f"it could not be compiled: {failed} says why; delete it to try again")
-    print(f"frugal.torch: its operators are compiled for PyTorch {torch.__version__}, once; FRUGAL_TORCH_BUILD=python "
-          "does without", file=sys.stderr, flush=True)
+    print(f"frugal_embedding.torch: its operators are compiled for PyTorch {torch.__version__}, once; "
+          "FRUGAL_TORCH_BUILD=python does without", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=result.parent) as made:
         new = pathlib.Path(made, "new.so")
         done = subprocess.run([*command, "-o", str(new)], capture_output=True, text=True, check=False)
@@ -113,7 +113,7 @@ def _choose() -> Tuple[Any, str]:
         return _load(), f"compiled for PyTorch {torch.__version__}"
     except Exception as error:  # whatever it is, the operators in Python do without
         if wanted == "compiled":
-            raise ImportError(f"frugal.torch: FRUGAL_TORCH_BUILD=compiled, and {error}") from error
+            raise ImportError(f"frugal_embedding.torch: FRUGAL_TORCH_BUILD=compiled, and {error}") from error
         return None, f"python: {error}"
 
 

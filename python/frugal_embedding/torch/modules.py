@@ -2,7 +2,7 @@
 
 A forward with gradients and its backward are one training step: the backward gives the gradients to the table, whose
 optimizer runs inside the library. The modules have no parameters, so an optimizer of torch.optim for the rest of a
-model does not see them; their learning rate is the attribute `lr`, or that of a frugal.torch.Optimizer.
+model does not see them; their learning rate is the attribute `lr`, or that of a frugal_embedding.torch.Optimizer.
 """
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ class _Module(nn.Module):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the steps to come, of all devices. A frugal.torch.Optimizer shares it, so schedulers may
-        change it."""
+        """The learning rate of the steps to come, of all devices. An `Optimizer` shares it, so schedulers may change
+        it."""
         return self._parts[0][1].group["lr"]
 
     @lr.setter
@@ -265,10 +265,10 @@ class _Module(nn.Module):
 
     def announce_micro_batches(self, batches: Sequence[Any], *, owner: Any = None) -> None:
         """Announces several forwards to come as one step: `batches`, what `forward` will be given, in their order; for
-        bags with their offsets, as a pair. Their backwards are collected, and commit when all have come; with a
-        frugal.torch.Optimizer its `step` commits. The rows then have the bits of one batch with all their keys:
-        `max_keys` must hold that many, and the memory of rows and gradients is that of such a batch. One that has no
-        backward counts as gradients of 0. per_sample_weights are refused. ValueError, if the module does not train."""
+        bags with their offsets, as a pair. Their backwards are collected, and commit when all have come; with an
+        `Optimizer` its `step` commits. The rows then have the bits of one batch with all their keys: `max_keys` must
+        hold that many, and the memory of rows and gradients is that of such a batch. One that has no backward counts as
+        gradients of 0. per_sample_weights are refused. ValueError, if the module does not train."""
         if not self.trains:
             raise ValueError("announce_micro_batches: the module does not train: requires_grad_(False) was called")
         if not len(batches):
@@ -444,15 +444,16 @@ class _Module(nn.Module):
         return given[0].to("cpu", torch.float32).contiguous(), given[1].cpu().contiguous()
 
     def __deepcopy__(self, memo: Any) -> Any:
-        raise TypeError("a module of frugal.torch cannot be copied; on(device) gives the same tables on another device")
+        raise TypeError("a module of frugal_embedding.torch cannot be copied; on(device) gives the same tables on "
+                        "another device")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         advice.check_conversion(self, self._place, self.output_dtype, fn)
         return super()._apply(fn, recurse)
 
     def _replicate_for_data_parallel(self) -> Any:
-        raise TypeError("nn.DataParallel: a module of frugal.torch has no replicas; make it with a list of devices, "
-                        "and use on(i) for each")
+        raise TypeError("nn.DataParallel: a module of frugal_embedding.torch has no replicas; make it with a list of "
+                        "devices, and use on(i) for each")
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
@@ -469,7 +470,8 @@ class _Module(nn.Module):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> Any:
-        raise TypeError("a module of frugal.torch cannot be pickled; save its state_dict(), or use save(path)")
+        raise TypeError("a module of frugal_embedding.torch cannot be pickled; save its state_dict(), or use "
+                        "save(path)")
 
 
 def _check_of(module: _Module, part: int) -> Callable[[], None]:
@@ -579,19 +581,19 @@ class Embedding(_OneTable):
     """As torch.nn.Embedding: rows by key, whose table lies in a Frugal instance in host memory.
 
     `num_embeddings`, `embedding_dim`: rows of the table, and floats of a row. `max_keys`: the most keys of one forward.
-    `lr`: learning rate. `optimizer`: frugal.Optimizer, or its kind alone, as in "adagrad"; "adamw" decays the rows that
-    a step touches, and no others. `init`: first values (frugal.Table). `lookahead`: how many steps may be announced
-    ahead, for each of which there is memory for `max_keys`; None: 10, and 1 where a Loader announces nothing. `device`:
-    "cpu", "cuda:0", or a list: one logical device each, reached by on(i). `cache_rows`, or `cache_ratio`, a share of
-    the rows; `policy`: "counted", "lru" or "static": the cache on each device. `ids_freq_mapping` [rows], how often
-    each key is expected: counted caches go by it, and `warmup_ratio` (1) of a cache is filled with the most frequent
-    rows. `padding_idx`: a key, counted from the end if below 0, that no step has: positions of it give its row, which
-    is zeros unless rows are given, get no gradient, and are no touch. `gate_on_stream`: on a GPU, the stream waits at
-    the gate, and not the host; needs a worker. `processes`: this process is one of several that train the table, and
-    has one device. `machines`: it is one of several that have a part of the table each; the devices in `device` are its
-    own. `output_dtype`: what forward returns, and of what type its gradients are: torch.float32, the default,
-    torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever torch.autocast asks for.
-    `options`: further arguments of frugal.Frugal, as rows_as, rounding, workers, seed, file, saved, increments; of
+    `lr`: learning rate. `optimizer`: frugal_embedding.Optimizer, or its kind alone, as in "adagrad"; "adamw" decays the
+    rows that a step touches, and no others. `init`: first values, as of a Table. `lookahead`: how many steps may be
+    announced ahead, for each of which there is memory for `max_keys`; None: 10, and 1 where a Loader announces nothing.
+    `device`: "cpu", "cuda:0", or a list: one logical device each, reached by on(i). `cache_rows`, or `cache_ratio`, a
+    share of the rows; `policy`: "counted", "lru" or "static": the cache on each device. `ids_freq_mapping` [rows], how
+    often each key is expected: counted caches go by it, and `warmup_ratio` (1) of a cache is filled with the most
+    frequent rows. `padding_idx`: a key, counted from the end if below 0, that no step has: positions of it give its
+    row, which is zeros unless rows are given, get no gradient, and are no touch. `gate_on_stream`: on a GPU, the stream
+    waits at the gate, and not the host; needs a worker. `processes`: this process is one of several that train the
+    table, and has one device. `machines`: it is one of several that have a part of the table each; the devices in
+    `device` are its own. `output_dtype`: what forward returns, and of what type its gradients are: torch.float32, the
+    default, torch.bfloat16 or torch.float16, whatever the table stores (`rows_as`) and whatever torch.autocast asks
+    for. `options`: further arguments of Frugal, as rows_as, rounding, workers, seed, file, saved, increments; of
     several processes those of rank 0 count.
     """
 
@@ -631,7 +633,7 @@ class EmbeddingBag(_OneTable):
 
     `mode`: "sum", "mean" or "max", by which a bag's gradient goes to the first of its rows with the maximum, and all
     its rows are touched. `include_last_offset`: offsets have n_bags + 1 elements, the last one n. `padding_idx`: bags
-    have no position of it, nor does a mean count it. The other arguments are those of frugal.torch.Embedding.
+    have no position of it, nor does a mean count it. The other arguments are those of frugal_embedding.torch.Embedding.
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, mode: str = "mean",
@@ -643,8 +645,8 @@ class EmbeddingBag(_OneTable):
     def forward(self, input: Any, offsets: Optional[Tensor] = None, per_sample_weights: Any = None, *,
                 lengths: Optional[Tensor] = None) -> Any:
         """`input`: int64 or int32 [n_bags, keys a bag]; or [n] with `offsets` int64 or int32 [n_bags], or with
-        `lengths` [n_bags]; or a jagged tensor [n_bags, j]; or a frugal.torch.Jagged. `per_sample_weights`: float32 of
-        input's shape, with the mode "sum"; they get gradients if they ask for any. Returns [n_bags, embedding_dim] of
+        `lengths` [n_bags]; or a jagged tensor [n_bags, j]; or a `Jagged`. `per_sample_weights`: float32 of input's
+        shape, with the mode "sum"; they get gradients if they ask for any. Returns [n_bags, embedding_dim] of
         `output_dtype`.
 
         A list of inputs is one step: of each an input as above, or a pair (input, offsets), and a list of
@@ -658,7 +660,8 @@ class EmbeddingBag(_OneTable):
         elif offsets is not None or lengths is not None:
             raise TypeError(f"{'lengths' if offsets is None else 'offsets'}: with a tensor of keys [n]; with "
                             f"{'a jagged tensor' if isinstance(input, Tensor) else inputs.describe(input)} none is "
-                            "wanted. A list has pairs (input, offsets), or frugal.torch.Jagged(input, lengths=lengths)")
+                            "wanted. A list has pairs (input, offsets), or "
+                            "frugal_embedding.torch.Jagged(input, lengths=lengths)")
         many = inputs.is_list(input)
         if many:
             bags = self._several(input)
@@ -723,12 +726,12 @@ class EmbeddingBagCollection(_Module):
     """Several EmbeddingBags that are trained in one step. Tables of one dim and optimizer settings lie in one instance;
     tables of several dims in several, which share their workers.
 
-    `tables`: {name: (rows, dim)} or {name: frugal.Table} with `dim`. `features`: {feature: name of its table}, for
-    tables that several features use in one step; None: each table has one, of its name. `mode`: as of EmbeddingBag.
-    `stacked`: forward returns one tensor [features, n_bags, dim] in the order of `features`, for which all tables have
-    one dim and all inputs one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of
-    all features together. `padding_idx`: of all tables, or {table: key}; `ids_freq_mapping`: {table: frequencies}. The
-    other arguments are those of frugal.torch.Embedding.
+    `tables`: {name: (rows, dim)} or {name: Table} with `dim`. `features`: {feature: name of its table}, for tables that
+    several features use in one step; None: each table has one, of its name. `mode`: as of EmbeddingBag. `stacked`:
+    forward returns one tensor [features, n_bags, dim] in the order of `features`, for which all tables have one dim and
+    all inputs one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of all features
+    together. `padding_idx`: of all tables, or {table: key}; `ids_freq_mapping`: {table: frequencies}. The other
+    arguments are those of `Embedding`.
     """
 
     def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None,
@@ -754,7 +757,7 @@ class EmbeddingBagCollection(_Module):
         for name, table in tables.items():
             rows_dim = (table, dim) if isinstance(table, Table) else (Table(table[0], init), table[1])
             if rows_dim[1] is None:
-                raise ValueError(f"tables: {name!r} is a frugal.Table, which has no dim; give `dim`")
+                raise ValueError(f"tables: {name!r} is a frugal_embedding.Table, which has no dim; give `dim`")
             width = in_range(rows_dim[1], 32, f"tables: dim of {name!r}")
             by_dim.setdefault(width, {})[name] = dataclasses.replace(rows_dim[0], name=name)
             if rows_dim[0].optimizer is not None:
@@ -842,11 +845,11 @@ class EmbeddingBagCollection(_Module):
 
     def forward(self, features: Any, per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
         """`features`: {feature: input}, each an input [n_bags, keys a bag], a pair of an input [n] and offsets
-        [n_bags], a jagged tensor, or a frugal.torch.Jagged, as for EmbeddingBag. `per_sample_weights`: {feature:
-        weights of its input's shape}; mode "sum" only. Returns {feature: [n_bags, dim] of `output_dtype`}.
+        [n_bags], a jagged tensor, or a `Jagged`, as for EmbeddingBag. `per_sample_weights`: {feature: weights of its
+        input's shape}; mode "sum" only. Returns {feature: [n_bags, dim] of `output_dtype`}.
 
-        Of TorchRec's KeyedJaggedTensor, whose weights are used if it has some, it returns a frugal.torch.KeyedTensor.
-        Stacked, it returns [features, n_bags, dim] of both."""
+        Of TorchRec's KeyedJaggedTensor, whose weights are used if it has some, it returns a `KeyedTensor`. Stacked, it
+        returns [features, n_bags, dim] of both."""
         given = self._given(features, "forward")
         given.read(self.include_last_offset, per_sample_weights is not None)
         weights = [given.weights(at, per_sample_weights) for at in self._features_of]

@@ -19,13 +19,13 @@ class Loader:
         for batch in Loader(torch.utils.data.DataLoader(...), bag, lambda batch: batch["ids"]):
             loss = criterion(model(bag(batch["ids"], batch["offsets"])), batch["label"])
 
-    `modules`: a module of frugal.torch, or {module: keys} for several. `keys`: from a batch, what the module's announce
-    is given: a tensor, and for a collection its features. The forward must be given the same keys. `ahead`: how many
-    steps; None: the module's lookahead; none, if all tables have one device, on host cores, without a cache, and no
-    file: there it would save nothing. `read_only`: the forwards will be without gradients, as in an evaluation.
-    `thread`: a thread takes and announces batches, beside training; else this happens between the steps. `accumulate`:
-    so many batches are one step, as micro-batches (announce_micro_batches of the modules, which `keys` then serves);
-    the last step may have fewer. Call step() of a frugal.torch.Optimizer after each so many.
+    `modules`: a module, or {module: keys} for several. `keys`: from a batch, what the module's announce is given: a
+    tensor, and for a collection its features. The forward must be given the same keys. `ahead`: how many steps; None:
+    the module's lookahead; none, if all tables have one device, on host cores, without a cache, and no file: there it
+    would save nothing. `read_only`: the forwards will be without gradients, as in an evaluation. `thread`: a thread
+    takes and announces batches, beside training; else this happens between the steps. `accumulate`: so many batches are
+    one step, as micro-batches (announce_micro_batches of the modules, which `keys` then serves); the last step may have
+    fewer. Call step() of an `Optimizer` after each so many.
 
     A batch that was yielded and has had no forward when the next one is taken is a step without gradients; of
     micro-batches the last of a step must have its forward before step(). If the loop is left early, what is announced
@@ -40,7 +40,7 @@ class Loader:
         if isinstance(modules, _Module):
             modules = {modules: keys or _itself}
         elif not isinstance(modules, Mapping) or not all(isinstance(module, _Module) for module in modules):
-            raise TypeError("Loader: a module of frugal.torch, or {module: keys} for several, is wanted; "
+            raise TypeError("Loader: a module of frugal_embedding.torch, or {module: keys} for several, is wanted; "
                             f"{describe(modules)} was given. Give the tables of a model, as model.bag")
         elif keys is not None:
             raise TypeError("Loader: with {module: keys} each module has its keys there; `keys` was given, too")

@@ -1,5 +1,5 @@
-/* The usual step of frugal.torch, without Python in between: the operators of operators.py, and the autograd node of
- * frugal::lookup. compiled.py compiles this for the PyTorch that is installed, and operators.py starts it.
+/* The usual step of frugal_embedding.torch, without Python in between: the operators of operators.py, and the autograd
+ * node of frugal::lookup. compiled.py compiles this for the PyTorch that is installed, and operators.py starts it.
  *
  * It is the short way through the methods of Session and Frugal, and the state stays in their attributes: a step that
  * is not usual (is_usual says which are) is left to them, before anything has changed. Attributes are read and written

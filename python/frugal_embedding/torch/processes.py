@@ -19,7 +19,7 @@ class Processes:
     """This process as one of several on a machine: the argument `processes` of the modules.
 
         torch.distributed.init_process_group("gloo")
-        bag = frugal.torch.EmbeddingBag(rows, dim, max_keys=n, workers=1, processes=frugal.torch.Processes())
+        bag = EmbeddingBag(rows, dim, max_keys=n, workers=1, processes=Processes())
         ...                                      # the same steps in every process, each with batches of its own
         torch.distributed.barrier()              # all have made their last backward
         if bag.is_saver:
@@ -34,9 +34,9 @@ class Processes:
     load_state_dict of a state of another step opens the instances again; there rank 0 waits for the others.
 
     Rank 0 alone may drain, save, cancel, view and read rows, and make a state_dict; elsewhere these raise
-    frugal.errors.ProcessError. It must wait before them, and before close, until all others have made their last
-    backward or have called `finish`: torch.distributed.barrier() does that. Otherwise drain leaves out steps that some
-    device has not updated, or raises BusyError, and close ends training elsewhere with Stopped.
+    errors.ProcessError. It must wait before them, and before close, until all others have made their last backward or
+    have called `finish`: torch.distributed.barrier() does that. Otherwise drain leaves out steps that some device has
+    not updated, or raises BusyError, and close ends training elsewhere with Stopped.
 
     `rank`, `world_size`: None: RANK and WORLD_SIZE of the environment, which torchrun sets; 0 and 1 where they are not
     set. One process is as no `processes`. `name`: of the run, at most 48 bytes, by which the others find rank 0; None:
@@ -69,7 +69,7 @@ class Processes:
         self.name = name or ""
 
     def open(self, tables: Sequence[Table], dim: int, options: Dict[str, Any]) -> Frugal:
-        """Opens the next instance of the run in rank 0, and joins it in others; `options` are those of frugal.Frugal.
+        """Opens the next instance of the run in rank 0, and joins it in others; `options` are those of Frugal.
         SettingsError, if rank 0 has opened it with other tables or other options that devices depend on."""
         number = _opened.get(self.name, 0)
         _opened[self.name] = number + 1

@@ -1,4 +1,4 @@
-"""What modules of frugal.torch take as input: keys, and the bags that they lie in. Bags are said by shape
+"""What modules of frugal_embedding.torch take as input: keys, and the bags that they lie in. Bags are said by shape
 ([n_bags, keys a bag]), by offsets, by lengths, or by a jagged tensor; those of a collection also by what is shaped as
 TorchRec's KeyedJaggedTensor, of which nothing is imported. Tensors on a GPU are not read here."""
 from __future__ import annotations
@@ -229,8 +229,8 @@ def keys_of(given: Any, what: str) -> Tensor:
     if is_jagged(given):
         return given.values()
     if not isinstance(given, Tensor):
-        raise TypeError(f"{what}: a tensor of keys is wanted, or a pair (keys, offsets), or a frugal.torch.Jagged; "
-                        f"{describe(given)} was given")
+        raise TypeError(f"{what}: a tensor of keys is wanted, or a pair (keys, offsets), or a "
+                        f"frugal_embedding.torch.Jagged; {describe(given)} was given")
     return values_of(given, what) if given.is_nested else given
 
 

@@ -1,5 +1,5 @@
-"""What modules of frugal.torch say to those who take them for modules of torch.nn: what they do not have, and the right
-way; and the mistakes that can be seen before the first update."""
+"""What modules of frugal_embedding.torch say to those who take them for modules of torch.nn: what they do not have, and
+the right way; and the mistakes that can be seen before the first update."""
 from __future__ import annotations
 
 import gc
@@ -14,14 +14,14 @@ from torch import nn
 _INSTEAD = {
     "sparse": "in PyTorch it means sparse gradients, and the gradients of these modules always are. For a file whose "
               "disk space is not reserved write file_sparse=True",
-    "max_norm": "a lookup changes no row. frugal.Optimizer(..., clip_norm=...) bounds the gradient of a row; for a "
-                "norm of 1, normalize what forward returns",
+    "max_norm": "a lookup changes no row. frugal_embedding.Optimizer(..., clip_norm=...) bounds the gradient of a row; "
+                "for a norm of 1, normalize what forward returns",
     "norm_type": "it is of max_norm, and a lookup changes no row",
     "scale_grad_by_freq": "gradients are not divided by how often a key occurs. Bags of the mode 'mean' divide by "
                           "their length; else multiply what forward returns by weights of your own",
     "dtype": "write output_dtype=torch.bfloat16 for what the module returns, rows_as='bf16' for what the table stores",
     "_weight": "write from_pretrained(matrix, max_keys=...), or init=matrix, float32 [rows, dim]",
-    "_freeze": "write optimizer=frugal.Optimizer(..., frozen=True), or requires_grad_(False) of the module",
+    "_freeze": "write optimizer=frugal_embedding.Optimizer(..., frozen=True), or requires_grad_(False) of the module",
     "evict_strategy": "write policy='counted' for CachedEmbedding's LFU, 'lru', or 'static'",
     "pin_weight": "the table lies in host memory, which a device on a GPU pins by itself",
     "buffer_size": "rows go to a GPU one by one, without a buffer of chunks",
@@ -30,12 +30,12 @@ _AS_NOTHING = {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, 
 
 
 def refuse_options(options: Dict[str, Any]) -> Dict[str, Any]:
-    """`options` as frugal.Frugal takes them, without what only torch.nn has."""
+    """`options` as frugal_embedding.Frugal takes them, without what only torch.nn has."""
     for name, value in list(options.items()):
         if name in _AS_NOTHING and not isinstance(value, torch.Tensor) and value == _AS_NOTHING[name]:
             del options[name]  # what torch.nn does without it is what is done here
         elif name in _INSTEAD:
-            raise TypeError(f"{name}: modules of frugal.torch do not have it: {_INSTEAD[name]}")
+            raise TypeError(f"{name}: modules of frugal_embedding.torch do not have it: {_INSTEAD[name]}")
     file_sparse = options.pop("file_sparse", None)
     return options if file_sparse is None else dict(options, sparse=file_sparse)
 
@@ -87,9 +87,9 @@ def refuse_traced_export() -> None:
 
 
 def _refuse_graph() -> None:
-    raise RuntimeError("forward of a module of frugal.torch: torch.export, ONNX and torch.jit keep a graph, and a "
-                       "table is no part of one. Export the rest of the model, with rows as its input; serve the rows "
-                       "by frugal.serve, from a file of save()")
+    raise RuntimeError("forward of a module of frugal_embedding.torch: torch.export, ONNX and torch.jit keep a "
+                       "graph, and a table is no part of one. Export the rest of the model, with rows as its input; "
+                       "serve the rows by frugal_embedding.serve, from a file of save()")
 
 
 class OnlyRows(str):
@@ -136,7 +136,7 @@ def check_conversion(module: nn.Module, place: torch.device, dtype: torch.dtype,
                          f"'{made.device}', and move the rest of the model part by part")
     if place.type == "cpu" and made.is_shared():
         raise TypeError(f"{module}: its memory cannot be shared like this. Other processes train the same tables if "
-                        "the module is made with processes=frugal.torch.Processes()")
+                        "the module is made with processes=frugal_embedding.torch.Processes()")
 
 
 def _all_of(kind: Any) -> set:
@@ -169,9 +169,10 @@ def check_first_update(module: nn.Module, describe: str) -> None:
     of the model around the table leaves it at its default, `describe` ("": it has a setting of its own)."""
     if _is_scaled():
         raise RuntimeError(f"backward of {module}: a GradScaler scales the loss, and the table, which is unchanged, "
-                           "would be updated with scaled gradients. Write optimizer = frugal.torch.Optimizer(module), "
-                           "and scaler.step(optimizer) beside the step of the model's optimizer")
+                           "would be updated with scaled gradients. Write optimizer = "
+                           "frugal_embedding.torch.Optimizer(module), and scaler.step(optimizer) beside the step of "
+                           "the model's optimizer")
     if describe and any(not type(one).__module__.startswith(__package__) for one in _alive(torch.optim.Optimizer)):
         warnings.warn(f"{module}: model.parameters() does not have its rows, so no optimizer of torch.optim trains "
                       f"them. They train by {describe}. Make the module with optimizer=... and lr=...; "
-                      "frugal.torch.Optimizer(module) lets a scheduler set lr", UserWarning, 2)
+                      "frugal_embedding.torch.Optimizer(module) lets a scheduler set lr", UserWarning, 2)
