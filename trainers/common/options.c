@@ -385,10 +385,29 @@ static void options_help_one(const options_entry *entry) {
     putchar('\n');
 }
 
+static int options_matters(const options_table *table, const options_entry *entry) {
+    for (const char *const *name = table->matters; name && *name; name++)
+        if (!strcmp(*name, entry->name)) return 1;
+    return 0;
+}
+
 void options_help(const options_table *table) {
+    const char *heading = NULL; /* of a section of which nothing has been listed yet */
     fputs(table->about, stdout);
+    if (table->matters) printf("what matters first\n");
+    for (const char *const *name = table->matters; name && *name; name++) {
+        const options_entry *entry = options_find(table, *name, strlen(*name));
+        assert(entry);
+        options_help_one(entry);
+    }
+    if (table->matters) putchar('\n');
     for (int s = 0; s < table->n; s++) {
-        if (table->section[s].heading) printf("%s\n", table->section[s].heading);
-        for (const options_entry *entry = table->section[s].entries; entry->name; entry++) options_help_one(entry);
+        if (table->section[s].heading) heading = table->section[s].heading;
+        for (const options_entry *entry = table->section[s].entries; entry->name; entry++) {
+            if (options_matters(table, entry)) continue;
+            if (heading) printf("%s\n", heading);
+            heading = NULL;
+            options_help_one(entry);
+        }
     }
 }

@@ -101,8 +101,9 @@ typedef struct options_entry {
 } options_entry;
 
 typedef struct options_table {
-    const char *program; /* its name: messages end "see NAME --help" */
-    const char *about;   /* what --help says before the options */
+    const char *program;        /* its name: messages end "see NAME --help" */
+    const char *about;          /* what --help says before the options */
+    const char *const *matters; /* names, ends with NULL: --help lists these first, in this order; NULL: none */
     struct {
         const char *heading; /* NULL: the section before goes on */
         const options_entry *entries;
@@ -122,7 +123,8 @@ typedef enum { OPTIONS_ALL, OPTIONS_FIRST } options_pass;
  * it fails, some places may have changed. */
 int options_read(const options_table *table, options_pass pass, int argc, char **argv, program_error *error);
 
-/* To stdout: `about`, and every option with its choices and its default, which is what its place holds now. */
+/* To stdout: `about`, and every option once, with its choices and its default, which is what its place holds now.
+ * Those that matter come first, under a heading of their own, and are left out of their sections. */
 void options_help(const options_table *table);
 
 /* A whole number in decimal digits or as 1e6, from least to most: for readers of the program's own. */

@@ -228,7 +228,7 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"seconds", OPTIONS_REAL, &settings->seconds, 0.001, 1e9, .given = &options->seconds_given,
                  .help = "train so long at the most, evaluation not counted", .standard = ""},
                 {"optimizer", OPTIONS_CHOICE, &settings->optimizer, .choices = optimizers, .help = "of the rows"},
-                {"lr", OPTIONS_FLOAT, &settings->lr, 0, 1000, .help = "their learning rate"},
+                {"lr", OPTIONS_FLOAT, &settings->lr, 0, 1000, .help = "the learning rate of the rows"},
                 {"lr-decay", OPTIONS_CHOICE, &settings->decay, .choices = decays, .given = &options->decay_given,
                  .help = "linear falls to nothing at the end", .standard = "linear, where the end is known"},
                 {"weight-decay", OPTIONS_FLOAT, &settings->weight_decay, 0, 1000,
@@ -252,10 +252,12 @@ void training_options_of(training_options *options, training_settings *settings,
         .frugal =
             {
                 {"devices", OPTIONS_WHOLE32, &settings->devices, 1, FRUGAL_MAX_DEVICES,
-                 .given = &options->devices_given, .help = "logical devices on host cores, a thread each"},
+                 .given = &options->devices_given, .help = "as --device with N times cpu"},
                 {"device", OPTIONS_READ, &options->places, .read = training_read_places, .value = "LIST",
-                 .help = "the same, each where it is named: cpu or cuda:N, as in cuda:0,cuda:1; several may share a "
-                         "GPU. For GPUs this is build/cuda's program, which `ninja cuda` builds"},
+                 .standard = "cpu, as often as --devices says",
+                 .help = "where each device trains, which is a thread, or a GPU: cpu or cuda:N, as in cpu,cpu or "
+                         "cuda:0,cuda:1; several may share a GPU. GPUs need the program of build/cuda, which `ninja "
+                         "cuda` builds"},
                 {"processes", OPTIONS_WHOLE32, &settings->processes, 1, FRUGAL_MAX_DEVICES,
                  .help =
                      "processes that these devices are divided among, evenly and in their order; with workers, without "

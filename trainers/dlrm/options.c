@@ -11,15 +11,19 @@ static const char dlrm_about[] =
     "       dlrm --predict FILE --load DIR [--out FILE] [--threads N]\n"
     "       dlrm --make-schema FILE --data LOG\n"
     "\n"
-    "Trains a recommendation model on a click log with Frugal and says how well it predicts held-out clicks.\n"
+    "Trains a recommendation model on nine tenths of a click log, predicts the clicks of the last tenth, and saves:\n"
+    "\n"
+    "    dlrm --data FILE --test 0.1 --save DIR\n"
     "\n";
+static const char *const dlrm_matters[] = {"data",   "schema", "test",   "rows", "model", "dim",
+                                           "epochs", "lr",     "device", "save", NULL};
 static const char dlrm_notes[] =
     "\n"
     "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
     "mpirun -n 4 build/mpi/dlrm ... trains on several machines, which share --devices evenly, to the bits of one\n"
-    "process (trainers/dlrm/README.md). Rank 0 prints, evaluates and writes.\n"
+    "process (trainers/common/README.md). Rank 0 prints, evaluates and writes.\n"
     "--predict writes the probability of a click for each sample of a log, which need not have labels, by the model "
     "that\n"
     "--save has saved to DIR: one a line, to stdout or --out. It takes no other options.\n"
@@ -134,7 +138,7 @@ static const options_entry dlrm_results[] = {
 };
 
 static options_table dlrm_table(void) {
-    options_table table = {.program = "dlrm", .about = dlrm_about};
+    options_table table = {.program = "dlrm", .about = dlrm_about, .matters = dlrm_matters};
     training_options_of(&dlrm_common, &given.options.train.common, &given.options.outputs, "build/cuda/dlrm");
     clicks_options_add(&table, &dlrm_data);
     options_add(&table, "model", dlrm_model_entries);

@@ -51,9 +51,15 @@ static const char kge_about[] =
     "usage: kge --data DIR | --generate [SPEC]   [options]\n"
     "       kge --load DIR --predict FILE\n"
     "\n"
-    "Trains a knowledge graph embedding with Frugal and says how well it predicts links. Defaults in brackets are\n"
-    "those of --model transe; the table at the end has the other models' own.\n"
+    "Trains a knowledge graph embedding on train.txt, valid.txt and test.txt of DIR, ranks the test triples, and "
+    "saves:\n"
+    "\n"
+    "    kge --data DIR --save OUT\n"
+    "\n"
+    "Defaults in brackets are those of --model transe; the table at the end has the other models' own.\n"
     "\n";
+static const char *const kge_matters[] = {"data",   "columns", "model", "dim",     "epochs", "lr",
+                                          "device", "save",    "load",  "predict", NULL};
 static const char kge_notes[] =
     "\n"
     "--steps, where no end is given, are those above, but at least 5 epochs and at most 200 of the graph that is "
@@ -69,7 +75,7 @@ static const char kge_notes[] =
     "program. With --checkpoint one is made, too; --resume goes on.\n"
     "mpirun -n 4 build/mpi/kge ... trains on several machines, which share --devices evenly, to the bits of one "
     "process\n"
-    "(trainers/kge/README.md). Rank 0 prints, ranks and writes.\n"
+    "(trainers/common/README.md). Rank 0 prints, ranks and writes.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
     "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
     "resumed, unless the clock ends it (--seconds).\n";
@@ -212,7 +218,7 @@ static const options_entry kge_results[] = {
 };
 
 static options_table kge_table(void) {
-    options_table table = {.program = "kge", .about = kge_about};
+    options_table table = {.program = "kge", .about = kge_about, .matters = kge_matters};
     training_options_of(&kge_common, &given.options.train.common, &given.options.outputs, "build/cuda/kge");
     options_add(&table, "data", kge_data);
     options_add(&table, "model", kge_model_entries);
@@ -294,7 +300,7 @@ enum { KGE_CHUNK_OF_ALL = 128 };
 
 /* The chunk, where it is not given. By parts, the triples of a device are alike, so they need at least two sets of
  * negatives a batch. Two win back most of the MRR that one set costs; with no more negatives than triples, still fewer
- * rows are read than without parts, which more sets would undo (README.md, "Triples dealt by locality"). */
+ * rows are read than without parts, which more sets would undo (trainers/common/README.md, "Dealt by locality"). */
 static void kge_default_chunk(kge_settings *train) {
     if (train->model.scoring != KGE_SAMPLED) {
         train->chunk = KGE_CHUNK_OF_ALL;

@@ -152,24 +152,29 @@ static void test_lists(void **state) {
     refused(line, "--wholes lists too many values; the limit is 32");
 }
 
-/* To stdout: each option with its value, its words, its help and what its place holds. */
-static void test_help(void **state) {
-    (void)state;
-    char said[2000] = "";
+/* What options_help prints to stdout. */
+static const char *help_of(const options_table *table) {
+    static char said[2000];
     FILE *file = tmpfile();
     int out = dup(STDOUT_FILENO);
-    options_table table = table_of_try();
-    accepted(OPTIONS_ALL, "--small 0.02 --colour green --wholes 1,1000000 --reals 0.25");
     fflush(stdout);
     assert_true(file && out >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
-    options_help(&table);
+    options_help(table);
     fflush(stdout);
     dup2(out, STDOUT_FILENO);
     close(out);
     rewind(file);
     said[fread(said, 1, sizeof said - 1, file)] = 0;
     fclose(file);
-    assert_string_equal(said,
+    return said;
+}
+
+/* Each option with its value, its words, its help and what its place holds. */
+static void test_help(void **state) {
+    (void)state;
+    options_table table = table_of_try();
+    accepted(OPTIONS_ALL, "--small 0.02 --colour green --wholes 1,1000000 --reals 0.25");
+    assert_string_equal(help_of(&table),
                         "usage: try\n"
                         "colours\n"
                         "  --whole32 N         as many [77]\n"
@@ -187,6 +192,21 @@ static void test_help(void **state) {
                         "  --paints NAME,...   red, green\n"
                         "  --make [SPEC]       made up\n"
                         "  --flag              this\n");
+}
+
+/* What matters comes first, in its own order, and not again; a heading with nothing below it is left out. */
+static void test_help_first(void **state) {
+    (void)state;
+    static const char *const matters[] = {"flag", "b", "a", NULL};
+    static const options_entry first[] = {{"a", OPTIONS_FLAG}, {"b", OPTIONS_FLAG}, {0}};
+    static const options_entry second[] = {{"c", OPTIONS_FLAG}, {"flag", OPTIONS_FLAG, .help = "this"}, {0}};
+    static const options_entry third[] = {{"d", OPTIONS_FLAG}, {0}};
+    options_table table = {.program = "try", .about = "usage: try\n", .matters = matters};
+    options_add(&table, "colours", first);
+    options_add(&table, "sizes", second);
+    options_add(&table, NULL, third);
+    assert_string_equal(help_of(&table), "usage: try\nwhat matters first\n  --flag              this\n  --b\n  --a\n"
+                                         "\nsizes\n  --c\n  --d\n");
 }
 
 static void test_specs(void **state) {
@@ -442,6 +462,7 @@ int main(void) {
         cmocka_unit_test(test_first_pass),  cmocka_unit_test(test_places),        cmocka_unit_test(test_dealt_for),
         cmocka_unit_test(test_gpus),        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),
         cmocka_unit_test(test_help),        cmocka_unit_test(test_intervals),     cmocka_unit_test(test_has),
+        cmocka_unit_test(test_help_first),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
 }
