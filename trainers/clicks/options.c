@@ -58,7 +58,7 @@ static const options_entry clicks_columns[] = {
              "avazu id,click,hour,C1,...; libsvm label index:value ...; libffm label field:index:value ...; npy "
              "TorchRec's x_dense.npy, x_sparse.npy, x_labels.npy, named by the first; auto is by the first line"},
     {"schema", OPTIONS_TEXT, &given.options.clicks.schema,
-     .help = "what the columns of another log mean (trainers/clicks/adult.schema is one)"},
+     .help = "what the columns of a log of no other --format mean (trainers/clicks/adult.schema is one)"},
     {0},
 };
 static const options_entry clicks_made[] = {
