@@ -1,4 +1,5 @@
-"""docs/results.md, made of answers.md: that page, with a field where a figure of bench/records stands.
+"""docs/results.md, made of answers.md: that page, with a field where a figure of bench/records stands; and the table of
+figures in README.md, made of readme.md.
 
     {SUBJECT/TABLE.ROW.FIGURE}        the figure
     {PATH:FORM}                       with a form of Python, such as .2f; or
@@ -15,9 +16,11 @@ import re
 import sys
 import textwrap
 
+from report.page import ROOT
 from report.record import FOLDER, flat, load
 
-TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "answers.md")
+HERE = os.path.dirname(os.path.abspath(__file__))
+BEGIN, END = "<!-- figures: `bench/results -p` writes this table -->\n", "<!-- end of figures -->\n"
 SUBJECTS = sorted(name.removesuffix(".json") for name in os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
 PATH = r"(?:[a-z_]+/|\.(?=[a-z0-9]))[^\s:]+"
 
@@ -41,7 +44,7 @@ class Filled:
 
     def at(self, path):
         if self.whole(path) not in self.figures:
-            sys.exit(f"results: bench/records lacks {self.whole(path)}, which bench/report/answers.md shows")
+            sys.exit(f"results: bench/records lacks {self.whole(path)}, which a page shows")
         return self.figures[self.whole(path)]
 
     def shown(self, path, form):
@@ -74,11 +77,26 @@ def repeated(found):
     return "\n".join(lines)
 
 
-def page():
-    template = re.sub(r"(\{@[^}]*\})\n", r"\1", open(TEMPLATE).read())
+def filled(name):
+    template = re.sub(r"(\{@[^}]*\})\n", r"\1", open(os.path.join(HERE, name)).read())
     template = re.sub(r"^\{for ([^}]*)\}(.*)$", repeated, template, flags=re.M)
-    text = re.sub(r"\{([^{}]+)\}", Filled().field, template)
+    return re.sub(r"\{([^{}]+)\}", Filled().field, template)
+
+
+def page():
+    text = filled("answers.md")
     blocks = [block if re.match(r"[#|!]", block) else
               textwrap.fill(block.strip(), 120, break_long_words=False, break_on_hyphens=False)
               for block in text.rstrip("\n").split("\n\n")]
     return "\n\n".join(blocks) + "\n"
+
+
+def readme():
+    text = open(os.path.join(ROOT, "README.md")).read()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        sys.exit(f"results: README.md wants one line {BEGIN.strip()}, and one {END.strip()}")
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + filled("readme.md") + END + rest.split(END)[1]
+
+
+PAGES = {"docs/results.md": page, "README.md": readme} # each page that is written, in whole or in part

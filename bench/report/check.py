@@ -67,13 +67,14 @@ def stale(page, text):
 
 
 def check(pages=()):
-    """Complaints about these pages; about all, the page that is written, and the records, if there are none."""
+    """Complaints about these pages; about all, the pages that are written, and the records, if there are none."""
     wrong = []
     for page in pages or sorted(page for pattern in PAGES for page in glob.glob(pattern, root_dir=ROOT)):
         wrong += stale(page, open(os.path.join(ROOT, page)).read())
     if not pages:
-        if open(os.path.join(ROOT, "docs", "results.md")).read() != answers.page():
-            wrong.append("docs/results.md is not what `bench/results -p` writes from bench/records; run it")
+        for page, written in answers.PAGES.items():
+            if open(os.path.join(ROOT, page)).read() != written():
+                wrong.append(f"{page} is not what `bench/results -p` writes from bench/records; run it")
         size = sum(os.path.getsize(one) for one in glob.glob(os.path.join(ROOT, "bench", "records", "*.json")))
         if size > MOST_BYTES:
             wrong.append(f"bench/records has {size} bytes; at most {MOST_BYTES}: keep fewer rows (report/record.py)")
