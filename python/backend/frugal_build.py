@@ -7,13 +7,15 @@ distribution carries in `source`. Environment:
     CFLAGS              further flags for it; the flags that the bits depend on come after them
     FRUGAL_BUILD_CUDA   1: the library has devices on CUDA GPUs, too; needs nvcc, of CUDA Toolkit 12 or 13
     FRUGAL_CUDA_ARCH    for nvcc's -arch; sm_75, whose PTX runs on later GPUs, too
-    SOURCE_DATE_EPOCH   of the files in the wheel
+    SOURCE_DATE_EPOCH   of the files in a wheel or a source distribution; with the same compiler, the same bytes
+Without pip: `python3 python/backend/frugal_build.py wheel FOLDER`, or `sdist FOLDER`; tools/release calls these.
 To work on the package in place: `pip install -e python`, or `python3 python/backend/frugal_build.py`, which only puts
 the library and _declarations.py beside the sources.
 """
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import os
@@ -118,6 +120,10 @@ def metadata(version: str) -> str:
     return "\n".join(lines) + "\n" + (HERE / "README.md").read_text(encoding="utf-8")
 
 
+def source_date() -> int:
+    return int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+
 class Wheel:
     """A wheel that is being written."""
 
@@ -125,7 +131,7 @@ class Wheel:
         self.info = f"frugal_embedding-{version}.dist-info"
         self.tag = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
         self.name = f"frugal_embedding-{version}-{self.tag}.whl"
-        self.date = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), 315532800))[:6]
+        self.date = time.gmtime(max(source_date(), 315532800))[:6]  # 1980: a zip file has no earlier dates
         self.record: list[str] = []
         self.zip = zipfile.ZipFile(pathlib.Path(folder, self.name), "w", zipfile.ZIP_DEFLATED)
 
@@ -195,22 +201,33 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 def build_sdist(sdist_directory, config_settings=None):
     source, version = source_folder(), version_of(source_folder())
     root = f"frugal_embedding-{version}"
-    with tarfile.open(pathlib.Path(sdist_directory, f"{root}.tar.gz"), "w:gz") as archive:
+
+    def add(name: str, data: bytes) -> None:  # always by the same owner, mode and date
+        entry = tarfile.TarInfo(f"{root}/{name}")
+        entry.size, entry.mtime = len(data), source_date()
+        archive.addfile(entry, io.BytesIO(data))
+
+    with open(pathlib.Path(sdist_directory, f"{root}.tar.gz"), "wb") as file, \
+            gzip.GzipFile("", "wb", fileobj=file, mtime=source_date()) as packed, \
+            tarfile.open(fileobj=packed, mode="w") as archive:
         own = [HERE / "pyproject.toml", HERE / "README.md", *package_files(),
                *sorted(HERE.glob("backend/*.py")),
                *sorted(HERE.glob("tests/*.py")), *sorted(HERE.glob("examples/**/*.py")),
                *sorted(HERE.glob("bench/*.py"))]
         for path in own:
-            archive.add(path, f"{root}/{path.relative_to(HERE).as_posix()}")
+            add(path.relative_to(HERE).as_posix(), path.read_bytes())
         for pattern in SOURCES:
             for path in sorted(source.glob(pattern)):
-                archive.add(path, f"{root}/source/{path.relative_to(source).as_posix()}")
-        data = metadata(version).encode()
-        entry = tarfile.TarInfo(f"{root}/PKG-INFO")
-        entry.size = len(data)
-        archive.addfile(entry, io.BytesIO(data))
+                add(f"source/{path.relative_to(source).as_posix()}", path.read_bytes())
+        add("PKG-INFO", metadata(version).encode())
     return f"{root}.tar.gz"
 
 
 if __name__ == "__main__":
-    build_library(PACKAGE)
+    if len(sys.argv) == 1:
+        build_library(PACKAGE)
+    elif len(sys.argv) == 3 and sys.argv[1] in ("wheel", "sdist"):
+        print((build_wheel if sys.argv[1] == "wheel" else build_sdist)(sys.argv[2]))
+    else:
+        print("usage: frugal_build.py [wheel FOLDER | sdist FOLDER]", file=sys.stderr)
+        sys.exit(2)
