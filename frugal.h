@@ -1,4 +1,5 @@
 /* frugal.h - exact synchronous training of embedding tables that are larger than GPU memory. C11, public domain or MIT.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Host memory holds the table, devices cache hot rows and read misses in place, and background workers flush
  * updates to host memory in the order in which they will next be read (P2F: priority-based proactive flushing),

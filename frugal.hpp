@@ -1,6 +1,7 @@
 /* frugal.hpp - frugal.h for C++17: instances and workers that close themselves, errors as exceptions, keys from
  * vectors.
  * Header only; compile and link what frugal.h needs. MIT or public domain, as frugal.h.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_cpp::instance f(desc);                                      // frugal_open
  *      f.attach_cpu(0, {50000});

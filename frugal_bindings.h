@@ -1,5 +1,6 @@
 /* frugal_bindings.h - what was linked: for bindings, which declare calls and structs again in another language. Of the
  * lookups a binding declares frugal_lookup_into: its other forms are inline in frugal.h, and not in the library.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  */
 #ifndef FRUGAL_BINDINGS_H
 #define FRUGAL_BINDINGS_H

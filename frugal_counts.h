@@ -1,5 +1,6 @@
 /* frugal_counts.h - counts of touches: how often a cached copy of each row would have served a hit. A trainer includes
  * it beside frugal.h to read or set what counted caches go by.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_set_counts(f, &keys, degrees);           known before training: from the data, a graph, an earlier run
  *      frugal_rank_keys(f, 0, 50000, hot, NULL);

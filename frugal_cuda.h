@@ -1,4 +1,5 @@
 /* frugal_cuda.h - logical devices on NVIDIA GPUs. A trainer includes it beside frugal.h and links frugal_cuda.cu.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and its
  * calls do not wait for the GPU: lookup returns once the gate has opened on the host (with gate_on_stream, once all

@@ -1,6 +1,7 @@
 /* frugal_cuda_serve.h - tables that are only read, cached on GPUs that may read each other's memory. A program that
  * serves on GPUs includes it beside frugal_serve.h, and compiles frugal_cuda_serve.cu as frugal_cuda.cu is compiled.
  * Trainers need neither.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_cuda_serve_desc desc = {.server = s, .ordinals = gpus, .gpus = 4,
  *                                     .placement = {.rows = hottest_first, .n_rows = n, .plan = &plan}};

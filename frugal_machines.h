@@ -1,4 +1,5 @@
 /* frugal_machines.h - one table dealt over the memories of several machines. C11, public domain or MIT; see LICENSE.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Each machine opens an instance with frugal_desc.machines. Its memory holds the rows whose *home* it is; all other
  * calls of frugal.h stay as they are. The drained table has the same bits as that of one machine with as many devices.

@@ -1,5 +1,6 @@
 /* frugal_mpi.h - several machines over MPI: the wire that frugal_machines.h describes. C11, public domain or MIT; see
  * LICENSE.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * COMPILE (any MPI of version 3; link with mpicc, too)
  *      mpicc -std=c11 -O3 -c frugal_mpi.c

@@ -1,5 +1,6 @@
 /* frugal_p2f.h - priority-based proactive flushing (P2F): which row may be read, and which update is to be written
  * next. C11, public domain or MIT.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Devices train synchronously on one table of rows. Their updates are written to the table later, by any thread, in the
  * order in which the rows will next be read; so a read hardly ever waits, and never misses an update. This header is

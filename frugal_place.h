@@ -1,5 +1,6 @@
 /* frugal_place.h - deals samples to devices by locality, ranks the rows that each device should keep, and plans which
  * device keeps which rows where devices read each other's memory. C11, public domain or MIT.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * A sample (a triple, a click) touches a few rows of an embedding table. If samples are dealt to devices at random,
  * every device touches every popular row, and copies in the devices' caches are outdated at once. This header divides

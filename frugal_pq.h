@@ -1,4 +1,5 @@
 /* frugal_pq.h - a lock-free two-level priority queue for integers in a moving window. C11, public domain or MIT.
+ * Stable: CHANGELOG.md says what that promises.
  *
  * Many threads queue 32-bit ids under 64 neighbouring integer priorities, move them to other priorities, and
  * take them lowest first, each exactly once. A batch of k operations costs k plain stores, about k/62 atomic

@@ -1,4 +1,5 @@
 /* frugal_save.h - saving the tables of an instance, or of several, to a file. A trainer includes it beside frugal.h.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_drain(f);
  *      frugal_save(&f, 1, &(frugal_save_desc){.path = "monday"});                     every row: a base

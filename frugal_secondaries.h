@@ -1,5 +1,6 @@
 /* frugal_secondaries.h - secondaries, which a device may read although they lack updates of other devices. A
  * trainer includes it beside frugal.h; without it, training is exact.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * A device lists rows of a table. It keeps a copy of each beside its cache, never evicts it, and may read it although
  * it lacks up to `bound` contributions of other devices. A contribution is a batch of a device, at one step, that has

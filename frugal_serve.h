@@ -1,5 +1,6 @@
 /* frugal_serve.h - tables that are only read: lookups from any number of threads, while newer versions are taken over.
  * C11, public domain or MIT. A program that serves trained tables includes it; a trainer does not need it.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      const char *files[] = {"monday", "tuesday", "wednesday"};          a save and its increments (frugal_save.h)
  *      frugal_server *s;

@@ -1,6 +1,7 @@
 /* arithmetic.h - fused operations and the optimizers' formulas, written once for C and CUDA, so that host and GPU agree
  * bit by bit. It is for all code that computes with rows: the host store, devices, and a trainer that applies the same
  * optimizers to parameters of its own.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Every product that is added here is written as a fused multiply-add; division and square root are IEEE's; nothing is
  * reassociated. Compile with -ffp-contract=off (nvcc: --fmad=false) and without -ffast-math and its parts: the gradient

@@ -1,5 +1,6 @@
 /* device.h - what the host store and a logical device know of each other. Read it to write a device: a cache, a lookup
  * and an update on hardware of a new kind. A trainer needs none of it: a trainer includes frugal.h.
+ * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * CONTENTS, searchable by their marks
  *      >>store        the host table, and the settings of its tables
