@@ -135,19 +135,21 @@ class Wheel:
         self.record: list[str] = []
         self.zip = zipfile.ZipFile(pathlib.Path(folder, self.name), "w", zipfile.ZIP_DEFLATED)
 
-    def add(self, name: str, data: bytes, mode: int = 0o644) -> None:
+    def write(self, name: str, data: bytes, mode: int = 0o644) -> None:
         entry = zipfile.ZipInfo(name, self.date)
         entry.external_attr = (0o100000 | mode) << 16
         entry.compress_type = zipfile.ZIP_DEFLATED
         self.zip.writestr(entry, data)
+
+    def add(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        self.write(name, data, mode)
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self.record.append(f"{name},sha256={digest},{len(data)}")
 
     def close(self, version: str) -> str:
         for name, data in info_files(version, self.tag).items():
             self.add(f"{self.info}/{name}", data)
-        self.record.append(f"{self.info}/RECORD,,")
-        self.zip.writestr(f"{self.info}/RECORD", "\n".join(self.record) + "\n")
+        self.write(f"{self.info}/RECORD", "\n".join([*self.record, f"{self.info}/RECORD,,"]).encode() + b"\n")
         self.zip.close()
         return self.name
 
