@@ -5,7 +5,6 @@ import ctypes
 import math
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -22,19 +21,6 @@ from interrupts import Interrupt
 class Plain(unittest.TestCase):
     def test_version(self):
         self.assertRegex(frugal.__version__, r"^\d+\.\d+\.\d+$")
-
-    def test_the_example_of_the_readme(self):
-        try:
-            import numpy
-        except ImportError:
-            self.skipTest("NumPy is not installed")
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
-        with open(path, encoding="utf-8") as file:
-            blocks = re.findall("```python\n(.*?)```", file.read(), re.S)
-        block = next(block for block in blocks if block.startswith("from frugal_embedding import Frugal"))
-        names = {"batches": [numpy.arange(9) + step for step in range(30)], "forward_and_backward": lambda rows: rows}
-        exec(block.replace("1_000_000", "1_000"), names)
-        self.assertEqual(names["table"].shape, (1000, 64))
 
     def test_frugal_does_not_import_torch(self):
         code = "import frugal_embedding, sys; assert 'torch' not in sys.modules"
