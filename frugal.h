@@ -1,14 +1,14 @@
 /* frugal.h - exact synchronous training of embedding tables that are larger than GPU memory. C11, public domain or MIT.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
- * Host memory holds the table, devices cache hot rows and read misses in place, and background workers flush
- * updates to host memory in the order in which they will next be read (P2F: priority-based proactive flushing),
- * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
+ * Host memory holds the table. Devices cache its hot rows, and read all other rows in host memory. Background workers
+ * write updates to the table in the order in which their rows will next be read (P2F: priority-based proactive
+ * flushing). So training is exactly synchronous, and it rarely waits. The idea is FRUGAL's (Xie et al., ASPLOS '25).
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
  * frugal_cuda.h. Saving tables to files: frugal_save.h. Serving them: frugal_serve.h. To see what an instance does:
- * frugal_seeing.h. Which rows are hot: frugal_counts.h. Secondaries: frugal_secondaries.h. Several machines:
- * frugal_machines.h. Another language: frugal_bindings.h. C++: frugal.hpp. A device of your own: src/device.h.
+ * frugal_seeing.h. Which rows are hot: frugal_counts.h. Copies that may lack updates: frugal_secondaries.h. Several
+ * machines: frugal_machines.h. Other languages: frugal_bindings.h. C++: frugal.hpp. Your own device: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership, files      8. Errors
@@ -24,9 +24,9 @@
  *      The declarations are also C++17 and CUDA C++.
  *
  * 2. THE LIFE OF ONE STEP
- *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. Devices train
- *      synchronously, data-parallel. Each step takes three calls of each device. Device d trains step s, and announces
- *      step t, which is at most L (the lookahead) steps further on:
+ *      A table is a range of rows, with an initializer and optimizer settings of its own; all rows of an instance have
+ *      the same dim. Devices train synchronously, data-parallel. Each device makes three calls per step. Device d
+ *      trains step s, and announces a later step t, at most s + L (L is the lookahead):
  *
  *          loader   announce(d, t, keys)     as soon as the keys are known
  *          trainer  lookup(d, s) -> rows     waits at the gate until the rows read at s have all their updates
@@ -34,31 +34,32 @@
  *                   update(d, s, gradients)  sums them by unique row into the staging block, and commits
  *
  *      Behind these calls, workers and waiting threads run the state machine of frugal_p2f.h: a step is planned when
- *      all devices have announced it, and closed when all have committed it; then its updates are flushed, the most
- *      urgent first.
+ *      all devices have announced it, and closed when all have committed it. Then its updates are flushed (written to
+ *      the table), the most urgent first.
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
- *        update; one whose data has ended calls frugal_finish, and then nothing more. A table whose settings are
- *        `frozen` never changes.
+ *        update. A device whose data has ended calls frugal_finish, and no other call of a step after it. A table whose
+ *        settings are `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
- *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
- *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
- *        FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The table has
- *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step its rows are of two steps: calls that
- *        read it (drain, read_rows, view, save, verify) return BUSY until all devices have updated; and if a GPU is
- *        lost then, rows of the unfinished step may have its update. With one device all rows are touched by it alone:
- *        then nothing is planned, closed or flushed.
+ *      - With L = 0 every device announces s just before its lookup. No later read is known then, so gates open later;
+ *        training is as exact.
+ *      - Often most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker:
+ *        with FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The bits
+ *        are those of FRUGAL_ALONE_STAGED. But while some devices have updated s and others have not, the table has
+ *        rows of two steps: calls that read it (drain, read_rows, view, save, verify) then return BUSY; and if a GPU is
+ *        lost then, rows may have its update of the unfinished step. With a single device every row is touched by one
+ *        device alone, so nothing is planned, closed or flushed.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
- *        link. The host row is written when the cache needs the place, when another device announces the row (its gate
- *        waits for that), and when frugal_drain or frugal_read_rows reads it. This pays where a device touches most of
- *        its rows alone, several times while they are cached: with one device, or with samples dealt by locality
- *        (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the host table
- *        is not complete: what devices keep is lost if the process ends, or if it calls frugal_close without
- *        frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU keeps is lost with the
- *        GPU: these rows are then those of earlier steps, one that was being written back may be of two, and
- *        FRUGAL_ERR_LOST says how many rows there are at most. If there are any, drain and save return LOST, too, and a
- *        table in a file is torn. If you cannot accept that, here or in place, set STAGED, or resume from a save.
+ *        link to host memory. The host row is written when the cache needs the copy's place, when another device
+ *        announces the row (its gate waits for that), and when frugal_drain or frugal_read_rows reads it. This is
+ *        faster where a device touches most of its rows alone, several times while they are cached: with one device, or
+ *        with samples dealt by locality (frugal_place.h). A row without a current copy in the cache is updated in
+ *        place. Between drains the host table is not complete: what devices keep is lost if the process ends, or calls
+ *        frugal_close, without frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU
+ *        keeps is lost with the GPU. These host rows are then of earlier steps (one that was being written back may be
+ *        of two), and FRUGAL_ERR_LOST says at most how many. If there are any, drain and save return LOST, too, and a
+ *        table in a file is torn (section 5). If you cannot accept such losses, set STAGED, or resume from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -91,50 +92,50 @@
  *                       processes. Their calls are refused, and so are `saved`, `increments` and `name` of
  *                       frugal_desc: the status is ARGUMENT, or PROCESS for the last macro, and frugal_message names
  *                       the macro. Without serving, frugal_cuda_serve.cu is empty: the linker refuses its calls.
- *      NDEBUG           frugal_flush.c: the line above, CMake (except in its configuration Debug) and the Python
- *                       package define it. Leave it out to have the library check itself: a mistake of its own then
- *                       ends the process (assert). Every lookup also checks invariant (2) of the paper, row by row,
- *                       and takes half as long again; unless the device's stream waits at the gate, because lookup
- *                       then returns before the gate is open.
+ *      NDEBUG           frugal_flush.c: the command of section 1, CMake (except in its configuration Debug) and the
+ *                       Python package define it. Without it the library checks itself: an error in the library then
+ *                       ends the process (assert). Every lookup then also checks invariant (2) of the paper, row by
+ *                       row, and takes about 1.5 times as long; not where the device's stream waits at the gate,
+ *                       because lookup returns before that gate is open.
  *
  * 5. OWNERSHIP, FILES
- *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
- *      caller's, and must outlive the instances. A matrix that the caller gives stays the caller's, and must outlive
- *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
- *      gradients on a GPU are the caller's again when its stream has passed the update.
+ *      frugal_open copies its settings. The instance owns table, staging, plans and threads. Shared workers, and a
+ *      matrix that the caller gives, stay the caller's, and must outlive the instance. Keys are the caller's again when
+ *      the call returns, and so are gradients of a device on host cores; gradients on a GPU are the caller's again when
+ *      its stream has passed the update.
  *
- *      A process may fork while it has instances. The child does not have them: their memory is left out of it
- *      (MADV_DONTFORK; so an idle child costs no memory), a pointer into it is invalid there, calls return
- *      PROCESS (those without a status: nothing), and frugal_close frees nothing and changes nothing. The caller's
- *      matrix and what the caller's allocator gave are left alone; such an allocator must not hide its memory from
- *      children. A child may open or join instances of its own, and look up in a served version (frugal_serve.h).
+ *      A process may fork while it has instances. The child cannot use them: their memory is left out of the child
+ *      (MADV_DONTFORK; so an idle child costs no memory), a pointer into it is invalid there, calls return PROCESS or,
+ *      without a status, do nothing, and frugal_close frees nothing and changes nothing. The child does have the
+ *      caller's matrix and what the caller's allocator gave; such an allocator must not hide its memory from children.
+ *      A child may open or join instances of its own, and look up in a served version (frugal_serve.h).
  *
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
- *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else
- *      has succeeded. A file that exists must hold tables of this layout (rows of each table, dim, rows_as, the
- *      optimizer's kind), be clean, and have first_step as its next step (0: steps count from 0), or it is refused
- *      (FILE) and not changed. If it has holes, space is reserved for them, too. Opening reads the header, not the
- *      rows, which have no checksum. Until frugal_close the file is locked against every other frugal_open. Its header,
- *      on the disk, says "in use": in a new file from the start, in an existing file from the first announced batch
- *      that is not read-only, or from the first row written. frugal_close makes it clean if the instance is drained,
- *      even if it was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step
- *      that all devices have committed. Writing them to the disk may take long. If that fails, or the process ends
- *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps. They are also
- *      of several steps in the middle of a step in which rows were updated in place; therefore a table in a file is
- *      staged by default. Announced rows that are not in memory are read from the disk before they are looked up, by
- *      workers and threads that wait; what they have not come to, lookup asks for, all at once.
+ *      new one is made under another name in the same folder, with its space reserved, and is renamed when all else has
+ *      succeeded. A file that exists must hold tables of this layout (rows of each table, dim, rows_as, the optimizer's
+ *      kind), be clean, and have first_step as its next step (0: steps count from 0), or it is refused (FILE) and not
+ *      changed. If it has holes, space is reserved for them, too. Opening reads the header, not the rows, which have no
+ *      checksum. Until frugal_close the file is locked against every other frugal_open. Its header, on the disk, says
+ *      "in use": in a new file from the start, in an existing file from the first announced batch that is not
+ *      read-only, or from the first row written. frugal_close marks it clean if the instance is drained, even if it was
+ *      stopped, has lost a device, or is in the middle of a step: the rows are those of the last step that all devices
+ *      have committed. Writing them to the disk may take long. If that fails, or the process ends before, or the
+ *      instance is not drained, a file in use is *torn*: its rows may be of several steps. Rows that are updated in
+ *      place are of two steps in the middle of a step; therefore a table in a file is staged by default. Announced rows
+ *      that are not in memory are read from the disk before they are looked up, by workers and threads that wait; those
+ *      that no such thread has read yet, lookup asks for, all at once.
  *
  * 6. THREADING
- *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
- *      drive several devices, step by step and device by device. Calls for different devices may run in parallel. A
- *      thread that waits helps to plan, close and flush, so one thread without workers is enough.
- *      Rows are read between steps. What cancel, drain, write and the calls for serving require is in their contracts.
+ *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one. One thread may also drive
+ *      several devices: in each step, one device after the other. Calls for different devices may run in parallel. A
+ *      thread that waits helps to plan, close and flush, so one thread without workers is enough. Rows are read between
+ *      steps. The comments of cancel, drain, write and the calls for serving say when these may be called.
  *      Workers are an instance's own, or shared: tables of several dims need one instance for each dim, and
- *      frugal_workers_open makes one set of threads for all of them. A thread does first what is urgent in any instance
- *      (closing, the plan that it waits for, rows that a gate waits for), in turn; then it plans; then it takes, from
- *      all queues, the rows that are due in the fewest steps. So the gate of one instance does not wait for the backlog
- *      of another. It waits at most for the piece at hand, and for one piece of each other instance that has equally
- *      urgent work. Instances may come and go while others train; each has its own gates, statistics, devices, stop and
+ *      frugal_workers_open makes one set of threads for all. A worker first does what a gate waits for (closing,
+ *      planning, flushing), in each instance in turn. Then it plans. Then it takes, from all queues, the rows that are
+ *      due in the fewest steps. So the gate of one instance does not wait for the backlog of another. It waits at most
+ *      for the piece that a worker is doing, and for one piece of each other instance with equally urgent work.
+ *      Instances may be opened and closed while others train; each has its own gates, statistics, devices, stop and
  *      losses, and only its own progress counts for stuck_seconds. A thread of the caller that waits in an instance
  *      helps that instance only. Idle workers and waiters sleep, and those of instances that share workers are woken
  *      together. Nothing spins except compare-and-swap retries; while a GPU step is in flight, one idle thread, which
@@ -144,52 +145,51 @@
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for bit,
- *      whatever the number of workers, the lookahead, the staging depth, the caches, the mode, frugal_alone, the
- *      timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.) Equal keys of a batch
- *      are summed in blocks of 32 positions, block sums in order; devices are summed in their order; then each row
- *      takes one optimizer step per training step. Each sum starts from its first element. The sum of a row over
- *      devices, or its mean, is multiplied by `scale` and by what clip_norm asks for, in one rounding
- *      (src/arithmetic.h: frugal_clip).
- *      NaN payloads are not part of the promise.
+ *      whatever the number of workers, the lookahead, the staging depth, the caches, frugal_mode, frugal_alone and the
+ *      timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.) Gradients of equal
+ *      keys in a batch are summed in blocks of 32 positions, then the block sums in order, then the devices' sums in
+ *      order; then each row takes one optimizer step per training step. Each sum starts from its first element. The sum
+ *      of a row over devices, or its mean, is multiplied by `scale` and by the factor that limits it to clip_norm, in
+ *      one rounding (src/arithmetic.h: frugal_clip). NaN payloads are not part of the promise.
  *
- *      Weights of 16 bits (frugal_desc.rows_as) take half the memory and half the link, and a cache of as many bytes
- *      has up to twice the rows. An update widens them, computes as with floats, and rounds the result once: by 16
- *      random bits that are a function of (seed, row, step, element) and of nothing else, so that host rows and copies
- *      of them round alike; or to the nearest. Copies hold 16 bits, and writing back copies them. So two trainings have
- *      the same bits only if their seeds are the same, and a training that is resumed needs the seed of before. What
- *      they cost: on host cores an update of a row of 32 weights takes up to 1.5 times as long as with fp32, and of
- *      fp16 up to 3 times (docs/results.md); weights of fp16 beyond 65504 become infinite, which frugal_save and
- *      frugal_verify tell of. Rules for infinity, NaN and small numbers: src/arithmetic.h.
+ *      Weights of 16 bits (frugal_desc.rows_as) take half the memory and half the bytes on the link, and a cache of the
+ *      same bytes has up to twice the rows. An update widens them, computes as with floats, and rounds the result once:
+ *      to the nearest, or by 16 random bits. These are a function of (seed, row, step, element) alone, so a host row
+ *      and its copies round alike. Copies hold 16 bits, and writing back copies them. So two trainings have the same
+ *      bits only if their seeds are the same, and a training that is resumed needs the seed that it began with. Costs:
+ *      on host cores an update of a row of 32 weights takes up to 1.5 times as long as with fp32, and with fp16 up to 3
+ *      times (docs/results.md); fp16 weights beyond 65504 become infinite, which notices of frugal_save and
+ *      frugal_verify report. Rules for infinity, NaN and small numbers: src/arithmetic.h.
  *
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
- *      rows are as before, except for flushing, and for what the call's contract names. frugal_strerror returns the
+ *      rows are as before, except for flushing, and for what the call's comment names. frugal_strerror returns the
  *      sentence of a status; frugal_message, that of the last error. No call prints, asserts on bad input or exits.
  *
- *      frugal_desc.notice is told what no call fails for, so set it: print the text, or log it. A call that has waited
- *      for 5 s (or half of stuck_seconds, if that is less) with nothing to do says what it waits for, in the words of
- *      FRUGAL_ERR_STUCK, which would come after stuck_seconds. Each wait is told once. Of waits for the same, only the
- *      first is told, and if it is waited for again later, then only when it takes twice as long. The text comes in the
- *      thread of the caller that waits, and threads may tell at a time. frugal_close tells which steps and rows are
- *      lost because they were not drained, and how many steps had a learning rate of 0; frugal_save and frugal_verify,
- *      which rows have NaN or infinity. The function may call frugal_get_stats,
- *      frugal_settings, frugal_write_metrics, the calls of traces, and frugal_stop, and no other call of the instance.
+ *      Set frugal_desc.notice: the library gives this function a text, to be printed or logged, about what no call
+ *      returns as an error. The first is a long wait: a call that has waited for 5 s (half of stuck_seconds, if that is
+ *      less) with nothing to do reports what FRUGAL_ERR_STUCK would say after stuck_seconds. A wait that is shared by
+ *      several threads is reported once. Its cause is reported again, at a later step, only if it lasts twice as long.
+ *      frugal_close reports which steps and rows are lost because they were not drained, and how many steps had a
+ *      learning rate of 0; frugal_save and frugal_verify, which rows have NaN or infinity. The function runs in the
+ *      caller's thread that waits or calls; several threads may run it at the same time. It may call frugal_get_stats,
+ *      frugal_settings, frugal_write_metrics, the calls of traces and frugal_stop, and no other call of the instance.
  *
  * 9. LIMITS AND MEMORY
- *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
- *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row
- *      (with one device that updates in place they are never touched, unless the caller's allocator touches them; a
- *      single device that cannot do so needs them when it is attached), one bit more with `increments`, one byte more
- *      if touches are counted (frugal_counts.h), and what does not grow with rows.
- *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
+ *      At most: 254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2
+ *      rows; lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes
+ *      a row (with one device that updates in place they are never touched, unless the caller's allocator touches them;
+ *      a single device that cannot update in place needs them when it is attached), one bit more with `increments`, one
+ *      byte more if touches are counted (frugal_counts.h), and parts that do not grow with rows. These take, with
+ *      K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), in bytes:
  *          staging   4 n S K D                       sorting   16 n K, and 256 KiB a device if K is 2^17 or more; 8 K
  *                                                              a device with a cache
  *          batches   17 n (L + 1) K                  settings  2624 a group: tables side by side whose optimizer
  *                                                              settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      frugal_open refuses what never fits: more than RAM and swap, or than the limits of the process's control groups
- *      (Linux). The caller's own matrices and allocator do not count, nor does a table in a file. What fits, but is not
- *      available now, is told by a notice.
+ *      (Linux). The caller's own matrices and allocator do not count, nor does a table in a file. A notice reports what
+ *      fits, but is not available now.
  *      Table, state, words, staging and batches fill whole pages of 64 KiB, so that a GPU may pin them on every system.
  *      The rounding adds less than 2^18 + n (2^17 + 768 (L + 1) + 64 S). What a GPU needs of its own memory stands in
  *      frugal_cuda.h.
