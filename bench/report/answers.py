@@ -21,7 +21,8 @@ from report.record import FOLDER, flat, load
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BEGIN, END = "<!-- figures: `bench/results -p` writes this table -->\n", "<!-- end of figures -->\n"
-SUBJECTS = sorted(name.removesuffix(".json") for name in os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
+SUBJECTS = sorted(name.removesuffix(".json") for name in os.listdir(FOLDER) if name.endswith(".json")) \
+    if os.path.isdir(FOLDER) else []
 PATH = r"(?:[a-z_]+/|\.(?=[a-z0-9]))[^\s:]+"
 
 

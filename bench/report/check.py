@@ -12,7 +12,7 @@ import glob
 import os
 import re
 
-from report import answers
+from report import answers, seen
 from report.page import ROOT
 from report.record import flat
 
@@ -78,4 +78,5 @@ def check(pages=()):
         size = sum(os.path.getsize(one) for one in glob.glob(os.path.join(ROOT, "bench", "records", "*.json")))
         if size > MOST_BYTES:
             wrong.append(f"bench/records has {size} bytes; at most {MOST_BYTES}: keep fewer rows (report/record.py)")
+        wrong += seen.check()
     return wrong

@@ -6,7 +6,8 @@ distribution carries in `source`. Environment:
     CC                  the C compiler; cc
     CFLAGS              further flags for it; the flags that the bits depend on come after them
     FRUGAL_BUILD_CUDA   1: the library has devices on CUDA GPUs, too; needs nvcc, of CUDA Toolkit 12 or 13
-    FRUGAL_CUDA_ARCH    for nvcc's -arch; sm_75, whose PTX runs on later GPUs, too
+    FRUGAL_CUDA_ARCH    for nvcc's -arch; sm_75, whose PTX runs on later GPUs, too. Several, in rising order with commas
+                        (sm_75,sm_86): code of each, and the PTX of the last (tools/wheel)
     SOURCE_DATE_EPOCH   of the files in a wheel or a source distribution; with the same compiler, the same bytes
 Without pip: `python3 python/backend/frugal_build.py wheel FOLDER`, or `sdist FOLDER`; tools/release calls these.
 To work on the package in place: `pip install -e python`, or `python3 python/backend/frugal_build.py`, which only puts
@@ -77,6 +78,19 @@ def run(command: list[str]) -> None:
         raise SystemExit(f"frugal: '{shlex.join(command)}' failed with status {done.returncode}")
 
 
+def arch_flags() -> list[str]:
+    """nvcc's, of FRUGAL_CUDA_ARCH."""
+    archs = os.environ.get("FRUGAL_CUDA_ARCH", "sm_75").split(",")
+    if len(archs) == 1:
+        return [f"-arch={archs[0]}"]
+    numbers = [arch.partition("sm_")[2] for arch in archs]
+    if not all(number.isalnum() for number in numbers):
+        raise SystemExit(f"frugal: FRUGAL_CUDA_ARCH: sm_NUMBER is wanted, several with commas between them; it is "
+                         f"{','.join(archs)}")
+    return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers] + \
+        [f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"]
+
+
 def build_library(folder: pathlib.Path) -> None:
     """Makes `folder`/libfrugal.so, `folder`/_declarations.py and `folder`/include."""
     source = source_folder()
@@ -94,10 +108,9 @@ def build_library(folder: pathlib.Path) -> None:
         run([*compiler, *flags, "-include", str(visible), "-c", str(source / "frugal_flush.c"), "-o", objects[0]])
         new = f"{made}/{LIBRARY}"
         if wants_cuda():
-            arch = os.environ.get("FRUGAL_CUDA_ARCH", "sm_75")
             for name in ("frugal_cuda", "frugal_cuda_serve"):
                 objects.append(f"{made}/{name}.o")
-                run(["nvcc", *NVCC_FLAGS, f"-arch={arch}", "-include", str(visible), "-I", str(source), "-c",
+                run(["nvcc", *NVCC_FLAGS, *arch_flags(), "-include", str(visible), "-I", str(source), "-c",
                      str(source / f"{name}.cu"), "-o", objects[-1]])
             # The CUDA runtime is linked statically: the wheel needs a driver, and no Toolkit.
             run(["nvcc", "-shared", "-cudart", "static", *objects, "-Xcompiler", "-pthread", "-o", new])
