@@ -3,9 +3,9 @@
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  * Devices train synchronously on one table of rows. Their updates are written to the table later, by any thread, in the
- * order in which the rows will next be read; so a read hardly ever waits, and never misses an update. This header is
- * the state machine that makes these decisions, without locks. It is for trainers that have their own threads, waits
- * and store; frugal.h is a complete store on top of it. The idea is that of FRUGAL (Xie et al., ASPLOS '25).
+ * order in which the rows will next be read. So a read rarely waits, and never misses an update. This header is the
+ * state machine that makes these decisions, without locks. It is for trainers that have a table, threads and ways to
+ * wait of their own; frugal.h adds these to it. The idea is that of FRUGAL (Xie et al., ASPLOS '25).
  *
  * CONTENTS
  *      1. Do this                 5. Why it is exact       9. Errors
@@ -56,50 +56,50 @@
  *      }
  *
  * 4. THE STATE MACHINE
- *      Each row has one 64-bit word, the g-entry of the paper. It holds R (for which of 16 steps the row is
- *      announced: those to come, and some that are closed), W (the step whose update is pending, and where its plan
- *      entry lies), the slot in which that update is due, the holder (whose cached copies are current), and whether a
- *      thread is applying the update now. There is no hash table, no allocation, no reclamation.
+ *      Each row has one 64-bit word, the g-entry of the paper. It holds R (for which of 16 steps the row is announced:
+ *      steps to come, and some that are closed), W (the step whose update is pending, and where its plan entry lies),
+ *      the slot in which that update is due, the holder (whose cached copies are current: those of one device, everyone
+ *      or nobody), and whether a thread is applying the update now. There is no hash table, no allocation, no
+ *      reclamation. L is the lookahead. A device has S staging blocks, each for one step's records (summed gradients).
  *
  *          announce --> plan ----------------> close -----------------> take --> apply --> done
  *                       when all announced t:  when all committed s:    most urgent first
  *                       merge their rows;      W is set, the row
  *                       R is set               is queued
  *
- *      A device announces by handing its rows in. When all devices have announced a step it is *sealed*, and any thread
- *      *plans* it, in pieces: ranges of rows. A piece takes the rows of all devices in order, changes the word of each
- *      by one compare-and-swap, and decides everything that depends on who reads the row. So nothing depends on the
- *      order in which devices announce, and no part of a step hangs on one thread.
+ *      When all devices have announced their rows of a step, the step is *sealed*, and any thread *plans* it, in
+ *      pieces: ranges of rows. A piece takes the rows of all devices in order, changes the word of each by one
+ *      compare-and-swap, and decides everything that depends on which devices read the row. So nothing depends on the
+ *      order in which devices announce, and the pieces of a step may be planned by any threads.
  *
  *      A row with a pending update is *dirty*. An update of step s is due at the row's next announced read, or at s + S
  *      if that is earlier, because the staging block that holds its records is reused then: min(min R, s + S), where
- *      min R is the least step of R beyond s. (A device has S staging blocks. In the paper a row without announced
- *      reads waits for ever; here staging is bounded, so no row starves.) All due steps lie in a window of 64, so a
- *      ring of 64 slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with
- *      every update due at s + 1.
+ *      min R is the least step of R beyond s. (In the paper a row without announced reads is never due.) All due steps
+ *      lie in a window of 64, so a ring of 64 slots serves any number of steps. In write-through mode (FRUGAL_SYNC, the
+ *      paper's baseline) every update is due at s + 1; all else is the same.
  *
- *      Most rows of a step are announced by one device alone. A device that can write rows of the table may announce
- *      its batch *in place*: then it updates these rows itself, between the gate of s and its commit. They are never
- *      dirty and have no records, and closing s does nothing for them (frugal_p2f_alone).
+ *      Often most rows of a step are announced by one device alone. A device that can write rows of the table may
+ *      announce its batch *in place*: then it updates these rows itself, between the gate of s and its commit. They are
+ *      not dirty and have no records, and closing s does nothing for them (frugal_p2f_alone).
  *
- *      Planning also sees the holder. If that is a device, and another device has announced the row, then the row is
- *      *taken* from the holder (frugal_p2f_taken): its copy is soon outdated, and a cache may drop it.
+ *      Planning also reads the holder. If a device holds the row, and another device has announced it, then the row is
+ *      *taken* from the holder (frugal_p2f_taken): the holder's copy is soon outdated, and its cache may drop it.
  *
- *      A device in place may also *keep* an update: it changes its cached copy alone, and the row of the table later,
- *      when it evicts the copy, or when the row is taken from it. Then it must write the row back before the gate of
- *      that step opens: the row is *recalled* (frugal_p2f_recalls). A device that keeps updates announces all its
- *      batches in place.
+ *      A device that announces in place may also *keep* an update: it changes its cached copy now, and the row of the
+ *      table later, when it evicts the copy, or when the row is taken from it. If the row is taken for step t, it is
+ *      *recalled*: the device must write it back before the gate of t opens (frugal_p2f_recalls). A device that keeps
+ *      updates announces all its batches in place.
  *
- *      With one device nobody else can be interested in a row: every row is alone in every step, and every copy is
- *      current. If this device announces all its batches in place, rows need no words, and there is nothing to plan, to
- *      recall, to close or to flush (frugal_p2f_desc.without_words): the gate of s is that s - 1 is committed.
+ *      A single device touches every row alone, and all its copies are current. If it announces all its batches in
+ *      place, rows need no words, and there is nothing to plan, to recall, to close or to flush
+ *      (frugal_p2f_desc.without_words): the gate of s opens when s - 1 is committed.
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
- *      The gate of s makes four tests, in this order: step s - 1 is closed, s is planned, all rows that are recalled
- *      for s are written back, and pending[s] is zero. It opens when all hold.
+ *      The gate of s makes four tests, in this order: step s - 1 is closed; s is planned; all rows that are recalled
+ *      for s are written back; pending[s] is zero. It opens when all hold.
  *
- *      An example, with L = 3 and S = 5: a row that device 0 announces for step 0, and device 1, later, for step 3.
+ *      An example, with L = 3 and S = 5: device 0 announces a row for step 0, and device 1 the same row for step 3.
  *
  *          what has happened                     R       W    due  holder  counted in
  *          0, 1 and 2 are planned                {0}     -    -    0       -
@@ -111,53 +111,53 @@
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
  *          was due at s or before. Either the row was planned for s before it was closed for r: then min R <= s when
- *          the due step was computed. Or it was planned for s after that: then the planner that found the row dirty
- *          moved it to s if it was due later. Planning and closing both act on the row's one word by compare-and-swap,
- *          so one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
- *          rows of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. A sealed step is planned once. Only planning s, and closing s - 1 or an earlier
- *          step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be
- *          below zero for a moment, because a thread may finish a moved row before the thread that moved it has counted
- *          it.
- *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
- *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
- *          step is closed. Between the last commit and the closing, only the closer reads or writes the row. So the
- *          closer may also apply the update itself and leave the row clean (frugal_p2f_close_begin, _end).
+ *          the due step was computed. Or it was planned for s after that: then the planner of s found the row dirty,
+ *          and moved it to s if it was due later. One of the two comes first, because both change the row's one word by
+ *          compare-and-swap. The row is then counted in pending[s] or in an earlier slot, and the rows of earlier slots
+ *          were flushed before earlier gates opened.
+ *      (b) An open gate stays open until s is closed or cancelled. A sealed step is planned once. Only planning s, and
+ *          closing s - 1 or an earlier step, can raise pending[s], and both have ended when the first two tests hold.
+ *          Until then pending[s] may be below zero for a moment, because a thread may finish a moved row before the
+ *          thread that moved it has counted it.
+ *      (c) W needs to hold one step only. A row read at s is clean from the gate of s until s is closed, so a dirty row
+ *          is never made dirty again. What is applied is the whole sum of a step, because every device has committed
+ *          before the step is closed. Between the last commit and the closing, only the closer reads or writes the row.
+ *          So the closer may also apply the update itself and leave the row clean (frugal_p2f_close_begin, _end).
  *      (d) Each update is applied once: by the thread whose compare-and-swap sets `busy` in the dirty row's word.
- *      (e) A slot stands for one step. A thread that plans t decodes slots against a base, a count of closed steps that
- *          lags by at most L: t was announced no more than L steps ahead of it, and is not closed before this piece is
- *          planned. S + L < 64 makes the decoding exact. For the same reason no read of a step that is not closed
- *          leaves R: these are at most L + 1 steps in turn, and R has 16. Steps are planned one after the other, so
- *          reads are added in their order, and holders change in it.
+ *      (e) A slot stands for one step. A thread that plans t computes steps from slots with a *base*: the number of
+ *          closed steps that it has read, which may be too small by at most L, because t was announced at most L steps
+ *          ahead of the base, and is not closed before this piece is planned. S + L < 64, so only one step fits a slot.
+ *          For the same reason no read of a step that is not closed leaves R: such steps are at most L + 1 consecutive
+ *          ones, and R has 16. Steps are planned one after the other, so reads are added, and holders change, in order.
  *      (f) From the gate of s until s is closed, a row that one device alone announced for s (read-only announcements
  *          count) belongs to this device. By (a) the row is clean when the gate opens, and only the closing of s could
- *          make it dirty. No other device looks it up at s, because it would have announced it, and the gate of s + 1
+ *          make it dirty. No other device looks the row up at s, because it has not announced it, and the gate of s + 1
  *          waits for the closing of s. So the device may write the row. Which rows are alone is known when all have
  *          announced s and the plan is complete. The next reader sees what the device wrote: its gate has acquired the
  *          closing of s, and the closers have acquired the device's commit. A step that is cancelled has updated
- *          nothing, because no device is then between its gate and its commit.
- *      (g) A device may keep the update of such a row in its copy (with `recalls`), because nobody misses it: when the
- *          gate of t opens, no other device keeps an update of a row that is read at t. Say that d keeps one, of step
- *          r < t. At r it alone touched the row, so planning r made it the holder. Steps are planned in order, and only
- *          a touch by another device takes the holder away from d. The first step after r with such a touch, read-only
- *          or not, is t or earlier; its planner finds d as the holder, and the row is recalled for that step. The gate
- *          of that step waits until d has written the row back, which it does after its commit of the step before, so
- *          after r. From then on the row is d's only if d touches it alone again. (d may also hold a row of which it
- *          keeps nothing. To recall it is a needless question, no more.) d may write a row back at any other time, too:
- *          nobody else reads or writes it while d keeps its update. A step that is cancelled has made nobody the
- *          holder, so the holders before it are forgotten: all devices write back all that they keep before its gate
- *          opens.
- *      (h) Without words only the one device writes rows, in its own order of steps, so it misses nothing. If a caller
- *          writes a row between steps, the device's copy of it must be dropped or read anew, because no word says that
- *          it is outdated.
+ *          nothing, because a step is cancelled only while no device is between its gate and its commit.
+ *      (g) A device may keep the update of such a row in its copy (with `recalls`), because no other device reads the
+ *          row before it is written back: when the gate of t opens, no other device keeps an update of a row that is
+ *          read at t. Suppose that d keeps one, of step r < t, and another device reads the row at t. At r, d alone
+ *          touched the row, so planning r made d the holder, until another device touches the row. The first step after
+ *          r with such a touch, read-only or not, is t or earlier. Steps are planned in order, so the planner of that
+ *          step finds d as the holder, and the row is recalled for it. The gate of that step waits until d has written
+ *          the row back, which d does after its commit of the step before, so after r. After that d holds the row only
+ *          if d touches it alone again. (d may also hold a row of which it keeps nothing. Then the recall is needless,
+ *          and harmless.) d may write a row back at any other time, too: no other thread reads or writes it while d
+ *          keeps its update. Cancelling steps sets the holder of their rows to nobody, so it is not known any more
+ *          which device keeps them: before the gate of the first of these steps, all devices write back all they keep.
+ *      (h) Without words only the one device writes rows, in its own order of steps, so its reads miss no update. If a
+ *          caller writes a row between steps, the device's copy must be dropped or read anew, because there is no word
+ *          that says that it is outdated.
  *
  *      Together: what a device reads at s has every update of the steps before s (a, f, g, h), each applied once and
- *      whole (c, d); a gate that has opened stays open, and no slot stands for two steps (b, e). So any number of
- *      devices and workers leaves the bits that one thread leaves.
+ *      whole (c, d); a gate that has opened stays open (b), and no slot stands for two steps (e). So any number of
+ *      threads, of devices and of workers, gives the table the bits that one thread would give it.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
- *      Tags of frugal_pq.h are [PQ..].
+ *      The tags of frugal_pq.h begin with PQ.
  *
  *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
  *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
@@ -194,39 +194,39 @@
  *  | [P24] | rows have words from here on     | release  | [P25]       | claims of steps that were never planned      |
  *  | [P25] | have rows words?                 | acquire  | [P24]       | as [P24]                                     |
  *
- *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
- *      close, between take and done, or in a recall, stops the step it works on: a gate stays closed for the others. A
- *      thread that waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
+ *      Progress: all frugal_p2f_* calls are lock-free. But a thread that ends or hangs inside announce, plan, commit or
+ *      close, between take and done, or in a recall, never completes the step that it works on, and a gate stays closed
+ *      for all. So a thread that waits at a gate should report a long wait, as frugal.h does (FRUGAL_ERR_STUCK).
  *
- * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
- *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this
- *      device alone touched the row in the last step before t that touched it, because the copy then took the same
- *      update as the row of the table; or if no device has touched the row since the table was loaded.
- *      Planning t decides this in the compare-and-swap that sets the read bit: a device's copy is valid if the holder
- *      is that device or everyone. If one device touches the row, it is the holder from then on; if several do, nobody
- *      is. (Touches by batches announced read-only leave the holder as it is.) When a device reads, it refreshes every
- *      copy that is not valid.
+ * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch (a read at a step,
+ *      and the update that follows) is announced, so which devices touch which row is known before a step begins. A
+ *      device's copy is current at step t if this device alone touched the row in the last step before t that touched
+ *      it, because the copy then took the same update as the row of the table; or if no device has touched the row
+ *      since the table was loaded. Planning t decides this in the compare-and-swap that sets the read bit: a device's
+ *      copy is valid if the holder is that device or everyone. If one device touches the row, it is the holder from
+ *      then on; if several do, nobody is the holder. (Touches by batches announced read-only leave the holder as it
+ *      is.) When a device reads, it refreshes every copy that is not valid.
  *
  * 8. THREADING
- *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
- *      to wait. All state lies in one block of the caller's memory, without pointers, so several processes may map it
- *      at different addresses. A device's loader announces, and its trainer commits; they are two threads, or one. Any
- *      number of threads may plan, close, take and finish (frugal_p2f_done) at any time. One thread at a time may do a
- *      device's recalls, and none while steps are cancelled.
+ *      Nothing here waits, allocates, or reads or writes a row of the table: a call that cannot proceed says so, and
+ *      the caller decides how to wait. All state lies in one block of the caller's memory, without pointers, so several
+ *      processes may map it at different addresses. A device's loader announces, and its trainer commits; they are two
+ *      threads, or one. Any number of threads may plan, close, take and finish (frugal_p2f_done) at any time. One
+ *      thread at a time may do a device's recalls, and none while steps are cancelled.
  *
  * 9. ERRORS
  *      A call that returns a frugal_status other than FRUGAL_OK has changed nothing, except that frugal_p2f_cancel may
- *      have planned pieces. FRUGAL_AGAIN is no error: the call came too early. No call prints, exits or asserts on what
- *      it checks. Calls that return no status check nothing, except frugal_p2f_footprint.
+ *      have planned pieces. FRUGAL_AGAIN is not an error: the call came too early. No call prints, exits, or asserts
+ *      because of bad arguments. Calls that return no status check nothing, except frugal_p2f_footprint.
  *
  * 10. LIMITS AND MEMORY
  *      At most: 254 devices; 2^26 rows per step, of all devices together; 2^32 - 2 rows; lookahead 15; lookahead +
  *      staging 63; 2^41 steps from the first. frugal_p2f_footprint is 8 bytes per row, and a part that does not grow
- *      with rows. (Without words the bytes of the rows are there, and are never touched: frugal_p2f_use_words may need
- *      them.) With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
+ *      with rows. (Without words it still has the 8 bytes, for frugal_p2f_use_words; until then they are not touched.)
+ *      With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
  *          batches   n K (L + 1)(4 + 1/4)            plans     8 (n K + 1)(S + L + 1)
  *          queue     256 ((L + 1)(n K/62 + ranges) + S (n K/62 + (L + 2) pieces) + threads)
- *          taken     n K (4 L + 13) + 4 n (ranges + L + 2), if they are listed
+ *          taken     n K (4 L + 13) + 4 n (ranges + L + 2), with `taken` or `recalls` of frugal_p2f_desc
  *      A step is planned in `ranges` pieces, at most n K/4096 + 1, and closed in `pieces`, at most min(n K/1024 + 1,
  *      max(33, n K/4096 + 1)). Counters and rounding add less than 32 KiB + 512 n (L + 1) + 256 S.
  *
