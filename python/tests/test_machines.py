@@ -162,7 +162,9 @@ def goes_on(machine, machines, gather, before):
         try:
             trainer.train(before, STEPS)
         except LostError as error:
-            return str(error), time.monotonic() - since
+            seconds = time.monotonic() - since
+            gather(None)  # or another one would hear first that this one has closed its instance
+            return str(error), seconds
 
 
 def differs(machine, machines, gather, cases):
