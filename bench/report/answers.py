@@ -8,7 +8,7 @@ figures in README.md, made of readme.md.
                                       mrr      three digits after the point, and none before it
     {1 - PATH / PATH:.0%}             arithmetic
     {@PATH}                           nothing; paths that begin with a point go on from there
-    {SUBJECT/TABLE:made}              the machine, and the date
+    {SUBJECT/TABLE:made}              the machine, and the date; where: in few words
     {for A/B; C/D}LINE                the line for each of these, with $1 and $2 for their parts
 """
 import os
@@ -31,6 +31,10 @@ def made(path):
     one = next(made for made, tables in load(subject)["measured"].items() if table in tables)
     date, machine = one.split("; ", 1)
     return f"{re.sub(', (gcc|driver).*', '', machine)}; {date}"
+
+
+def where(path):
+    return re.sub(r"\(R\)| Processor|, [^;]*", "", made(path))
 
 
 class Filled:
@@ -57,8 +61,8 @@ class Filled:
         if text.startswith("@"):
             self.begin = text[1:]
             return ""
-        if form == "made":
-            return made(text)
+        if form in ("made", "where"):
+            return {"made": made, "where": where}[form](text)
         word = re.match("spread|ends", form)
         if word:
             form = form.removeprefix(word[0])
