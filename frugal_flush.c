@@ -42,7 +42,7 @@
  *   team.c          threads that help a device's loader and trainer, in pieces
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
- *   table/          a room: where the table lies, what its rows are worth, saves that are read, traces
+ *   table/          a room: where the table lies, what copies of its rows are worth, reading of saves, traces
  *   deal.c          rows dealt over machines: their homes, and their numbers here
  *   init.c          the first values of rows
  *   table_file.c    the mapped file: its header, its lock; is it clean or torn?
@@ -53,7 +53,7 @@
  *   restore.c       the rows of saves are read into the table
  *   causes.c        what keeps a gate closed, in words
  *   trace.c         what threads did, and when: rings of events, and their file
- *   steps/          a room: from a batch that is handed in to rows that are flushed, in pieces that any thread does
+ *   steps/          a room: the work of a step, from its batches to flushed rows, in pieces that any thread does
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   guests.c        rows of other machines that a batch reads
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
@@ -73,9 +73,9 @@
  *   calls/          a room: a step: announce, lookup, update; stop, drain, cancel
  *   step.c          announce, lookup, update
  *   drain.c         stop, drain, cancel
- *   instance/       a room: what opening, joining and serving make alike; devices are attached
+ *   instance/       a room: what opening, joining and serving share; devices are attached
  *   memory_limit.c  is there as much memory as an instance asks for?
- *   instance.c      what opening, joining and serving make alike
+ *   instance.c      what opening, joining and serving share
  *   attach.c        a device is attached; what it asks the host for
  *   processes/      a room: other processes join an instance, and bring devices
  *   socket.c        messages between processes
