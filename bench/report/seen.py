@@ -32,7 +32,8 @@ is slow. `bench/results -p` makes this page of `bench/records/machines`.
 
 **Bits**: cases with the bits of sequential training; each other case is named in the file. **Speeds**: million keys per
 second, Adagrad, Zipf 0.99, with the lowest and the highest; caches of 5% on GPUs, none on host cores. Where FBGEMM has
-no figure, it was not installed, or there was no GPU.
+no figure, it was not installed, or there was no GPU. On a **busy** machine speeds are not to be compared: PyTorch's
+threads wait for one another, and lose most; [results.md](results.md) has those of a quiet one.
 
 {table}
 {notes}
