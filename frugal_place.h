@@ -4,11 +4,11 @@
  *
  * A sample (a triple, a click) touches a few rows of an embedding table. If samples are dealt to devices at random,
  * every device touches every popular row, and copies in the devices' caches are outdated at once. This header divides
- * the samples into parts, one for each device, so that most touches of a row fall into one part.
+ * the samples into parts, one for each device, so that most touches of a row come from one part.
  *
- * Where devices can read each other's memory and rows are only read, the devices need not all keep the same rows: hot
- * rows are kept by each device, others once in a group of devices. The last part of this header, which does not need
- * the rest, finds the fastest division (>>peers).
+ * Where devices can read each other's memory and rows are only read, the devices need not all keep the same rows: each
+ * device keeps the hottest rows, and a group of devices keeps other rows once. Which rows are kept in which way, so
+ * that reads are fastest, is decided by the functions of section >>peers, which need nothing else of this header.
  *
  * CONTENTS
  *      1. Do this                 5. Example              9. Costs and limits
@@ -31,67 +31,66 @@
  *      FRUGAL_ASSERT   implementation file: checks of our own invariants. Default: assert.
  *
  * 3. OVERVIEW
- *      A *partition* is one byte for each sample: its part. It lies in the caller's memory, so that one made by METIS
- *      or by any other program can be loaded instead (frugal_place_load). This header keeps, for each row x, the number
- *      of its touches from each part c: count(x, c). All else follows from these counts.
+ *      A *partition* is one byte for each sample: its part. It lies in the caller's memory, and one that METIS or any
+ *      other program has made can be loaded instead (frugal_place_load). This header counts, for each row x, its
+ *      touches from each part c: count(x, c), and count(x) from all parts. All decisions follow from these counts.
  *
- *      The two-level method reads the samples, in pieces as large as the caller likes, in this order:
- *          frugal_place_count     all samples once: the touches of each row
+ *      The two-level method reads the samples, in pieces of any size, in this order (n: the number of parts):
+ *          frugal_place_count     all samples once: counts the touches of each row
  *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n, at least 16)
- *          frugal_place_propose   a block of samples: the best place for each; any threads, because no count changes
- *          frugal_place_move      the same block: those that want to go are asked again, one by one, and moved. Both
- *                                 are repeated, block by block, over all samples
+ *          frugal_place_propose   a block of samples: finds the best cluster for each; any threads, as no count changes
+ *          frugal_place_move      the same block: each sample whose best cluster is another one is scored again, and
+ *                                 moved. Both calls are repeated, block by block, over all samples
  *          frugal_place_pack      the k clusters become n parts
- *          frugal_place_propose, frugal_place_move: about three times over all samples
- *      After that: frugal_place_assign for new samples, frugal_place_age when the past matters less, frugal_place_rank
- *      for the rows that a device should preload, frugal_place_get_report, and frugal_place_permute with
- *      frugal_place_range for the order of an epoch.
+ *          frugal_place_propose, frugal_place_move: about three times over all samples, now with parts
+ *      After that: frugal_place_assign puts new samples into parts; frugal_place_age halves the weight of the past;
+ *      frugal_place_rank lists the rows that a device should preload; frugal_place_get_report; frugal_place_permute
+ *      and frugal_place_range give the order of samples in an epoch.
  *
- *      For peers: frugal_place_make_plan, from the bandwidths of a machine and the touches of rows. A plan divides the
- *      rows, in order of their touches, among *patterns*, each with groups of one size. frugal_place_source says from
- *      which device a row is read; frugal_place_slots, _position and _slot, where it lies there.
+ *      For peers: frugal_place_make_plan makes a plan from the bandwidths of a machine and the touches of rows. A plan
+ *      divides the rows, in order of their touches, among *patterns*: groups of devices of one size, each of which
+ *      keeps a row once. frugal_place_source says from which device a row is read; frugal_place_slots, _position and
+ *      _slot, where it lies there.
  *
  * 4. THE ARGUMENT
- *      What is minimized. A touch of row x is *local* if the sample's part has the most touches of x (its *home*). The
- *      share of local touches bounds what exact caches can save, because a copy lives only until another device
- *      touches the row. To place sample s well means to maximize, over the parts c, the sum over its keys x of
+ *      What is maximized. The part that touches row x most is the *home* of x, and its touches are *local*. The share
+ *      of local touches limits what exact caches can save, because a copy is current only until another device touches
+ *      the row. So a sample should go to the part c with the highest score: the sum over the sample's keys x of
  *          count(x, c) / count(x),
- *      the chance that another touch of x comes from c. A popular row (a relation, a country) is everywhere, and its
- *      terms are all about 1 / n: it hardly matters. A rare row is in one or two parts, and decides.
+ *      the chance that another touch of x comes from c. All parts touch a popular row (a relation, a country), and its
+ *      terms are all about 1 / n, so it makes little difference. One or two parts touch a rare row, which decides.
  *
  *      Why a stream first. Moves from a random start cannot find communities: all counts are about equal, so no sample
  *      has a reason to move (on FB15k-237, 8 parts, five rounds of HET-GMP reach a local share of .53, this method
- *      .78). In a stream the first samples settle at random, and each next one joins those that it has rows in common
- *      with.
+ *      .78). In a stream the first samples are spread evenly, and each later one joins those with which it shares rows.
  *
- *      Why two levels. A stream decides early, with little knowledge. With k = 4 n clusters, a community that was cut
- *      in two by chance lies in two clusters, and packing brings these together again by their affinity, the sum over x
- *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .75 instead of .78 on
- *      FB15k-237. Two devices need more clusters than 8: where all rows are popular, as in click logs, the clusters
- *      are what breaks the symmetry of two halves.
+ *      Why two levels. A stream decides early, when it knows few samples. With k = 4 n clusters, a community that was
+ *      cut in two by chance lies in two clusters, a and b, and packing joins them by their affinity, the sum over x of
+ *      count(x, a) count(x, b) / count(x). With k = n it stays cut: a local share of .75 instead of .78 on FB15k-237.
+ *      There are at least 16 clusters, because 8 are too few for two devices: where all rows are popular, as in click
+ *      logs, two halves have equal scores, and smaller clusters do not.
  *
- *      Why blocks. Who wants to move is found by counts that do not change within a block (65,536 samples is a good
- *      size). Only these are asked again when it is their turn, because those before them have moved: else a block
- *      would run to one side together. So the result is a function of the samples, their order and the size of the
- *      blocks, and is the same for any number of threads. All scores are integers, so it is the same on every machine,
- *      too.
+ *      Why blocks. frugal_place_propose finds which samples should move by counts that do not change within a block
+ *      (65,536 samples is a good size). frugal_place_move scores only these again, with the counts after the moves
+ *      before: otherwise all samples of a block would move to the same part. So the result is a function of the
+ *      samples, their order and the size of the blocks alone: on any machine, because scores are integers.
  *
  *      Machines. If the devices are on several machines, a touch of a row of another machine crosses the network. So
- *      parts are numbered such that those of one machine follow each other: packing gives a machine the parts of most
- *      affinity, and a sample's score for a part has a second term: the sum of the first over the machine's parts.
+ *      packing gives each machine parts of high affinity, with consecutive numbers, and a sample's score for a part has
+ *      a second term: the sum of the scores above over all parts of the machine.
  *
- *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
- *      cluster or part that is full accepts no sample. While streaming, size / mean size is subtracted from the score,
- *      else the first clusters would fill up first. When samples are moved, half of that is, for each key: a larger
- *      part has more of all rows, so all samples would want to go there, and it would soon be full of those that were
- *      first. A part that packing has overfilled first gives samples away.
+ *      Balance. Devices take steps together, so a part should have at most (1 + slack) / n of the samples: a cluster or
+ *      part that is full accepts no sample. While streaming, size / mean size is subtracted from the score; otherwise
+ *      the first clusters would fill up first. When samples are moved, half of that is subtracted for each key: a
+ *      larger part has more touches of all rows, so all samples would move there until it is full. If packing has made
+ *      a part too large, its samples move to other parts, whatever their scores, until it is not.
  *
- *      What it is worth has a closed form. If a device takes `batch` samples of its part at random in a step, row x is
- *      touched lambda_i = batch count(x, i) / size(i) times by device i; with lambda the sum over the devices and
- *      t = 1 - exp(-lambda_i), in a step
+ *      What a copy is worth has a closed form. If a device takes `batch` samples of its part at random in a step,
+ *      device i touches row x lambda_i = batch count(x, i) / size(i) times on average. Let lambda be the sum over all
+ *      devices, and t = 1 - exp(-lambda_i). Then in a step
  *          device i reads x                        t                       times, and
  *          finds its copy current, if it keeps it, t t exp(-(lambda - lambda_i)) / (1 - exp(-lambda)) times,
- *      because the last step in which anybody touched x must have been touched by i, and by i alone.
+ *      because in the last step in which any device touched x, device i must have touched it, and no other device.
  *
  * 5. EXAMPLE (compiled as examples/placement.c)
  *
@@ -112,8 +111,8 @@
  *      free(memory);
  *
  * 6. OWNERSHIP
- *      The caller gives one block of memory, aligned to 8 bytes, and keeps it until the last call. It holds all counts
- *      and no pointers. Samples and parts are the caller's, and are not kept. There is nothing to free.
+ *      The caller gives one block of memory, aligned to 8 bytes, and keeps it until the last call. It holds all counts,
+ *      and no pointers. Samples and parts are the caller's: no call keeps pointers to them. There is nothing to free.
  *
  * 7. THREADING
  *      frugal_place_propose, _check, _home, _touches, _size, _rank and _get_report only read: any number of threads may
@@ -123,13 +122,13 @@
  *
  * 8. ERRORS
  *      Errors are frugal_place_status codes; frugal_place_strerror gives their text. A call that fails has changed
- *      nothing, except frugal_place_move, which stops at the first sample that fails, and says how many it has moved.
- *      frugal_place_check finds the place of a wrong key.
+ *      nothing, except frugal_place_assign, _move and _het_gmp_samples, which stop at the first sample that fails (the
+ *      last two say how many they have moved). frugal_place_check says which key is wrong.
  *
  * 9. COSTS AND LIMITS
- *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about the size of a row of 32 floats. Time: a pass
- *      costs k multiplications per touch, and one cache line for each 16 clusters; samples that want to move cost it
- *      twice, the second time by the thread that moves them. Rows sorted by frequency (build/reorder) make it faster.
+ *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about the size of a row of 32 floats. Time: in a pass a
+ *      touch costs k multiplications, and a cache line for each 16 clusters; a sample that is scored again costs this
+ *      twice, the second time in the thread that moves it. Rows sorted by frequency (build/reorder) make it faster.
  *      Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1 touches a row. A sample may have
  *      any number of keys; a key that it has twice counts twice. A sample without keys goes where there is room.
  *
@@ -137,11 +136,12 @@
  *      *Linear deterministic greedy* (Stanton and Kliot 2012) and *Fennel* (Tsourakakis et al. 2014) place vertices of
  *      a graph in one pass, by the number of neighbours minus a balance term. *Louvain* and multilevel partitioners
  *      (METIS, Karypis and Kumar 1998) find small communities and join them, as packing does; METIS needs the whole
- *      graph in memory. *BiCut* (Chen et al. 2015) hashes one side of a bigraph and puts each vertex of the other where
- *      most of its neighbours are; here the rows are hashed. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves
- *      samples and rows in rounds from a random start. The last two and random parts are here, as baselines
- *      (>>baselines). *UGache* (Song et al., SOSP '23) plans copies for GPUs with NVLink by a mixed-integer program
- *      over blocks of rows of similar frequency, which a solver solves; HPS replicates, WholeGraph and SOK partition.
+ *      graph in memory. *BiCut* (Chen et al. 2015) hashes one side of a bigraph (here: the rows) and puts each vertex
+ *      of the other side where most of its neighbours are. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves
+ *      samples and rows in rounds from a random start. BiCut, HET-GMP and random parts are here, as baselines
+ *      (>>baselines). *UGache* (Song et al., SOSP '23) plans copies for GPUs with NVLink: a solver solves a
+ *      mixed-integer program over blocks of rows of similar frequency. HPS keeps the same rows on every GPU; WholeGraph
+ *      and SOK keep each row on one.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -244,7 +244,7 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_load(frugal_place *p, const fr
                                                        const uint8_t *parts);
 
 /* Puts samples that are new into parts, one by one, and counts them: parts[n] is written. After pack or load. Errors:
- * KEY, OFFSET, FULL, ORDER. */
+ * KEY, OFFSET, FULL (the samples before are in their parts, and counted), ORDER. */
 FRUGAL_PLACE_API frugal_place_status frugal_place_assign(frugal_place *p, const frugal_place_samples *samples,
                                                          uint8_t *parts);
 /* Halves all counts, so that what was counted before weighs half. Samples that were counted cannot be moved any more,

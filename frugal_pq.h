@@ -1,8 +1,8 @@
 /* frugal_pq.h - a lock-free two-level priority queue for integers in a moving window. C11, public domain or MIT.
  * Stable: CHANGELOG.md says what that promises.
  *
- * Many threads queue 32-bit ids under 64 neighbouring integer priorities, move them to other priorities, and
- * take them lowest first, each exactly once. A batch of k operations costs k plain stores, about k/62 atomic
+ * Many threads push 32-bit ids with one of 64 consecutive integer priorities, move ids to other priorities, and take
+ * ids in rising order of priority, each exactly once. A batch of k operations costs k plain stores, about k/62 atomic
  * operations on shared cache lines, and k atomic operations, each on the byte of its id.
  *
  * CONTENTS
@@ -21,14 +21,14 @@
  *
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
- *      FRUGAL_STATIC   implementation file, before the first #include: all functions are static, so that they can be
- *                      called in that file alone. If your threads share static variables of that file, gcc 12 needs
+ *      FRUGAL_STATIC   implementation file, before the first #include: all functions are static, so they can be called
+ *                      in that file alone. If your threads share static variables of that file, gcc 12 needs
  *                      -fno-ipa-reference. Without it, gcc 12 keeps these variables in registers across calls of the
- *                      functions, although the functions acquire.
+ *                      functions, although these acquire what other threads have written.
  *      FRUGAL_PQ_PAGE_IDS
  *                      everywhere: ids in a page. Default: 62, which makes a page of 256 bytes. 14, 30, 126 and 254
- *                      also make pages of whole cache lines. Larger pages are a little faster (some 4 % at 126)
- *                      where many ids share a priority, and waste more memory where few do.
+ *                      also make pages of whole cache lines. Larger pages are a little faster (about 4% at 126) where
+ *                      many ids have the same priority, and waste more memory where few do.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
@@ -38,16 +38,14 @@
  * 3. OVERVIEW
  *      The queue serves a *window* of 64 priorities, [base, base + 63]. Priorities are 64-bit numbers that grow
  *      as a program goes on (steps, deadlines, distances). frugal_pq_advance moves the window up. Its 64 slots
- *      are used as a ring, so the same memory serves any number of steps.
- *
- *      The queue can be used on two levels.
+ *      are used as a ring, so the same memory serves any number of steps. The queue can be used on two levels.
  *
  *      The validated queue (frugal_pq_push, _push_n, _adjust, _adjust_n, _pop, _min, _advance) keeps one byte per id,
- *      which names the id's current priority. An id is in the queue at most once, and is delivered exactly once.
+ *      which names the id's current priority. An id is in the queue at most once, and exactly one pop delivers it.
  *
- *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots and validates
- *      nothing. It is for callers that keep a word of their own per id, which says where the id belongs, as the
- *      state machine of frugal_p2f.h does. Such a caller sets ids = 0, and the queue then keeps no bytes.
+ *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots, and does not check whether
+ *      an entry is still true. It is for callers that keep a word of their own per id, which says where the id belongs,
+ *      as the state machine of frugal_p2f.h does. Such a caller sets ids = 0, and the queue then keeps no bytes.
  *
  * 4. THE ALGORITHM
  *
@@ -65,11 +63,11 @@
  *      publishes a page with one compare-and-swap when the page is full or when the producer commits. A consumer takes
  *      a whole page with one compare-and-swap, copies the ids out and puts the page onto the stack of free pages.
  *
- *      Nothing is ever removed from the middle. Moving an id to another slot leaves the old entry behind as a
- *      *stale id*. The thread that takes it finds that the id's byte (or the caller's word) names another slot,
- *      and drops it. So adjusting is O(1). Each id is delivered once, by the one compare-and-swap that finds that
- *      the byte names the slot, and clears the byte. A stale id may become true again when its id returns to that
- *      slot. Then one queued id has two entries: the first one taken delivers the id, and the other is stale.
+ *      No entry is removed from the middle of a stack. Moving an id to another slot leaves its old entry there, as a
+ *      *stale id*. The thread that takes that entry finds that the id's byte (or the caller's word) names another slot,
+ *      and drops the entry. So adjusting is O(1). Each id is delivered once, by the one compare-and-swap that finds
+ *      that the byte names the slot, and clears the byte. A stale id becomes true again if its id returns to that slot.
+ *      Then one queued id has two entries: the one that is taken first delivers the id, and the other is stale.
  *
  *      ABA. A head is a 32-bit page index and a 32-bit tag; every change of a head, pops included, advances the
  *      tag. A pop reads `next` of a page that another thread may be popping and reusing at that moment. The
@@ -77,9 +75,9 @@
  *      changed. The proof is wrong only if a nonzero multiple of 2^32 changes happened between the load and the
  *      compare-and-swap. Pages are never returned to the system, so the memory that is read is always a page.
  *
- *      Progress. put, push, adjust, take, pop and commit are lock-free: a thread retries only because another
- *      succeeded. A thread that stops for good in the middle of a call keeps at most its private pages and the page
- *      that it has just taken, and hides the ids in them; it blocks no other. min and first are wait-free (64 loads).
+ *      Progress. put, push, adjust, take, pop and commit are lock-free: a thread retries only because another thread
+ *      has succeeded. A thread that ends or hangs in a call keeps at most its private pages and the page that it has
+ *      just taken, and hides the ids in them; no other thread is blocked. min and first are wait-free (64 loads).
  *
  * 5. EXAMPLE (compiled as examples/pq.c)
  *
@@ -106,8 +104,8 @@
  *      Any number of threads may call everything at any time, except that
  *      - a batch is used by one thread at a time, and its ids are invisible until it is committed;
  *      - frugal_pq_advance and frugal_pq_retire are called by one thread at a time, and only while no thread pushes
- *        or adjusts an id to a priority that leaves the window, or holds such an id in an uncommitted batch. Other
- *        threads may push and pop everything else meanwhile.
+ *        or adjusts an id to a priority that leaves the window, or has such an id in an uncommitted batch. Meanwhile
+ *        other threads may push ids at other priorities, and pop.
  *
  * 8. SYNCHRONIZATION
  *      What a thread did before it pushed or adjusted an id happens before what the thread that pops the id does next.
@@ -129,22 +127,23 @@
  *      All changes of a head are read-modify-writes, so each continues the release sequence of the pushes
  *      below it. Therefore acquiring the head acquires every page of the stack, not only the topmost.
  *
- *      frugal_pq_min is a *bound*. Consider an id whose push or adjust was committed before the call began, and that
- *      no thread took or adjusted before the call ended: if the call returns m, this id's priority is not below m.
+ *      frugal_pq_min is a lower *bound*. Consider an id whose push or adjust was committed before the call began, and
+ *      that no thread took or adjusted before the call ended: if the call returns m, this id's priority is not below m.
  *      Ids that are moved during the call may be missed. A slot with only stale ids counts as occupied, so m may be too
- *      low. When no other thread is active, m is exact, except for stale ids. frugal_pq_pop takes from the first
- *      occupied slot that it finds, in the same sense. If the window moves during the call, that slot may stand for a
- *      later priority by then.
+ *      low. When no other thread is active, m is exact, except for stale ids. frugal_pq_pop looks for the first
+ *      occupied slot in the same way, with the same bound, and takes from it. If the window moves during the call, that
+ *      slot may stand for a later priority when the ids are taken.
  *
  * 9. ERRORS
  *      Errors are frugal_pq_status codes; frugal_pq_strerror gives their text. A call that fails has changed nothing,
- *      except push_n and adjust_n: they stop at the first id that fails, and say how many were pushed, or found queued.
+ *      except push_n and adjust_n: they stop at the first id that fails. push_n says how many it has pushed, adjust_n
+ *      how many of the ids before it were in the queue.
  *
  * 10. LIMITS
- *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, 64 priorities in the window, whose base is at most
- *      2^64 - 65. Pages: an entry, stale or not, stays until its page is taken or its slot leaves the window. With at
- *      most e entries and b uncommitted or part-filled pages at a time, and c threads in the middle of a pop,
- *      e / 62 + b + c pages are enough. FRUGAL_PQ_FULL says that there are too few.
+ *      Ids 0 .. 2^32 - 3; 2^32 - 2 pages; 64 priorities in the window, whose base is at most 2^64 - 65. An entry, stale
+ *      or not, takes its place in a page until the page is taken or its slot leaves the window. With at most e entries
+ *      and b uncommitted or partly filled pages at a time, and c threads in the middle of a pop, e / 62 + b + c pages
+ *      are enough. FRUGAL_PQ_FULL says that there are too few.
  *
  * 11. RELATIVES
  *      A *bucket queue* keeps one list per priority; a *calendar queue* (Brown 1988) wraps a bucket queue around a
@@ -153,16 +152,16 @@
  *      thread chunks of work per priority and allows some disorder, Julienne moves identifiers between buckets in
  *      bulk-synchronous rounds and also leaves stale ones to be filtered. This queue differs: the window is a ring of
  *      fixed size; one compare-and-swap moves a whole page; the id's own byte or word tells stale ids from true
- *      ones, so delivery is exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
- *      ASPLOS '25, section 3.4) puts concurrent hash tables on level two and has max_step + 2 slots.
+ *      ones, so each id is delivered exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
+ *      ASPLOS '25, section 3.4) has concurrent hash tables on level two, and max_step + 2 slots.
  *
- *      A *calendar of concurrent FIFO queues*, with a byte per id, is what one builds of parts that are there. If its
- *      elements are pages like these, it is about as fast (bench_pq: calendar). So this queue is not here for its
- *      speed. It allocates nothing, in one block whose size is known before, where such queues allocate while they
- *      grow; the block may be mapped by several processes; a caller's own words can take the place of the bytes; each
- *      atomic operation can be checked by a model (section 2); and what an order within a priority would cost it does
- *      not pay. *MultiQueues* (Rihani et al. 2015) and the *k-LSM* (Wimmer et al. 2015) are relaxed: a deletion may
- *      pass over lower ids, so that nobody knows the front. A gate asks for just that, and has to look into every heap.
+ *      Without this header one could use a *calendar of concurrent FIFO queues* from a library, with a byte per id. If
+ *      its elements are pages like these, it is about as fast (bench_pq: calendar). So speed is no reason for this
+ *      queue. The reasons are: it lies in one block whose size is known before, and allocates nothing, while such
+ *      queues allocate when they grow; several processes may map the block; a caller's own words can replace the bytes;
+ *      a model can check each atomic operation (section 2); and it does not pay for an order within a priority.
+ *      *MultiQueues* (Rihani et al. 2015) and the *k-LSM* (Wimmer et al. 2015) are relaxed: a deletion may pass over
+ *      lower priorities. So the least priority, which a gate asks for, is known only after a look into every heap.
  *      bench_pq has a MultiQueue; there is no package of a k-LSM to compare with.
  *
  * 12. LICENCE
