@@ -13,15 +13,15 @@
  *      }
  *      f.drain();
  *
- * Nothing is hidden: descriptors are those of frugal.h, and f.get() is the frugal * for every call that has no form
- * here. What a call needs, which thread may make it, and what it changes, is said there.
+ * Descriptors are those of frugal.h, and f.get() is the frugal * for every call that has no form here. frugal.h says
+ * what a call needs, which thread may make it, and what it changes.
  *
  * Errors. A negative status, and FRUGAL_STOPPED, is thrown as frugal_cpp::error: what() is frugal_message(), and
- * status() tells which. AGAIN and FINISHED are answers, not errors: the call returns false. Set desc.notice, too: it
- * is told what no call fails for, such as a wait that takes long.
+ * status() tells which. AGAIN and FINISHED are answers, not errors: the call returns false. Set desc.notice, too: this
+ * function is told what no call returns as an error, such as a wait that takes long.
  *
- * Closing. A destructor closes, and drops what it returns: to learn whether a table in a file got to the disk, call
- * close(). An instance that was not drained loses updates then, as by frugal_close.
+ * Closing. A destructor closes, and ignores errors: to learn whether a table in a file got to the disk, call close().
+ * If the instance was not drained, both lose the updates that are not flushed, as frugal_close does.
  *
  * The namespace is not `frugal`, because that is the name of a struct of frugal.h.
  */

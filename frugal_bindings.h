@@ -1,5 +1,6 @@
-/* frugal_bindings.h - what was linked: for bindings, which declare calls and structs again in another language. Of the
- * lookups a binding declares frugal_lookup_into: its other forms are inline in frugal.h, and not in the library.
+/* frugal_bindings.h - what a program was linked with. For bindings, which declare calls and structs again in another
+ * language, and so may differ from the library. Of the lookups a binding declares frugal_lookup_into: the others are
+ * inline functions in frugal.h, and not in the library.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  */
 #ifndef FRUGAL_BINDINGS_H

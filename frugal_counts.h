@@ -1,32 +1,33 @@
 /* frugal_counts.h - counts of touches: how often a cached copy of each row would have served a hit. A trainer includes
- * it beside frugal.h to read or set what counted caches go by.
+ * it beside frugal.h to read or set the counts by which counted caches choose their rows.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_set_counts(f, &keys, degrees);           known before training: from the data, a graph, an earlier run
  *      frugal_rank_keys(f, 0, 50000, hot, NULL);
  *      frugal_preload(f, 0, &(frugal_keys){.table = 0, .keys = hot, .n = 50000});
  *
- * A sample of the data is enough: with 25 sampled keys per cached row, a static cache has eight tenths or more of the
- * hits that a whole scan gives it, as bench_cache measures.
+ * A sample of the data is enough: with counts from 25 sampled keys per cached row, a static cache has at least 80% of
+ * the hits that counts from all of the data give it (measured by bench_cache).
  *
- * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, that a save with
- * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each step
- * that is planned then counts the rows of which a cached copy of the device will be current. So a row that several
- * devices change in turn counts little, however often it is touched. One count per row serves all devices. It takes one
- * byte and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3
- * are kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
+ * An instance begins to count when a device with a cache and FRUGAL_CACHE_COUNTED is attached, when a save with counts
+ * is restored, or when frugal_set_counts is called (with no keys, to begin to count without setting any). From then on,
+ * when all devices have announced a step, each of their rows counts once, if a copy of the row in that device's cache
+ * would be current. So a row that several devices change in turn counts little, however often it is touched. One count
+ * per row serves all devices. It takes one byte and is an estimate: a count of n touches has a standard deviation of
+ * about n / 4. If you set a count from 0 to 3, it is kept exactly; a larger one is kept to within 8%, or 1; one above
+ * 298 million becomes 298 million.
  *
- * Counts age by themselves, also those that are set: in each step those of some rows are halved, so that each row's
- * turn comes once in 2 * rows / max_keys steps, or in 64 if that is less. So a cache follows rows that become hot, and
- * copies of those that were make room.
+ * Counts become smaller with time, also those that are set: each step halves the counts of some rows, the next ones in
+ * order, so that each count is halved once in 2 * rows / max_keys steps, but at most once in 64 steps. So a cache
+ * learns which rows become hot, and evicts those that were.
  *
- * When a set of places of a counted cache is full, the rows with the highest counts stay. A row enters only if it is
- * worth a third more than one that is there, where a row that lives with another device is worth a sixteenth of its
- * count. Copies that other devices have outdated leave first.
+ * When a set of places of a counted cache is full, the rows with the highest counts stay. A row enters only if its
+ * count is more than a third higher than that of a row that is there; the count of a row that another device touches
+ * again and again weighs only a sixteenth. Copies that other devices have made outdated are evicted first.
  *
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same steps
  * give the same counts. The calls below, frugal_save and frugal_cancel first wait, and help, until all steps that all
- * devices have announced are counted; cancelled ones stay counted.
+ * devices have announced are counted. Steps that are then cancelled stay counted.
  */
 #ifndef FRUGAL_COUNTS_H
 #define FRUGAL_COUNTS_H

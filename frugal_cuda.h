@@ -1,27 +1,27 @@
 /* frugal_cuda.h - logical devices on NVIDIA GPUs. A trainer includes it beside frugal.h and links frugal_cuda.cu.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
- * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and its
- * calls do not wait for the GPU: lookup returns once the gate has opened on the host (with gate_on_stream, once all
- * devices have announced the step and have been given the one before), and update returns at once. Two lookups may wait
- * for the GPU: the first with bags, which allocates, and one whose batch could not be copied ahead. What fails later is
- * reported by a later call. The calls of frugal.h are the same as with any device.
- * examples/quickstart.cu is the smallest trainer.
+ * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and the
+ * calls of the step do not wait for the GPU. Lookup returns once the gate has opened on the host (with gate_on_stream:
+ * once all devices have announced the step and have been given the step before), and update returns at once. Two kinds
+ * of lookup may wait for the GPU: the first one with bags, which allocates, and one whose batch could not be copied
+ * ahead. An error that comes after a call has returned is reported by a later call. The calls of frugal.h are the same
+ * as with any device. examples/quickstart.cu is the smallest trainer.
  *
- * ONE DEVICE that updates in place (the default) has no gates but the order of its stream: it may be given steps as far
- * ahead as they are announced, and what it was given is committed, also after frugal_stop. Only frugal_get_records
- * waits for the steps before. With a counted cache it counts touches in its own memory, if that has room: calls that
- * read or write counts, and saves, copy a byte a row from the GPU. If that is lost, such calls return LOST, and a save
- * has the counts that were copied last, as has a process that has joined.
+ * ONE DEVICE that updates in place (the default) waits for no gate, because its stream runs steps in their order. It
+ * may be given steps as far ahead as they are announced, and the steps that it was given are committed, also after
+ * frugal_stop. Only frugal_get_records waits for the steps before. With a counted cache it counts touches in the GPU's
+ * memory, if there is room: calls that read or write counts, and saves, then copy a byte a row from the GPU. If the GPU
+ * is lost, such calls return LOST, and a save has the counts that were copied last; so has a process that has joined.
  *
  * WEIGHTS OF 16 BITS (frugal_desc.rows_as) have 16 bits everywhere: in host memory, on the link, in the cache. So half
  * the bytes cross the link for a row, and a cache of the same bytes has up to twice as many rows; optimizer state and
- * records stay floats. Arrays of lookup and update may be of any type (frugal_row_array.as, frugal_gradients.as),
- * whatever the rows are; those of a graph are floats. Rows whose dim is a multiple of 4 are moved 4 weights at a time,
- * if they begin at multiples of 8 bytes (floats: 16), and so do the rows of the arrays; else one by one.
+ * records stay floats. The arrays of lookup and update may have any type (frugal_row_array.as, frugal_gradients.as),
+ * whatever the type of the rows; those of a graph are floats. Weights are moved 4 at a time if dim is a multiple of 4,
+ * and rows of the table and of the arrays begin at multiples of 8 bytes (floats: 16); otherwise one by one.
  *
- * SORTING of a batch, L steps ahead, is the GPU's; its distinct rows come to the host, if that needs them. The host
- * sorts if the GPU does not reach the memory of the batches, and in a process that has joined.
+ * SORTING: the GPU sorts each batch, up to L steps ahead, and sends its distinct rows to the host, if the host needs
+ * them. The host sorts if the GPU does not reach the memory of the batches, and in a process that has joined.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
@@ -31,7 +31,7 @@
  *      the GPU's   8 + W + 4 F per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; W + 4 F per secondary, and 4 (L + 1) K once there are any; where it
- *                  sorts, 16 1/8 K, what CUB needs (some 9 K), and 41 KiB, and with a counted cache a byte a row
+ *                  sorts, 16 1/8 K, what CUB needs (about 9 K), and 41 KiB, and with a counted cache a byte a row
  *                  of the table; 4 (L + 1) K if rows are dealt over machines by a list and rounded by random bits;
  *                  less than 1 KiB more; 72 per group
  *      the host's  (L + 1) 5/8 K and 64 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with secondaries;
@@ -40,21 +40,24 @@
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  *
- * CAPTURES of other streams are left alone: calls of the library spoil none, in no mode. But while a stream that blocks
- * is being captured, CUDA allows nothing on the default stream: then calls for devices that have it return ORDER.
+ * CAPTURES: while another stream is being captured into a graph, in any mode, calls of the library do not spoil the
+ * capture. But while that stream is a blocking one, CUDA allows nothing on the default stream: calls for devices whose
+ * stream is the default stream then return ORDER.
  *
- * RESET: close the instance before cudaDeviceReset. If it comes first, later calls return CUDA or LOST and say so, the
- * host's rows stay, and frugal_close frees the host's memory; but if the program has used the GPU again since then,
- * the library cannot tell, and what happens is not defined.
+ * RESET: close the instance before cudaDeviceReset. If the reset comes first, later calls return CUDA or LOST and say
+ * so, the host's rows stay, and frugal_close frees the host's memory. But if the program has used the GPU again since
+ * then, the library cannot tell that there was a reset, and what happens is not defined.
  *
  * LOST: while steps are under way, a GPU that does nothing for 20 ms is asked to copy a word. If that takes 20 s (or
- * half of frugal_desc.stuck_seconds, if that is less, but .5 s at least), it hangs, for example because it has left its
- * bus: calls return LOST, and frugal_close does not wait for it. Closing another instance, or what serves a table, does
- * not ask it, and may wait, because CUDA waits for all GPUs there. Negative stuck_seconds: it may take any time.
+ * half of frugal_desc.stuck_seconds, if that is less, but at least .5 s), the GPU counts as lost, for example because
+ * it has left its bus: calls return LOST, and frugal_close does not wait for it. Closing another instance, or a server
+ * (frugal_cuda_serve.h), does not ask the GPU, and may wait, because CUDA waits for all GPUs there. With negative
+ * stuck_seconds the copy may take any time.
  *
- * LEFT: CUDA may refuse to unregister memory, as that of a lost GPU. Then frugal_close leaves the pages mapped, and
- * does not give such blocks to frugal_desc.release, because a GPU would reach them in place of what comes to lie there;
- * a notice says so. Attaching compares words of all pinned memory with what the GPU reads there.
+ * LEFT: CUDA may refuse to unregister host memory, for example that of a lost GPU. Then frugal_close leaves the pages
+ * mapped, and does not give such blocks to frugal_desc.release, because the GPU would still reach the old pages where
+ * other memory is allocated next; a notice says so. For the same reason attaching compares words of all pinned memory
+ * with what the GPU reads there.
  */
 #ifndef FRUGAL_CUDA_H
 #define FRUGAL_CUDA_H

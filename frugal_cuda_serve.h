@@ -1,7 +1,6 @@
 /* frugal_cuda_serve.h - tables that are only read, cached on GPUs that may read each other's memory. A program that
- * serves on GPUs includes it beside frugal_serve.h, and compiles frugal_cuda_serve.cu as frugal_cuda.cu is compiled.
- * Trainers need neither.
- * It may change while the version is 0.x; CHANGELOG.md then says what to do.
+ * serves on GPUs includes it beside frugal_serve.h, and compiles frugal_cuda_serve.cu in the same way as
+ * frugal_cuda.cu. Trainers need neither. It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      frugal_cuda_serve_desc desc = {.server = s, .ordinals = gpus, .gpus = 4,
  *                                     .placement = {.rows = hottest_first, .n_rows = n, .plan = &plan}};
@@ -9,30 +8,30 @@
  *      frugal_cuda_serve_open(&desc, &c);
  *      frugal_cuda_serve_lookup(c, 0, stream, &keys, 1, rows, dim, NULL);  keys and rows in the memory of GPU 0
  *
- * SOURCES. Each GPU has a word for each row that says where it reads the row: in its own memory, in that of a peer, or
- * in host memory. A plan says which GPUs keep which rows; without one, each keeps as many of the hottest rows as it has
- * room for. Rows that no GPU keeps are read in place, in the host memory that versions of one base share.
- * A kernel copies each row once, from its source; nothing waits for the host.
+ * SOURCES. Each GPU has a word for each row, which says where it reads the row: in its own memory, in that of another
+ * GPU, or in host memory. A plan (frugal_place.h) says which GPUs keep which rows. Without a plan, each GPU keeps the
+ * hottest rows, as many as it has room for. Rows that no GPU keeps are read in place, in the host memory that versions
+ * of one base share. A kernel copies each row once, from its source; no GPU waits for the host.
  *
- * VERSIONS. frugal_cuda_serve_refresh takes over the version that the server's lookups see (frugal_serve.h). Rows that
- * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. Each lookup sees
- * one version, whole.
+ * VERSIONS. frugal_cuda_serve_refresh takes over the version that the server's lookups use (frugal_serve.h). Rows that
+ * an increment has changed are read from host memory until frugal_cuda_serve_place caches rows anew. All rows of a
+ * lookup are of one version.
  *
- * WEIGHTS OF 16 BITS are cached and read as such; rows are looked up as floats.
+ * WEIGHTS OF 16 BITS are cached and read with 16 bits; lookups return floats.
  *
  * MEMORY of a GPU, in bytes, with R rows and dim D rounded up to 4: 4 R, and 4 D (weights of 16 bits: 2 D) per cached
  * row, and for one row more; 4 R more if touches are counted. Of the host: 4 per row of a placement; 4 D, or 2 D,
- * pinned, per row in which the version differs from the base, and R / 8 if it differs in any; 4 R while words are made;
- * 4 R if touches are counted, 4 R more during frugal_cuda_serve_adapt. While a version is taken over, the old one
+ * pinned, per row in which the version differs from the base, and R / 8 if it differs in any; 4 R while the words are
+ * made; 4 R if touches are counted, 4 R more during frugal_cuda_serve_adapt. While a version is taken over, the old one
  * exists, too.
  *
- * THREADING. Lookups: any threads, on any streams of the GPU. A call returns when its work is enqueued; its stream may
- * then be destroyed. The other calls: any thread, one at a time (others wait), while lookups go on. They work on
- * streams of their own. refresh, place, close, and an adapt that places rows free memory of the GPUs, and for this CUDA
- * waits for ALL work that is enqueued there meanwhile. So no work that is enqueued there may wait for the calling
- * thread. Captures of other threads are left alone; but while one of them captures a blocking stream, lookups on the
- * NULL stream return ORDER. NULL is the legacy default stream, also in a program compiled with --default-stream
- * per-thread.
+ * THREADING. Lookups: any threads, on any streams of the GPU. A lookup returns when its work is enqueued; its stream
+ * may then be destroyed. The other calls: any thread, one at a time (others wait), while lookups go on. They work on
+ * streams of their own. refresh, place, close, and an adapt that places rows free memory of the GPUs. For this CUDA
+ * waits for ALL work on these GPUs, also for work that is enqueued meanwhile. So no work that is enqueued there may
+ * wait for the thread that makes the call. Captures of other threads are not disturbed; but while one of them captures
+ * a blocking stream, lookups on the NULL stream return ORDER. NULL is the legacy default stream, also in a program
+ * compiled with --default-stream per-thread.
  */
 #ifndef FRUGAL_CUDA_SERVE_H
 #define FRUGAL_CUDA_SERVE_H

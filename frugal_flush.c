@@ -1,18 +1,17 @@
 /* frugal_flush.c - the host: table, staging rings, batches, flush workers, every wait, and the device on host cores.
  *
- * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns
- * memory and threads; it decides nothing about consistency. All that it knows of a device is a table of operations
- * (frugal_device_ops). The device on host cores, cpu.c, is compiled with it and is a device like any other: it sees
- * what device.h declares, and nothing here calls it except through that table.
+ * The one C file to compile. It makes the calls of frugal.h from the state machine of frugal_p2f.h, which decides what
+ * may be read and what is written next; this file owns memory and threads. It knows a device only as a table of
+ * operations (frugal_device_ops). The device on host cores, cpu.c, is compiled with it, and is a device like any other:
+ * it sees what device.h declares, and nothing here calls it except through that table.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal_flush.c        (link: -lpthread -lm)
  *
- * It carries the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined
- * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
+ * It has the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined,
+ * because another file has it. It needs POSIX threads. It uses futexes and huge pages on Linux, and works without them.
  *
- * Contents, in src/, in their order below. Each part calls only what stands above it; operations of
- * devices, and a few others, are called through pointers. tests/compile/tower checks the order, and copies this list to
- * docs/design.md:
+ * Contents, in src/. Each part calls only parts that stand above it in this list, except through pointers: operations
+ * of devices, and a few others. tests/compile/tower checks the order, and copies this list to docs/design.md:
  *   arithmetic.h    fused operations and the optimizers' formulas, for C and CUDA
  *   counting.h      the byte that stands for a row's touches, for C and CUDA
  *   device.h        what the host and a device know of each other
@@ -37,8 +36,8 @@
  *   sums.c          gradients of equal keys summed; bags pooled
  *   gather.c        the rows of a batch, copied by position or by record
  *   alone.c         a device's update of its batch: rows that it alone touches, in place
- *   rows.c          these functions, once for each instruction set; macros that make compiling shorter
- *   processors.c    which of them this processor runs; rounding
+ *   rows.c          the six parts above, once for each instruction set; macros that make compiling shorter
+ *   processors.c    which of these sets this processor has; rounding
  *   team.c          threads that help a device's loader and trainer, in pieces
  *   settings.c      optimizer settings: groups of tables, the numbers of a step
  *   self_test.c     do the row functions compute the right bits on this processor?
@@ -57,15 +56,15 @@
  *   batch.c         keys become unique rows, and the order in which their gradients are summed
  *   guests.c        rows of other machines that a batch reads
  *   read_ahead.c    a table in a file: pages of announced rows are asked for
- *   clocks.c        the clocks of secondaries: which may be read at a step
+ *   clocks.c        counts of contributions, which say which secondaries may be read at a step
  *   announce.c      batches that were handed in: sorted, given to the state machine, planned, by any thread
  *   finish.c        devices whose data has ended: frugal_finish
  *   apply.c         an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c          devices that go on working after a call has returned; the loss of one
- *   keep.c          updates that devices keep in their caches; recalls
+ *   keep.c          updates that devices keep in their caches; recalls: devices write them back
  *   waits/          a room: what a thread waits for, and does meanwhile; workers; the gate of a step
- *   notice.c        what the caller is told although no call fails; what a wait waits for
+ *   notice.c        texts for frugal_desc.notice; what a wait waits for
  *   help.c          one piece of whatever is most urgent: frugal_help
  *   wait.c          a call waits for other threads: it helps, sleeps, and says what is missing
  *   workers.c       threads, and the instances that they serve
@@ -85,7 +84,7 @@
  *   door.c          where other processes join an instance; their end is noticed
  *   machines/       a room: one table on several machines: what they say to each other
  *   lost.c          training ends here, because of another machine
- *   away.c          a device of another machine: its keys are announced, its rows sent, its records taken
+ *   away.c          a device of another machine: its keys are announced, its rows sent, its records received
  *   meet.c          calls that all machines make together
  *   read.c          rows of any machine are read
  *   talk.c          the communication thread, which alone calls the wire
@@ -96,7 +95,7 @@
  *   holder.c        between steps: which cached copies are current, by the holder rule of frugal_p2f.h
  *   access.c        reading and writing rows, a view, preloading, verifying
  *   counts.c        the counts of touches: read, set and ranked by callers
- *   secondaries.c   a device's list of rows of which its copies may be stale
+ *   secondaries.c   a device's list of rows whose copies may lack updates
  *   save.c          tables are written to a file: all rows, or those that changed
  *   shares.c        frugal_save; several machines save: shares, and a manifest
  *   seeing/         a room: counters, as a struct and as text; the version
@@ -110,7 +109,7 @@
  *   devices/        a room: the device on host cores
  *   cpu.c           the device on host cores: a cache under the holder rule
  *
- * Atomics that order something, beside those of the headers:
+ * Ordered atomic operations, beside those of the headers. The last column says what may go wrong:
  *  | tag  | site                        | order   | pairs with | if it were relaxed                       |
  *  |------|-----------------------------|---------|------------|------------------------------------------|
  *  | [F1] | event: about to sleep       | acquire | [F2]       | sleeps for ever, although it was told    |

@@ -1,10 +1,10 @@
 /* frugal_machines.h - one table dealt over the memories of several machines. C11, public domain or MIT; see LICENSE.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
- * Each machine opens an instance with frugal_desc.machines. Its memory holds the rows whose *home* it is; all other
+ * Each machine opens an instance with frugal_desc.machines. Its memory holds the rows whose *home* it is. All other
  * calls of frugal.h stay as they are. The drained table has the same bits as that of one machine with as many devices.
- * Messages go over a *wire*: frugal_mpi.h fills one in for MPI, the Python package for TCP under torchrun; a wire of
- * your own is the functions below. What a step sends, and when one machine is better: docs/machines.md.
+ * Messages go over a *wire*: frugal_mpi.h makes one for MPI, the Python package one for TCP under torchrun; for a wire
+ * of your own, write the functions below. What a step sends, and when one machine is better: docs/machines.md.
  *
  * CONTENTS
  *      1. Do this      2. What is where      3. The wire      4. Loss
@@ -21,43 +21,47 @@
  *      ... announce, lookup, update of these devices; frugal_drain, frugal_save, frugal_close
  *
  * 2. WHAT IS WHERE
- *      Devices are numbered through all machines: with n on each, machine m has those from m n to m n + n - 1, and
- *      attaches and trains these alone. `devices`, and all other settings that bits depend on, are the same everywhere:
- *      frugal_open compares them, and names a difference with both values. Keys mean the same everywhere, too.
+ *      Devices are numbered through all machines: with n on each, machine m has devices m n to m n + n - 1, and
+ *      attaches and trains these alone. `devices`, and all other settings that bits depend on, are the same on all
+ *      machines: frugal_open compares them, and names a difference with both values. Keys mean the same everywhere,
+ *      too.
  *
- *      The rows of all tables, numbered through, are *ids*. An id has one home: id mod M (CYCLIC), id / ceil(R / M)
- *      (BLOCKS), or what `homes` says (LISTED, 8 bytes of memory an id on every machine). Rows that a batch reads from
- *      other homes are its *guests*. A home learns of them up to L steps ahead; sends those that nobody reads in the
- *      step before one step early, and the others when the gate opens; and receives the sum of each row's gradients
- *      where updates are staged. So two messages per step are waited for: rows, and records.
+ *      The rows of all tables, numbered through, are *ids*: R in all, on M machines. An id has one home: id mod M
+ *      (CYCLIC), id / ceil(R / M) (BLOCKS), or what `homes` says (LISTED, 8 bytes of memory an id on every machine).
+ *      Rows that a batch reads from other homes are its *guests*. A home learns which rows it has to send up to L steps
+ *      ahead. It sends a row one step early if the row is final by then (no update is pending, and no device touches it
+ *      in the step before), and the others when the gate opens. It receives the sum of each row's gradients where
+ *      updates are staged. So a machine waits for two messages per step: rows, and records.
  *
  *      Collective: all machines call open, drain, read_rows, save and the calls below, in the same order, each between
- *      its steps. frugal_view, write_rows, preload, verify, counts and statistics are of rows whose home the machine
- *      is; frugal_settings has the tables as they are there. No machine announces until such calls have returned on
- *      all: frugal_exchange of 0 bytes is a barrier. A device's cache holds rows of its own machine; guests are never
- *      cached. Devices that are away stage their updates, so that a machine that is lost leaves no row in the middle of
- *      a step; if `alone` says PLACE or KEPT, the home updates in place what they alone touch. With KEPT no rows come
- *      early. Not together with `machines`: secondaries, `name`, frugal_cancel (announce no step that is not trained).
+ *      its steps. No machine announces until such a call has returned on all: frugal_exchange of 0 bytes is a barrier.
+ *      frugal_view, write_rows, preload, verify, counts and statistics concern rows whose home is this machine, and
+ *      frugal_settings has the tables as they are there. A device's cache holds rows of its own machine; guests are
+ *      never cached. Devices of other machines stage their updates, so that the loss of a machine leaves no row half
+ *      updated; but if `alone` is PLACE or KEPT, the home updates in place the rows that such a device alone touches.
+ *      With KEPT no rows are sent early. Not together with `machines`: secondaries, `name`, frugal_cancel (so announce
+ *      only steps that will be trained).
  *
  *      Memory, beside that of an instance with as many devices (frugal.h, section 9; K = max_keys, w = bytes of a row's
- *      weights): for each device here K (8 (L + 1) + 8 + 2 w) bytes, and for each one that is away K (8 (L + 2) + 2 w).
- *      `rows` of frugal_records are numbers of this machine's own; behind them come guests.
- *      A table in a file is each machine's own. Opened again, it is that of the same machine, dealt as before,
- *      and of the same step on all.
+ *      weights): K (8 (L + 1) + 8 + 2 w) bytes for each device of this machine, K (8 (L + 2) + 2 w) for each device of
+ *      the others. `rows` of frugal_records are this machine's own numbers of rows; guests have the numbers after them.
+ *      A table in a file is each machine's own. When the files are opened again, each must be on the same machine, the
+ *      rows dealt as before, and all files of the same step.
  *
  * 3. THE WIRE
- *      Six functions. All are called by one thread of the instance, the *communication thread*, begin first and end
- *      last; none may wait. Requests are numbers below that of `begin`, each used again when it is done. Messages of
- *      one sender with one tag arrive in the order in which they are sent; others in any order. A message has a head
- *      and a body, either of which may have 0 bytes; it may be shorter than the receiver has room for, but never
- *      longer. Receives may be begun before or after their message is sent. Memory is the wire's until its request is
- *      done.
+ *      Six functions. One thread of the instance, the *communication thread*, calls all of them, begin first and end
+ *      last; none may wait. Requests are numbers below that of `begin`; a number is used again when its request is
+ *      done. Messages of one sender with one tag arrive in the order in which they are sent; others in any order. A
+ *      message has a head and a body, either of which may have 0 bytes. It may be shorter than the receiver has room
+ *      for, but never longer. Receives may be begun before or after their message is sent. The memory of a message is
+ *      the wire's until its request is done.
  *
  * 4. LOSS
  *      If `lost` names a machine, or a machine closes its instance before the others have ended, training ends on the
- *      others: calls return LOST, and the message names the machine and the step. A message that never comes is a wait
- *      like any other: after 5 s a notice names the machine, the step, and what is missing, and after stuck_seconds it
- *      is FRUGAL_ERR_STUCK. (Without fault tolerance MPI itself ends a job that has lost a process.)
+ *      others: calls return LOST, and the message names the machine and the step. If a message never comes, a call
+ *      waits for it as for anything else: after 5 s a notice names the machine, the step, and what is missing, and
+ *      after stuck_seconds the call returns STUCK. (Without fault tolerance MPI itself ends a job that has lost a
+ *      process.)
  */
 #ifndef FRUGAL_MACHINES_H
 #define FRUGAL_MACHINES_H

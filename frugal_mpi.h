@@ -5,25 +5,27 @@
  * COMPILE (any MPI of version 3; link with mpicc, too)
  *      mpicc -std=c11 -O3 -c frugal_mpi.c
  *
- * RANKS are machines: several processes may share one. A process that has called frugal_mpi_wire ends with
- * frugal_mpi_free. If MPI_Init was not called before, the first does it, and the second calls MPI_Finalize:
+ * RANKS are what frugal_machines.h calls machines: several ranks may run on one computer. A process that has called
+ * frugal_mpi_wire must call frugal_mpi_free at the end. If MPI was not initialized before, frugal_mpi_wire initializes
+ * it, and frugal_mpi_free calls MPI_Finalize:
  *
  *      frugal_wire wire;
  *      frugal_mpi_wire(MPI_COMM_WORLD, &wire);
  *      ... frugal_open with wire, training, frugal_close
  *      frugal_mpi_free(&wire);
  *
- * THREADS: a thread of the instance calls MPI while the caller's threads may, so MPI must have been initialized by
- * MPI_Init_thread with MPI_THREAD_MULTIPLE. FUNNELED does not do, because the thread is not the one that initialized
- * MPI; SERIALIZED does not, because it excludes no call of yours. No call waits within MPI, except the two below.
+ * THREADS: a thread of the instance calls MPI while the caller's threads may call it, too. So if your program
+ * initializes MPI, it must do so by MPI_Init_thread with MPI_THREAD_MULTIPLE. FUNNELED is not enough, because the
+ * instance's thread is not the one that initialized MPI; SERIALIZED is not enough, because the instance's thread does
+ * not wait for calls of yours. No call waits within MPI, except the two below.
  *
- * MESSAGES are MPI_Isend and MPI_Irecv on a communicator of the wire's own, in which all tags are ours. A head with a
- * body is one message. Each is below 2 GiB (frugal_wire.most_bytes).
+ * MESSAGES are sent by MPI_Isend and received by MPI_Irecv, on a communicator of the wire's own, so its tags cannot be
+ * yours. Head and body are one message. Each message is below 2 GiB (frugal_wire.most_bytes).
  *
- * LOSS: an error of MPI in a message to or from a machine is the loss of that machine, if MPI lives on after it; an MPI
- * without fault tolerance ends all processes instead. When the instance is closed, messages that are not done are given
- * up: receives are cancelled, and sends have a second to be done. After that MPI might still read what a machine that
- * stands still has not received: end such a job.
+ * LOSS: if MPI reports an error of a message to or from a machine, and still works after it, that machine is lost. An
+ * MPI without fault tolerance ends all processes instead. When the instance is closed, receives that are not done are
+ * cancelled, and sends that are not done within a second are given up. MPI may still read the memory of such a send, if
+ * a machine that hangs has not received it: end such a job.
  */
 #ifndef FRUGAL_MPI_H
 #define FRUGAL_MPI_H

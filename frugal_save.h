@@ -4,6 +4,7 @@
  *      frugal_drain(f);
  *      frugal_save(&f, 1, &(frugal_save_desc){.path = "monday"});                     every row: a base
  *      ... training goes on ...
+ *      frugal_drain(f);
  *      frugal_save(&f, 1, &(frugal_save_desc){.path = "tuesday", .increment = 1});    rows changed since monday
  *
  * and in a new process, however the old one ended, with the same settings:
@@ -12,34 +13,40 @@
  *      desc.saved = files, desc.n_saved = 2;
  *      frugal_open(&desc, &f);                       the next step is frugal_settings(f)->first_step
  *
- * The rows, their optimizer state and the number of the next step are then those of tuesday, bit for bit, and so is all
- * that is trained from there: with any number of workers, lookahead, caches, and wherever the table lies. An increment
- * needs frugal_desc.increments, and a base or a restore before it.
+ * The rows, their optimizer state and the number of the next step are then those of tuesday, bit for bit. Training from
+ * there gives the same bits, too, with any number of workers, lookahead and caches, and wherever the table lies. An
+ * increment needs frugal_desc.increments, and a base or a restore before it.
  *
- * A file gets its name only when all of it is on the disk. A save that fails leaves the old file as it was. So does a
- * save that is killed, which may also leave a file .NAME.frugal-1a2b3c beside it: the next save of that name removes
- * it, and you may, too. A file that is damaged, truncated or not a save is refused: the message names the file and the
- * place, and nothing is changed. The same holds for an increment that is missing, doubled or of another base.
+ * A file gets its name only when all of it is on the disk. A save that fails, or whose process is killed, leaves the
+ * old file as it was (frugal_save names one exception). A killed process may also leave a file .NAME.frugal-1a2b3c
+ * beside it: the next save of that name removes it, and you may, too. A file that is damaged, truncated or not a save
+ * is refused: the message names the file and the place, and nothing is changed. So is an increment that is given twice,
+ * or that does not continue the file before it.
+ *
  * From a save of several instances, frugal_open reads only the head, the rows of its own instance, and the end, which
  * has the checksums of all blocks. If it read all rows, the whole file would be read once for every instance. So
  * damaged rows of another instance are found only when that instance is opened, or by `frugal_file check`. But where
- * rows are restored over others, in a file or a matrix of the caller's, all of the save is read and checked before the
+ * rows are restored over others, in a file or in the caller's matrix, the whole save is read and checked before the
  * first row changes.
- * Counts of touches (frugal_counts.h) are saved, too, and an instance that is opened from the save goes on counting
- * from them: one byte a row, also in an increment. (`frugal_file merge` leaves them out.)
+ *
+ * Counts of touches (frugal_counts.h) are saved, too, also in an increment: one byte a row. An instance that is opened
+ * from the save goes on counting from them. (`frugal_file merge` leaves them out.)
+ *
  * Weights are saved as they are stored (frugal_desc.rows_as): 16 bits take half as many bytes. Such a save also has
- * `rounding` and, if that is stochastic, `seed`, because the bits of what is trained from there depend on them: another
- * setting is refused (SETTINGS) unless frugal_desc.saved_settings_may_differ. An instance may be opened from a save of
- * another type, and a notice says so. Weights are then rounded to the nearest, or widened to fp32, which is exact;
- * those beyond the largest of fp16 become infinite, which is told, too. It needs a base before its next increment,
- * because all files of a chain are of one type. Saves of floats alone have the format of before there were other types,
- * and older versions of Frugal read them; a save with weights of 16 bits they refuse by its format, 2.
+ * `rounding` and, if that is stochastic, `seed`, because the bits of later training depend on them: another setting is
+ * refused (SETTINGS) unless frugal_desc.saved_settings_may_differ. An instance may be opened from a save of another
+ * type. Weights are then rounded to the nearest, or widened to fp32, which is exact; those beyond the largest of fp16
+ * become infinite. Notices report both. Such an instance needs a base before its next increment, because all files of a
+ * chain have one type. A save of fp32 weights alone has format 1, which older versions of Frugal read; any other has
+ * format 2, which they refuse.
+ *
  * An instance that is dealt over machines (frugal_machines.h) is saved by all of them at once: each writes its rows to
- * a file of its own, its share, and then machine 0 writes the file that was asked for, a manifest. As many machines
- * that deal rows alike are opened from it. For one machine, or others, `frugal_file merge` and `frugal_file split` make
- * another save of it (docs/durability.md).
+ * a file of its own, its *share*, and then machine 0 writes a *manifest* to the path that was given. The same number of
+ * machines, with rows dealt in the same way, can be opened from it. For other numbers, `frugal_file merge` and
+ * `frugal_file split` make another save of it (docs/durability.md).
+ *
  * Not saved: announced keys, and what the trainer keeps beside the tables. Rows that the caller has changed in its own
- * matrix are in a base, but not in an increment, which does not know of them.
+ * matrix are in a base, but not in an increment, because the library does not know of such changes.
  *
  * The file is the same on every little-endian machine; src/format.h says what is in it.
  */

@@ -1,14 +1,14 @@
-/* frugal_secondaries.h - secondaries, which a device may read although they lack updates of other devices. A
- * trainer includes it beside frugal.h; without it, training is exact.
+/* frugal_secondaries.h - secondaries: copies that a device may read although they lack updates of other devices. A
+ * trainer that wants them includes it beside frugal.h. Without secondaries, training is exact.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
- * A device lists rows of a table. It keeps a copy of each beside its cache, never evicts it, and may read it although
- * it lacks up to `bound` contributions of other devices. A contribution is a batch of a device, at one step, that has
- * the row and is not read-only. Bound 0: only copies that lack nothing are read, so all bits are exact. UINT32_MAX: no
- * bound. Every other read is exact, and every gradient goes to the host row, in order. With a bound above 0 training is
- * not exact any more, because gradients are computed from such copies; but the bits depend on data, settings, lists
- * and bounds alone (clocks.c). Source: HET-GMP's secondaries and its bound within an embedding (Miao et al., SIGMOD
- * '22, section 5.3). What it costs in quality: docs/papers/het-gmp.md.
+ * A device lists rows of a table. It keeps a copy of each of them beside its cache, never evicts the copy, and may read
+ * it although the copy lacks up to `bound` contributions of other devices. A contribution is a batch of a device, at
+ * one step, that has the row and is not read-only. Bound 0: only copies that lack nothing are read, so all bits are
+ * exact. UINT32_MAX: no bound. Every other read is exact, and every gradient is applied to the host row, in order. With
+ * a bound above 0 training is not exact any more, because gradients are computed from such copies; but the bits depend
+ * only on data, settings, lists and bounds (clocks.c). Source: HET-GMP's secondaries and its bound within an embedding
+ * (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/papers/het-gmp.md.
  */
 #ifndef FRUGAL_SECONDARIES_H
 #define FRUGAL_SECONDARIES_H

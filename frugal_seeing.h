@@ -1,5 +1,6 @@
-/* frugal_seeing.h - what an instance does: statistics, traffic, traces of what threads do, and metrics. A trainer
- * includes it beside frugal.h; docs/seeing.md shows how to read traces and metrics. No call here changes a bit.
+/* frugal_seeing.h - to see what an instance does: statistics, traffic, traces of what its threads do, and metrics. A
+ * trainer includes it beside frugal.h; docs/seeing.md shows how to read traces and metrics. No call here changes a bit
+ * of the table.
  * It may change while the version is 0.x; CHANGELOG.md then says what to do.
  *
  *      >>statistics >>traces >>metrics

@@ -12,32 +12,32 @@
  *      frugal_serve_refresh(s, &(frugal_served){.saved = files, .n_saved = 3});   another thread, once wednesday exists
  *      frugal_serve_close(s);
  *
- * A server has no steps, gates, workers or locks, no word for each row, and no optimizer state. Lookups take keys, and
- * wait for no other thread.
+ * A server has no steps, gates, workers or locks, no word for each row, and no optimizer state. Lookups are given keys,
+ * and do not wait for other threads.
  *
  * VERSIONS. A version is the table of one step. All rows of a lookup are of one version, and the next lookup of that
- * thread sees the same one or one that was taken over later. frugal_serve_refresh makes a new version beside the old
- * one. When it is whole, lookups that begin then see it. When the last lookup of the old one has returned, the memory
- * of the old one is freed.
+ * thread uses the same version, or one that was taken over later. frugal_serve_refresh makes a new version beside the
+ * old one. When the new one is complete, lookups that begin then use it. When the last lookup of the old version has
+ * returned, its memory is freed.
  *
  * TYPES. Weights of 16 bits (frugal_desc.rows_as) are served as they were saved, and take half the memory. Lookups
  * return floats: widening is exact. Bags are pooled in floats.
  *
- * MEMORY. Saves are read into memory: the weights, as they would lie in a trainer's table. A list of saves that begins
- * with all saves that this memory was first read from shares its pages, except those with rows that later saves have
- * changed (Linux). The list may be longer or shorter than that of the version that is served. Such a version costs what
- * has changed since those first saves; until the old version is freed, both exist. Any other list, also one that ends
- * earlier, takes a whole table beside the old one. A table in a file (frugal_desc.file) is mapped, and nothing is read
- * ahead: all processes that serve it share the system's pages, and its file is locked against trainers, not against
- * other servers.
+ * MEMORY. Saves are read into memory: the weights, laid out as in a trainer's table. The saves of the first version are
+ * the *first list*. A version whose list begins with the whole first list, and may have further saves, shares its
+ * pages, except those with rows that the further saves have changed (Linux). It takes the memory of what has changed
+ * since the first list; until the old version is freed, both exist. A version of any other list, also of a shorter one,
+ * takes a whole table beside the old one, and its list is then the first list. A table in a file (frugal_desc.file) is
+ * mapped, and nothing is read ahead: all processes that serve it share the system's pages, and its file is locked
+ * against trainers, not against other servers.
  *
  * THREADING. Lookups and frugal_serve_get_info: any threads. frugal_serve_refresh: one thread at a time; other threads
- * go on looking up. frugal_serve_close: no other call may be under way. A forked child may look up in
- * the version that the server had at the fork, as long as this process keeps it; there frugal_serve_refresh returns
+ * go on with lookups. frugal_serve_close: no other call may be under way. A forked child may look up in the version
+ * that the server had at the fork, as long as the parent keeps that version. In the child, frugal_serve_refresh returns
  * PROCESS, and frugal_serve_close does nothing.
  *
  * Limits and errors are those of frugal.h. A call that does not return FRUGAL_OK has changed nothing; frugal_message
- * says why.
+ * says why it failed.
  */
 #ifndef FRUGAL_SERVE_H
 #define FRUGAL_SERVE_H
