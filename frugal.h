@@ -51,15 +51,15 @@
  *        lost then, rows may have its update of the unfinished step. With a single device every row is touched by one
  *        device alone, so nothing is planned, closed or flushed.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
- *        link to host memory. The host row is written when the cache needs the copy's place, when another device
- *        announces the row (its gate waits for that), and when frugal_drain or frugal_read_rows reads it. This is
- *        faster where a device touches most of its rows alone, several times while they are cached: with one device, or
- *        with samples dealt by locality (frugal_place.h). A row without a current copy in the cache is updated in
- *        place. Between drains the host table is not complete: what devices keep is lost if the process ends, or calls
- *        frugal_close, without frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU
- *        keeps is lost with the GPU. These host rows are then of earlier steps (one that was being written back may be
- *        of two), and FRUGAL_ERR_LOST says at most how many. If there are any, drain and save return LOST, too, and a
- *        table in a file is torn (section 5). If you cannot accept such losses, set STAGED, or resume from a save.
+ *        link to host memory. The host row is written when the cache evicts the copy, when another device announces the
+ *        row (its gate waits for that), and when frugal_drain or frugal_read_rows reads it. This is faster where a
+ *        device touches most of its rows alone, several times while they are cached: with one device, or with samples
+ *        dealt by locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between
+ *        drains the host table is not complete: what devices keep is lost if the process ends, or calls frugal_close,
+ *        without frugal_drain before. (frugal_drain writes it back also after frugal_stop.) What a GPU keeps is lost
+ *        with the GPU. These host rows are then of earlier steps (one that was being written back may be of two), and
+ *        FRUGAL_ERR_LOST says at most how many. If there are any, drain and save return LOST, too, and a table in a
+ *        file is torn (section 5). If you cannot accept such losses, set STAGED, or resume from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -222,7 +222,7 @@ typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM, 
 /* Who updates a row that one device alone touches in a step, and where (section 2): a worker, from the staging block;
  * the device, in host memory; the device, in its cached copy if there is one, else in host memory. */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT } frugal_alone;
-/* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those that frugal_counts.h says.
+/* Which rows a cache keeps when the ways of a set are full. COUNTED, the default: those that frugal_counts.h says.
  * LRU: those read last. STATIC: those of frugal_preload, and no others. */
 typedef enum { FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_LRU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {

@@ -21,7 +21,7 @@
  * order, so that each count is halved once in 2 * rows / max_keys steps, but at most once in 64 steps. So a cache
  * learns which rows become hot, and evicts those that were.
  *
- * When a set of places of a counted cache is full, the rows with the highest counts stay. A row enters only if its
+ * When all ways of a set of a counted cache are full, the rows with the highest counts stay. A row enters only if its
  * count is more than a third higher than that of a row that is there; the count of a row that another device touches
  * again and again weighs only a sixteenth. Copies that other devices have made outdated are evicted first.
  *

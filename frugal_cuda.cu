@@ -1,10 +1,10 @@
 /* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/devices/cpu.c.
  *
- * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
- * sums gradients by unique row and writes the sums straight into the staging block in host memory. With
- * FRUGAL_ALONE_PLACE or KEPT it updates the rows that it alone touches in a step itself, in host memory and in its
- * cache. The GPU waits for the host only at a gate, and the host waits for the GPU only at the next gate. Paper:
- * sections 3.1 and 3.2.
+ * The GPU caches hot rows in its memory, and reads the others in place in host memory (unified virtual addressing:
+ * kernels read them without a copy before). It sums gradients by unique row, and writes the sums to the staging block
+ * in host memory. With FRUGAL_ALONE_PLACE or KEPT it updates the rows that it alone touches in a step itself, in host
+ * memory or in its cache. The GPU waits for the host only at a gate, and the host waits for the GPU only at the next
+ * gate. Paper: sections 3.1 and 3.2.
  *
  * This is the one file to compile. It includes its parts, src/cuda/. A part calls and includes only parts above it in
  * this list:
@@ -15,7 +15,7 @@
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   types.cuh       moving, widening and rounding elements of any type; forms of kernels
- *   directory.cuh   the cache's directory, in which groups of lanes claim places
+ *   directory.cuh   the cache's directory, in which groups of lanes claim ways
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool
  *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
@@ -39,44 +39,47 @@
  *   self_test.cuh   a step that must have the bits of the host
  *   attach.cuh      what the GPU must be able to do, attaching
  *
- * THE STEP. The loader sorts the keys and removes duplicates on the host, L steps ahead, because it needs the rows
- * there anyway, to announce them. The result is copied to the GPU on a stream of our own. The caller's stream then has
+ * THE STEP. The GPU sorts the batch and finds its unique rows, up to L steps ahead, on a stream of our own (sort.cuh),
+ * and sends the rows to the host if the host has to plan the step. Where the GPU does not sort, the host sorts, and
+ * copies the result to the GPU on that stream. The caller's stream then has
  *
  *     lookup   wait for the copy (and for the gate, if the stream does), gather, spread; or gather, pool
  *     ...      forward and backward: the caller's
  *     update   sum, record, cached copies, host rows in place; the last block raises `done` in host memory
  *
- * and nothing else, except where tables have settings of their own, a few threads fetch the step's numbers before an
- * update; where the stream waits for the gate and every block of a lookup must know whether it was forced open (updates
- * are kept, or rows go to the staging block), one thread asks before; where updates are kept, the places in the cache
- * of the batch's own rows are touched before, so that none is evicted; a replayed graph begins with a kernel that
- * fetches the step; a stream that cannot wait for a word has a kernel that does; and a batch that could not be copied
- * ahead is copied there.
- * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
- * Steps are taken and `done` is raised by one launch, the last one of an update. So an update that was refused has
- * taken no step, and can be repeated.
+ * Other kernels, and copies, are there only in these cases:
+ * - Tables have settings of their own: before an update a small kernel fetches the numbers of the step.
+ * - The stream waits for the gate, and every block of a lookup must know whether the gate was forced open, because
+ *   updates are kept, or rows go to the staging block: one thread finds out before.
+ * - Updates are kept: the ways of the batch's own rows are touched before the lookup, so that none is evicted.
+ * - A replayed graph begins with a kernel that finds out which step it is.
+ * - The stream cannot wait for a word in memory: a kernel does.
+ * - A batch could not be copied ahead: it is copied on this stream.
+ * `done` is a word that the GPU writes and threads of the host poll. The thread that finds it raised commits the step.
+ * One launch, the last one of an update, applies the update and raises `done`. So an update whose launch was refused
+ * has changed nothing, and can be repeated.
  *
  * IN PLACE. Which rows the device alone touches is known when the gate is open, after the batch was copied: the lookup
- * fetches these bits from host memory. Nobody else reads or writes such a row until the device's commit is closed
+ * fetches these bits from host memory. No other thread or device reads or writes such a row until the step is closed
  * (frugal_p2f.h, section 5 (f)), so plain loads and stores are enough. They are released with `done`, as records are.
- * Behind a gate that was forced open no row is written, as no record is. A device whose table the host gathers is
- * staged.
+ * After a gate that was forced open, neither rows nor records are written. If the GPU does not reach the table, so that
+ * the host gathers its rows, all updates are staged.
  *
- * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies,
- * records and the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way a pass is 32
- * floats: one request of 128 bytes, the largest that crosses PCI Express. The elements of a lane fit the order in which
+ * GROUPS. A group of lanes of a warp works on a row: 8 lanes with 16 bytes each (V = 4) where rows, copies, records and
+ * the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way a pass is 32 floats: one
+ * request of 128 bytes, the largest that crosses PCI Express. Elements are dealt to lanes in the order in which
  * row-wise sums are added. Warp operations need full warps, so all lanes make the same number of passes, and groups
- * that are done pass idly.
+ * without work pass idly.
  *
- * HOW THE CACHE STAYS EXACT although all rows of a batch are looked up at once. A set has 8 places, and each place has
- * one 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this
- * step. A group that does not find it may take a place over, by the same compare-and-swap, if the place's stamp is of
- * another step. So within a step a place belongs to one row at most, the group that won it may read or write the copy,
- * and no lock is held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
- * If updates are kept, the group that takes a place over also takes the bit that says that the copy is dirty, and
- * writes the copy to its host row before it overwrites it. No other group reads or writes that host row meanwhile: rows
- * of the batch are not taken over, because all are stamped before (frugal_touch_kernel); and another device that
- * touches the row in this step has recalled it before.
+ * HOW THE CACHE STAYS EXACT although all rows of a batch are looked up at once. A set has 8 ways, and each way has one
+ * 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this step.
+ * A group that does not find its row may take a way over, by the same compare-and-swap, if the way's stamp is of
+ * another step. So within a step a way belongs to at most one row, the group that has claimed it may read or write the
+ * copy, and no lock is held. Which rows get a way depends on the policy and on timing; the values of their copies do
+ * not. If updates are kept, the group that takes a way over also takes the bit that says that the copy is dirty, and
+ * writes the copy to its host row before it overwrites the copy. No other group reads or writes that host row
+ * meanwhile: ways of the batch's rows are not taken over, because all are stamped before (frugal_touch_kernel); and if
+ * another device touches the row in this step, the row was recalled before.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|
@@ -99,7 +102,7 @@
  *  |      |                                 |                 |                | it was still writing them          |
  *  | [C13]| has it said so?                 | acquire         | [C12]          | as [C12]                           |
  *
- * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
+ * Words of the directory are claimed relaxed, because other groups use a way at the earliest after the end of a kernel.
  *
  * Compile: nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu, CUDA Toolkit 12 or 13, compute capability
  * 7.5 and later (without -arch, Toolkit 12 compiles for 5.2, which has no such atomics). With FRUGAL_CUDA_ON_HOST
