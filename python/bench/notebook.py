@@ -20,8 +20,10 @@ WHEEL = """WHEEL = ""        # a file or an address of a wheel, whose name ends 
 MINUTES = 10
 MORE = []         # such as ["--rows", "1000000"], or ["--parts", "bits"]; main(["--help"]) lists them"""
 
-RUN = """status = main([WHEEL, "--minutes", str(MINUTES), "--output", "try_machine.json", *MORE])
-if status != 2 and os.path.exists("try_machine.json"):
+RUN = """if os.path.exists("try_machine.json"):  # of an earlier run
+    os.remove("try_machine.json")
+status = main([WHEEL, "--minutes", str(MINUTES), "--output", "try_machine.json", *MORE])
+if os.path.exists("try_machine.json"):
     with open("try_machine.json") as made:
         print(made.read())"""
 

@@ -27,6 +27,7 @@ import json
 import math
 import os
 import platform
+import pwd
 import random
 import re
 import shutil
@@ -36,8 +37,10 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 
 FORMAT = 1  # of the JSON
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
@@ -57,12 +60,27 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def names():
+    """The host's, whole and its first part, and the user's, also where no variable has it."""
+    found = {socket.gethostname(), socket.gethostname().partition(".")[0], os.environ.get("USER", ""),
+             os.environ.get("LOGNAME", "")}
+    try:
+        found.add(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:  # a number without a name, as in containers
+        pass
+    return sorted((name for name in found if len(name) > 1), key=len, reverse=True)
+
+
 def without_names(text):
-    """The text without paths, the host's name and the user's."""
-    text = re.sub(r"(?<![\w.])(~|\.{0,2})(/[\w.+@-]+){2,}/?", "PATH", str(text))
-    for name in (socket.gethostname(), os.environ.get("USER", ""), os.environ.get("LOGNAME", "")):
-        if len(name) > 1:
-            text = re.sub(rf"\b{re.escape(name)}\b", "NAME", text)
+    """The text without paths, the host's name and the user's. A path in quotes is cut to the closing one, because there
+    may be blanks in it."""
+    text = re.sub(r"(['\"])(~|\.{0,2})/[^\n]*?\1", r"\1PATH\1", str(text))
+    for path in (os.path.expanduser("~"), sys.prefix):
+        if len(path) > 1:
+            text = text.replace(path, "/PATH")
+    text = re.sub(r"(?<![\w.)])(~\w*|\.{0,2}|[\w.+@-]+(?=/[\w.+@-]*/))(/[\w.+@-]+)+/?", "PATH", text)
+    for name in names():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "NAME", text)
     return " ".join(text.split())[:300]
 
 
@@ -72,6 +90,10 @@ def install(wheel):
                            "--disable-pip-version-check", wheel], capture_output=True, text=True)
     if done.returncode:
         say(done.stdout + done.stderr)
+        if "externally-managed-environment" in done.stderr:
+            raise Failed("pip may not install into the system's Python, its message is above. Make a Python of your "
+                         "own, which has the system's packages, too, and call it: python3 -m venv "
+                         "--system-site-packages frugal-venv && frugal-venv/bin/python try_machine.py WHEEL")
         raise Failed(f"pip could not install the wheel (status {done.returncode}, its message is above). A wheel for "
                      f"Linux and {platform.machine()} was wanted; check the address, or build one in a checkout: "
                      "FRUGAL_BUILD_CUDA=1 pip install ./python")
@@ -82,6 +104,9 @@ def package_of(wheel=""):
     """The package, installed from `wheel` if one is given."""
     if wheel:
         install(wheel)
+        if "frugal_embedding" in sys.modules:  # in a notebook: its library stays the old one
+            raise Failed("the wheel is installed, and another one is in use in this Python: restart the kernel "
+                         "(Runtime > Restart), then run all cells again")
     try:
         return importlib.import_module("frugal_embedding")
     except ModuleNotFoundError as error:
@@ -98,10 +123,21 @@ def module_of(name):
         return None, f"{name} cannot be imported: {without_names(error)}"
 
 
-def memory_free():
-    """Bytes of the host."""
+# Of a container, whose limit /proc/meminfo does not know: control groups, version 2 and 1.
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_free(limits=MEMORY_LIMITS):
+    """Bytes of the host that are free, and not above the container's limit."""
     with open("/proc/meminfo", encoding="ascii") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    for limit in limits:
+        try:
+            with open(limit, encoding="ascii") as file:
+                free = min(free, int(file.read()))
+        except (OSError, ValueError):  # no such group; or "max"
+            pass
+    return free
 
 
 class Host:
@@ -514,9 +550,9 @@ def check_bits(package, place, report, until):
     """Fills report["bits"]. A case that fails to run counts as one that differs."""
     bits = report["bits"] = {"same": 0, "differ": 0, "devices": [], "differences": [], "not_run": 0}
     expected, since, cases = Expected(), time.monotonic(), list(bit_cases(place))
+    bits["not_run"] = len(cases)  # until they have: what is cut here must not look whole
     for number, (places, kind, rows_as, cache_rows, on_stream) in enumerate(cases):
         if number and time.monotonic() > until:
-            bits["not_run"] = len(cases) - number
             report["skipped"].append(f"bits: {bits['not_run']} of {len(cases)} cases, their part of the time was over")
             break
         words = place_words(places)
@@ -534,6 +570,7 @@ def check_bits(package, place, report, until):
         except (package.FrugalError, Failed, OSError, ValueError) as error:
             wrong = without_names(error)
         bits["differ" if wrong else "same"] += 1
+        bits["not_run"] -= 1
         if wrong:
             text = (f"{words}, {kind}, {rows_as}, cache of {cache_rows} rows{', gates on the stream' * on_stream}: "
                     f"{wrong}")
@@ -848,14 +885,29 @@ def measure_one(package, shape, case, draws, seconds, report):
 
 # %% All of it
 
+def replaced(output, text):
+    """Whether the file has the text: then as a whole, else it is as it was."""
+    made = ""
+    try:
+        handle, made = tempfile.mkstemp(dir=os.path.dirname(output) or ".", prefix=".try_machine-")
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.chmod(made, 0o644)
+        os.replace(made, output)
+        return True
+    except OSError as error:
+        say(f"cannot write {output}: {error}; the JSON is printed instead")
+        if made and os.path.exists(made):
+            os.unlink(made)
+        return False
+
+
 def written(report, output):
     """Prints the report once: a list of figures is a line."""
     shown = {key: value for key, value in report.items() if key not in ("began", "doing")}
     text = json.dumps(shown, indent=1)
     text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r",\n\s+", ", ", found[1]) + "]", text)
-    if output:
-        with open(output, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    if output and replaced(output, text):
         say(f"written to {output}")
     else:
         print(text, flush=True)
@@ -867,9 +919,11 @@ def watch(report, output, seconds):
     """A call that hangs must not keep what was measured: after `seconds` the report is written, and the process
     ends."""
     def end():
-        report["cut"] = f"still in {report['doing']} after {seconds:.0f} s"
-        written(report, output)
-        os._exit(1)
+        try:
+            report["cut"] = f"still in {report['doing']} after {seconds:.0f} s"
+            written(dict(report), output)
+        finally:
+            os._exit(1)
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -894,6 +948,9 @@ def parsed(words):
             parser.error(f"--{name} {getattr(options, name)}: {least} to {most} is wanted")
     if options.rows and not 100 <= options.rows <= 1 << 40:
         parser.error(f"--rows {options.rows}: at least 100 are wanted")
+    folder = os.path.dirname(options.output) or "."
+    if options.output and (os.path.isdir(options.output) or not os.access(folder, os.W_OK)):
+        parser.error(f"--output {options.output}: a file in a folder that can be written to is wanted")
     options.parts = options.parts.split(",")
     if not set(options.parts) <= {"bits", "steps"}:
         parser.error(f"--parts {','.join(options.parts)}: bits and steps are wanted, or one of them")
@@ -942,6 +999,9 @@ def main(words=None):
             return 1
         report["failed"].append(without_names(error))
         say(f"FAILED: {error}")
+    except Exception as error:  # a fault of this file: what was measured until then is worth as much
+        traceback.print_exc()
+        report["failed"].append(f"in {report['doing']}: {type(error).__name__}: {without_names(error)}")
     if not report.get("machine"):
         say("ended before anything was measured")
         return 1

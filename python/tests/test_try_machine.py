@@ -208,6 +208,72 @@ class OnHost(Tries):
     def test_no_names(self):
         found = try_machine.without_names(f"{socket.gethostname()}: /home/somebody/x.py and ~/a/b: 1/2, a/b")
         self.assertEqual(found, "NAME: PATH and PATH: 1/2, a/b")
+        with mock.patch.object(socket, "gethostname", lambda: "box.example.org"), \
+                mock.patch.object(try_machine.pwd, "getpwuid", lambda _: mock.Mock(pw_name="mary-ann")), \
+                mock.patch.dict(os.environ, {"USER": "", "LOGNAME": "", "HOME": "/home/mary ann"}):
+            for text, expected in (("box: mary-ann, mary-annex", "NAME: NAME, mary-annex"), ("/data: full", "PATH: full"),
+                                   ("No such file: '/home/m a/x y.so'", "No such file: 'PATH'"),
+                                   ("/home/mary ann/x.so: no", "PATH: no"), ("venv/lib/x.so, ~mary/x", "PATH, PATH"),
+                                   ("3 keys/s of 1/2 / 4", "3 keys/s of 1/2 / 4")):
+                self.assertEqual(try_machine.without_names(text), expected)
+
+    def test_an_output_that_cannot_be_written(self):
+        """Before the minutes are spent; and if it fails after them, the JSON is printed."""
+        with tempfile.TemporaryDirectory(prefix="a b") as folder:
+            for output in (folder, os.path.join(folder, "none", "x.json")):
+                self.refused("can be written to", "--output", output)
+            there = os.path.join(folder, "-x.json")
+            with open(there, "w") as file:
+                file.write("before")
+            words = ("--parts", "bits", "--minutes", "0.01", "--output", there)
+            with mock.patch.object(os, "replace", mock.Mock(side_effect=OSError(28, "No space left on device"))):
+                status, report, said = self.main(*words)
+            self.assertEqual((status, report["bits"]["differ"]), (0, 0))
+            self.assertIn("No space left on device; the JSON is printed instead", said)
+            with open(there) as file:
+                self.assertEqual(file.read(), "before")
+            self.assertEqual(self.main(*words)[:2], (0, None))
+            with open(there) as file:
+                self.assertEqual(json.load(file)["bits"]["differ"], 0)
+            self.assertEqual(os.listdir(folder), ["-x.json"])
+
+    def test_a_fault_of_its_own_keeps_what_was_measured(self):
+        with mock.patch.object(try_machine, "measure", mock.Mock(side_effect=RuntimeError("a fault"))):
+            status, report, said = self.main("--minutes", "0.01")
+        self.assertEqual((status, report["bits"]["differ"]), (1, 0))
+        self.assertRegex(report["failed"][0], "RuntimeError: a fault$")
+        self.assertIn("Traceback", said)
+
+    def test_cases_that_a_cut_leaves_out_are_counted(self):
+        tried = []
+
+        def some(*_):
+            tried.append(1)
+            if len(tried) > 5:
+                raise KeyboardInterrupt
+            return ""
+        with mock.patch.object(try_machine, "difference", some):
+            status, report, said = self.main("--parts", "bits", "--host")
+        self.assertEqual((status, report["bits"]["same"], report["bits"]["not_run"]), (1, 5, 43))
+
+    def test_a_wheel_into_a_python_that_has_loaded_another(self):
+        with mock.patch.object(try_machine, "install"):
+            self.assertRaisesRegex(try_machine.Failed, "restart the kernel", try_machine.package_of, "new.whl")
+
+    def test_what_pip_refuses_in_the_python_of_a_system(self):
+        done = mock.Mock(returncode=1, stdout="", stderr="error: externally-managed-environment\n")
+        with mock.patch.object(subprocess, "run", lambda *_, **__: done), redirect_stderr(io.StringIO()):
+            self.assertRaisesRegex(try_machine.Failed, "python3 -m venv", try_machine.install, "new.whl")
+
+    def test_the_memory_of_a_container(self):
+        free = try_machine.memory_free(())
+        with tempfile.TemporaryDirectory() as folder:
+            limits = [os.path.join(folder, name) for name in ("max", "number", "none")]
+            for limit, text in zip(limits, ("max\n", "1000000\n")):
+                with open(limit, "w") as file:
+                    file.write(text)
+            self.assertEqual(try_machine.memory_free(limits), 1000000)
+            self.assertGreater(try_machine.memory_free(limits[::2]), free / 2)
 
 
 @on_host
@@ -230,10 +296,14 @@ class Notebook(Tries):
                     exec(compile(text, f"cell {number}", "exec"), names)
                     if number == 0:
                         names.update(MINUTES=0.05, MORE=TINY)
+                self.assertEqual(names["status"], 0)
+                self.assertGreater(json.loads(printed.getvalue())["bits"]["same"], 0)
+                printed.truncate(0)
+                names["package_of"] = mock.Mock(side_effect=names["Failed"]("none"))
+                exec(cells[-1], names)
+                self.assertEqual((names["status"], printed.getvalue()), (1, ""), "the JSON of an earlier run")
             finally:
                 os.chdir(before)
-        self.assertEqual(names["status"], 0)
-        self.assertGreater(json.loads(printed.getvalue())["bits"]["same"], 0)
 
 
 @unittest.skipUnless(SIMULATED, "FRUGAL_LIBRARY does not name a library with simulated GPUs")
