@@ -211,7 +211,8 @@ class OnHost(Tries):
         with mock.patch.object(socket, "gethostname", lambda: "box.example.org"), \
                 mock.patch.object(try_machine.pwd, "getpwuid", lambda _: mock.Mock(pw_name="mary-ann")), \
                 mock.patch.dict(os.environ, {"USER": "", "LOGNAME": "", "HOME": "/home/mary ann"}):
-            for text, expected in (("box: mary-ann, mary-annex", "NAME: NAME, mary-annex"), ("/data: full", "PATH: full"),
+            for text, expected in (("box: mary-ann, mary-annex", "NAME: NAME, mary-annex"),
+                                   ("/data: full", "PATH: full"),
                                    ("No such file: '/home/m a/x y.so'", "No such file: 'PATH'"),
                                    ("/home/mary ann/x.so: no", "PATH: no"), ("venv/lib/x.so, ~mary/x", "PATH, PATH"),
                                    ("3 keys/s of 1/2 / 4", "3 keys/s of 1/2 / 4")):
