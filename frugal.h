@@ -20,8 +20,7 @@
  * 1. DO THIS
  *      Run `ninja vendor`, and copy build/vendor: frugal.c, headers, and for GPUs frugal_cuda.cu. Compile the C file by
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -DNDEBUG -c frugal.c   (link: -lpthread -lm)
- *      and include frugal.h where you train. On GPUs: frugal_cuda.h says how to compile frugal_cuda.cu.
- *      The declarations are also C++17 and CUDA C++.
+ *      and include frugal.h in C11, C++17 or CUDA C++. How to compile frugal_cuda.cu: frugal_cuda.h.
  *
  * 2. THE LIFE OF ONE STEP
  *      A table is a range of rows, with an initializer and optimizer settings of its own; all rows of an instance have
@@ -42,14 +41,14 @@
  *        update. A device whose data has ended calls frugal_finish, and no other call of a step after it. A table whose
  *        settings are `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
- *      - With L = 0 every device announces s just before its lookup. No later read is known then, so gates open later;
- *        training is as exact.
+ *      - With L = 0 every device announces s just before its lookup. No later read is known then, so updates cannot be
+ *        flushed in the order of reads, and lookups wait longer; training is as exact.
  *      - Often most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker:
  *        with FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The bits
  *        are those of FRUGAL_ALONE_STAGED. But while some devices have updated s and others have not, the table has
  *        rows of two steps: calls that read it (drain, read_rows, view, save, verify) then return BUSY; and if a GPU is
- *        lost then, rows may have its update of the unfinished step. With a single device every row is touched by one
- *        device alone, so nothing is planned, closed or flushed.
+ *        lost then, rows may already have its updates of the unfinished step. With a single device every row is touched
+ *        by one device alone, so nothing is planned, closed or flushed.
  *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
  *        link to host memory. The host row is written when the cache evicts the copy, when another device announces the
  *        row (its gate waits for that), and when frugal_drain or frugal_read_rows reads it. This is faster where a
@@ -95,7 +94,7 @@
  *      NDEBUG           frugal_flush.c: the command of section 1, CMake (except in its configuration Debug) and the
  *                       Python package define it. Without it the library checks itself: an error in the library then
  *                       ends the process (assert). Every lookup then also checks invariant (2) of the paper, row by
- *                       row, and takes about 1.5 times as long; not where the device's stream waits at the gate,
+ *                       row, and takes up to 1.5 times as long; not where the device's stream waits at the gate,
  *                       because lookup returns before that gate is open.
  *
  * 5. OWNERSHIP, FILES
@@ -107,8 +106,9 @@
  *      A process may fork while it has instances. The child cannot use them: their memory is left out of the child
  *      (MADV_DONTFORK; so an idle child costs no memory), a pointer into it is invalid there, calls return PROCESS or,
  *      without a status, do nothing, and frugal_close frees nothing and changes nothing. The child does have the
- *      caller's matrix and what the caller's allocator gave; such an allocator must not hide its memory from children.
- *      A child may open or join instances of its own, and look up in a served version (frugal_serve.h).
+ *      caller's matrix and what the caller's allocator gave. Such an allocator must not hide its memory from children,
+ *      because these calls read the instance there. A child may open or join instances of its own, and look up in a
+ *      served version (frugal_serve.h).
  *
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
  *      new one is made under another name in the same folder, with its space reserved, and is renamed when all else has
@@ -128,8 +128,8 @@
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one. One thread may also drive
  *      several devices: in each step, one device after the other. Calls for different devices may run in parallel. A
- *      thread that waits helps to plan, close and flush, so one thread without workers is enough. Rows are read between
- *      steps. The comments of cancel, drain, write and the calls for serving say when these may be called.
+ *      thread that waits helps to plan, close and flush, so one thread without workers is enough. Calls that read or
+ *      write rows of the table are made between steps; their comments say more.
  *      Workers are an instance's own, or shared: tables of several dims need one instance for each dim, and
  *      frugal_workers_open makes one set of threads for all. A worker first does what a gate waits for (closing,
  *      planning, flushing), in each instance in turn. Then it plans. Then it takes, from all queues, the rows that are
@@ -181,7 +181,8 @@
  *      a row (with one device that updates in place they are never touched, unless the caller's allocator touches them;
  *      a single device that cannot update in place needs them when it is attached), one bit more with `increments`, one
  *      byte more if touches are counted (frugal_counts.h), and parts that do not grow with rows. These take, with
- *      K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), in bytes:
+ *      K = max_keys, L = lookahead, S = staging, n devices, and D floats a record (dim rounded up to a multiple of 16,
+ *      below 16 to a power of two), in bytes:
  *          staging   4 n S K D                       sorting   16 n K, and 256 KiB a device if K is 2^17 or more; 8 K
  *                                                              a device with a cache
  *          batches   17 n (L + 1) K                  settings  2624 a group: tables side by side whose optimizer
@@ -190,9 +191,8 @@
  *      frugal_open refuses what never fits: more than RAM and swap, or than the limits of the process's control groups
  *      (Linux). The caller's own matrices and allocator do not count, nor does a table in a file. A notice reports what
  *      fits, but is not available now.
- *      Table, state, words, staging and batches fill whole pages of 64 KiB, so that a GPU may pin them on every system.
- *      The rounding adds less than 2^18 + n (2^17 + 768 (L + 1) + 64 S). What a GPU needs of its own memory stands in
- *      frugal_cuda.h.
+ *      Table, state, words, staging and batches fill whole pages of 64 KiB, so that a GPU may pin them on every system;
+ *      this adds less than 2^18 + n (2^17 + 768 (L + 1) + 64 S). For the memory of a GPU see frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
