@@ -137,7 +137,8 @@ def named(one):
     busy = ""
     if machine["load"] > machine["processors"] / 2:
         busy = f"; **busy**, load {machine['load']:g}"
-    return f"{', '.join(words) or 'no GPU'}; {plain(machine['cpu'])}, {machine['processors']} processors{busy}", one["date"]
+    return f"{', '.join(words) or 'no GPU'}; {plain(machine['cpu'])}, {machine['processors']} processors{busy}", \
+        one["date"]
 
 
 def bits_of(one):

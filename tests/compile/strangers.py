@@ -65,8 +65,8 @@ def not_seen(page):
 
 
 good = page_of(GOOD)
-for words in ("| 2 x NVIDIA GeForce RTX 4090 (PCIe 4 x16), driver 580.1, peer access: 0 of 2 pairs; a (R) CPU @ 3.20GHz, 2 "
-              "processors |", "| 3 of 3 |", "| 1.0 (0.50 to 2.0) |"):
+for words in ("| 2 x NVIDIA GeForce RTX 4090 (PCIe 4 x16), driver 580.1, peer access: 0 of 2 pairs; ",
+              "; a (R) CPU @ 3.20GHz, 2 processors |", "| 3 of 3 |", "| 1.0 (0.50 to 2.0) |"):
     assert words in row(good), (words, row(good))
 
 for case in REFUSED:
