@@ -105,8 +105,8 @@
  *          0, 1 and 2 are planned                {0}     -    -    0       -
  *          all have committed 0; it is closed    {}      0    5    0       pending[5]: no read is known, so 0 + S
  *          3 is planned: the row is moved        {3}     0    3    1       pending[3]; device 0's copy is outdated
- *          a worker has taken it, and applies    {3}     0    3    1       pending[3] still: the gate of 3 is shut
- *          it is done                            {3}     -    -    1       -: when 2 is closed, the gate of 3 opens
+ *          a worker takes and applies the update {3}     0    3    1       pending[3] still: the gate of 3 is shut
+ *          the update is done                    {3}     -    -    1       -: when 2 is closed, the gate of 3 opens
  *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
@@ -203,9 +203,9 @@
  *      device's copy is current at step t if this device alone touched the row in the last step before t that touched
  *      it, because the copy then took the same update as the row of the table; or if no device has touched the row
  *      since the table was loaded. Planning t decides this in the compare-and-swap that sets the read bit: a device's
- *      copy is valid if the holder is that device or everyone. If one device touches the row, it is the holder from
- *      then on; if several do, nobody is the holder. (Touches by batches announced read-only leave the holder as it
- *      is.) When a device reads, it refreshes every copy that is not valid.
+ *      copy is valid if the holder is that device or everyone. If one device touches the row, this device is the holder
+ *      from then on; if several do, nobody is. (Touches by batches announced read-only leave the holder as it is.) When
+ *      a device reads, it refreshes every copy that is not valid.
  *
  * 8. THREADING
  *      Nothing here waits, allocates, or reads or writes a row of the table: a call that cannot proceed says so, and
