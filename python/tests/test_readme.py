@@ -64,16 +64,21 @@ def is_evaluated(test, names):
 
 
 def is_collected(test, names):
-    pooled = names["pooled"]
-    test.assertEqual({name: tuple(rows.shape) for name, rows in pooled.items()},
-                     dict.fromkeys(("user", "item", "history"), (512, 16)))
-    sum(rows.sum() for rows in pooled.values()).backward()
+    test.assertEqual({name: tuple(rows.shape) for name, rows in names["pooled"].items()},
+                     dict.fromkeys(("user", "item"), (512, 16)))
+    test.assertLess(float(names["loss"].detach()), 0.3)
+    state, loaded = names["tables"].state_dict(), names["loaded"].state_dict()
+    test.assertEqual(set(state), set(loaded))
+    for name, values in state.items():
+        test.assertTrue(torch.equal(values, loaded[name]) if torch.is_tensor(values) else values == loaded[name], name)
     names["tables"].close()
+    names["loaded"].close()
 
 
 def is_large(test, names):
     rows = names["large"](torch.tensor([[0, 99_999 if not ON_GPU else 99_999_999]]))
     rows.sum().backward()
+    names["large"].drain()  # a worker closes the step, which is counted then
     test.assertEqual((rows.shape[1], names["large"].instance.stats()["steps"]), (64, 1))
     names["large"].close()
 
@@ -96,6 +101,7 @@ LARGE = (('"cuda:0"', '"cpu"'), ("100_000_000", "100_000"))  # without a GPU
 # The first line of each block in Python, in their order; the check that follows it; what is replaced before it runs.
 PYTHON = {
     "import torch": (guesses_no_more, ()),
+    "from frugal_embedding.torch import EmbeddingBagCollection": (is_collected, ()),
     "import frugal_embedding": (has_settings, ()),
     "from frugal_embedding.torch import Optimizer": (is_driven, ()),
     'torch.save({"bag": bag.state_dict(), "rows": rows.state_dict(), "top": top.state_dict()}, "checkpoint.pt")':
@@ -103,7 +109,6 @@ PYTHON = {
     "with torch.no_grad():": (is_evaluated, ()),
     "compiled = torch.compile(torch.nn.Sequential(bag, top), fullgraph=True)": (None, ()),  # Compiled
     "# train.py": (None, ()),  # Launched
-    "from frugal_embedding.torch import EmbeddingBagCollection": (is_collected, ()),
     'large = EmbeddingBag(100_000_000, 64, max_keys=65536, device="cuda:0", cache_ratio=0.01, file="large", workers=1)':
         (is_large, LARGE),
     "import numpy": (is_numpy, ()),
