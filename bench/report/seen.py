@@ -24,20 +24,20 @@ HEADINGS = ["machine", "date", "bits", "Frugal, by devices", "PyTorch: table on 
 
 TEXT = """# Machines that have been seen
 
-Where Frugal has run, by those who have run it. Yours is missing? In ten minutes, without root:
+Machines on which somebody has run Frugal. To add yours takes ten minutes, and no root:
 
 ```sh
 python3 python/bench/try_machine.py WHEEL       # or the notebook beside it, on Colab or Kaggle
 ```
 
-WHEEL is a file or an address: `tools/wheel` builds it with GPUs, where nvcc is. Without it the installed package is
-tried. The program checks bits, measures steps, and prints one JSON: attach it to an issue, also if something fails or
-is slow. `bench/results -p` makes this page of `bench/records/machines`.
+WHEEL is a file or a web address. `tools/wheel` builds one for GPUs, with the nvcc of CUDA Toolkit 12 or 13. Without
+WHEEL the program tries the installed package. It compares bits, measures steps, and prints one JSON: attach this to an
+issue, also if something fails or is slow. `bench/results -p` makes this page from `bench/records/machines`.
 
-**Bits**: cases with the bits of sequential training; each other case is named in the file. **Speeds**: million keys per
-second, Adagrad, Zipf 0.99, with the lowest and the highest; caches of 5% on GPUs, none on host cores. Where a figure is
-missing, the file says why. On a **busy** machine speeds are not to be compared: PyTorch's threads wait for one another,
-and lose most; [results.md](results.md) has those of a quiet one.
+**Bits**: the number of cases that have the bits of sequential training; the file names every other case. **Speeds**:
+million keys per second (lowest to highest), with Adagrad and keys by Zipf's law (exponent 0.99). GPUs cache 5% of the
+rows, host cores none. Where a figure is missing, the file says why. Do not compare speeds of a **busy** machine:
+PyTorch's threads wait for one another, so that PyTorch loses most; [results.md](results.md) has speeds of a quiet one.
 
 {table}
 {notes}
@@ -202,8 +202,8 @@ def missing(all_of):
 
 def page():
     all_of = [read(path) for path in files()]
-    notes = "".join(f"\n{one['machine']['gpus'][0]['name']}: not from that program, but from {one['source']} "
-                    f"(`bench/cuda/run`). {one['notes']}\n" for one in all_of if "source" in one)
+    notes = "".join(f"\n{one['machine']['gpus'][0]['name']}: this row is not from that program, but from "
+                    f"{one['source']} (`bench/cuda/run`). {one['notes']}\n" for one in all_of if "source" in one)
     return TEXT.format(table=table(HEADINGS, [line(path) for path in files()]).rstrip("\n"), notes=notes,
                        missing=missing(all_of))
 
