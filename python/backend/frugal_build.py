@@ -242,6 +242,7 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         build_library(PACKAGE)
     elif len(sys.argv) == 3 and sys.argv[1] in ("wheel", "sdist"):
+        os.makedirs(sys.argv[2], exist_ok=True)  # before the minutes, not behind them
         print((build_wheel if sys.argv[1] == "wheel" else build_sdist)(sys.argv[2]))
     else:
         print("usage: frugal_build.py [wheel FOLDER | sdist FOLDER]", file=sys.stderr)

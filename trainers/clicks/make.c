@@ -179,6 +179,9 @@ static int clicks_make_read(clicks_maker *m) {
     clicks_file_close(&file);
     if (got < 0) return -1;
     if (m->lines) return 0;
+    if (!begun)
+        return program_fail(m->error, "%.200s has no line of text; wanted: a line that names the columns, and samples",
+                            m->path);
     return program_fail(m->error, "%.200s has no line of as many columns as its first one, behind it", m->path);
 }
 

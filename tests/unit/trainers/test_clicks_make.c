@@ -138,7 +138,8 @@ static void test_refused(void **state) {
     static const struct {
         const char *text, *wanted;
     } cases[] = {
-        {"", "has no line of as many columns as its first one"},
+        {"", "has no line of text; wanted: a line that names the columns, and samples"},
+        {"\n\n", "has no line of text"},
         {"a,b,label\n1,2\n", "has no line of as many columns as its first one"},
         {"1::2::5::978300760\n", "has :: between its columns, and one character separates them: write tabs"},
         {"a b c\n", "has 1 column with commas, tabs, semicolons or bars, must have 3 to 4096"},
