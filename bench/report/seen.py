@@ -103,6 +103,8 @@ def read(path):
     shown = f"bench/records/machines/{name}"
     if not re.fullmatch(r"[a-z0-9-]+\.json", name):
         raise Wrong(f"{shown!r}: small letters, digits and - are wanted in the name")
+    if os.path.islink(path) or not os.path.isfile(path):
+        raise Wrong(f"{shown}: a plain file is wanted, and no link or folder")
     if os.path.getsize(path) > MOST_FILE:
         raise Wrong(f"{shown} has {os.path.getsize(path)} bytes; at most {MOST_FILE}: keep fewer steps")
     try:

@@ -76,6 +76,13 @@ for text in NO_JSON:
 assert page_of(GOOD, "a|b.json") is None
 assert page_of({"source": "bench/records/cuda.json", "machine": GOOD["machine"], "steps": []}) is None
 
+link = os.path.join(FOLDER, "link.json")
+for target in ("/etc/passwd", "/none", FOLDER):
+    os.symlink(target, link)
+    seen.files = lambda: [link]
+    assert len(seen.check()) == 1 and "link.json: a plain file is wanted" in seen.check()[0], seen.check()
+    os.unlink(link)
+
 for text in MARKS:
     for path in (("machine", "cpu"), ("machine", "driver"), ("machine", "peer_access"), (*GPUS, 0, "name"),
                  (*GPUS, 1, "link"), ("cut",)):
