@@ -136,13 +136,13 @@
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */
-#ifndef FRUGAL_IDS_H
-#define FRUGAL_IDS_H
-
 #if defined(FRUGAL_IDS_IMPLEMENTATION) && defined(__cplusplus)
 #error "frugal_ids.h: the implementation is C11: define FRUGAL_IDS_IMPLEMENTATION in a .c file, not in C++ or CUDA"
 #undef FRUGAL_IDS_IMPLEMENTATION /* so that this is the only error */
 #endif
+
+#ifndef FRUGAL_IDS_H
+#define FRUGAL_IDS_H
 
 #include <stddef.h>
 #include <stdint.h>
