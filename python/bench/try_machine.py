@@ -902,17 +902,29 @@ def replaced(output, text):
         return False
 
 
+def printed(text):
+    try:
+        if sys.stdout is None:  # closed by the caller
+            raise OSError("stdout is closed")
+        print(text, flush=True)
+        return True
+    except OSError as error:
+        say(f"the JSON cannot be printed: {error}; give a file by --output")
+        return False
+
+
 def written(report, output):
-    """Prints the report once: a list of figures is a line."""
+    """Prints the report once: a list of figures is a line. Returns whether it could."""
     shown = {key: value for key, value in report.items() if key not in ("began", "doing")}
     text = json.dumps(shown, indent=1)
     text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r",\n\s+", ", ", found[1]) + "]", text)
     if output and replaced(output, text):
         say(f"written to {output}")
-    else:
-        print(text, flush=True)
+    elif not printed(text):
+        return False
     say("Please attach this JSON to an issue of Frugal's repository, whatever it says: docs/machines-seen.md is made "
         "of such files. It has no host name, user name or path.")
+    return True
 
 
 def watch(report, output, seconds):
@@ -1007,9 +1019,9 @@ def main(words=None):
         return 1
     for text in report["skipped"]:
         say(f"SKIPPED: {text}")
-    written(report, options.output)
+    told = written(report, options.output)
     bits = report.get("bits", {})
-    return 1 if report["failed"] or report["cut"] or bits.get("differ") else 0
+    return 1 if report["failed"] or report["cut"] or bits.get("differ") or not told else 0
 
 
 # %% Run
@@ -1019,5 +1031,7 @@ def interrupt(*_):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, interrupt)  # of `timeout`, for example: what was measured is printed
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup makes it
+        signal.signal(signal.SIGHUP, interrupt)  # a connection that is lost; --output then has the JSON
     signal.signal(signal.SIGINT, interrupt)  # also where it was ignored, as in the background of a script
     sys.exit(main())

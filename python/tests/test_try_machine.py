@@ -184,7 +184,8 @@ class OnHost(Tries):
         self.assertRegex(report["failed"][0], "Give fewer --rows")
 
     def test_an_interrupt_keeps_what_was_measured(self):
-        for part, by in (("bits", signal.SIGINT),) + ((("steps", signal.SIGTERM),) if numpy else ()):
+        cases = [("bits", signal.SIGINT), ("bits", signal.SIGHUP)] + [("steps", signal.SIGTERM)] * (numpy is not None)
+        for part, by in cases:
             started = subprocess.Popen([sys.executable, "-u", SCRIPT, "--parts", part, "--minutes", "0.3", *TINY],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             while not any(line.startswith(("bits: ", "Frugal, 1 device, ")) for line in (started.stderr.readline(),)):
@@ -237,6 +238,17 @@ class OnHost(Tries):
             with open(there) as file:
                 self.assertEqual(json.load(file)["bits"]["differ"], 0)
             self.assertEqual(os.listdir(folder), ["-x.json"])
+
+    def test_a_stdout_that_takes_nothing(self):
+        with open("/dev/full", "w") as full:
+            for stdout in (None, full):
+                said = io.StringIO()
+                with mock.patch.object(sys, "stdout", stdout), redirect_stderr(said):
+                    self.assertEqual(try_machine.main(["--parts", "bits", "--minutes", "0.01"]), 1)
+                self.assertRegex(said.getvalue(), "the JSON cannot be printed: .*--output")
+            with self.assertRaises(OSError):
+                full.flush()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # what it still has goes there
 
     def test_a_fault_of_its_own_keeps_what_was_measured(self):
         with mock.patch.object(try_machine, "measure", mock.Mock(side_effect=RuntimeError("a fault"))):
