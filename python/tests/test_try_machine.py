@@ -107,6 +107,12 @@ class Tries(unittest.TestCase):
         self.assertLess(len(text), 3000)
         return status, json.loads(text) if text else None, said.getvalue()
 
+    def few_cases(self):
+        cases = list(try_machine.bit_cases(try_machine.Host()))[:2]
+        patch = mock.patch.object(try_machine, "bit_cases", lambda place: cases)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def refused(self, text, *words):
         said = io.StringIO()
         with redirect_stderr(said), self.assertRaises(SystemExit) as ended:
@@ -227,7 +233,8 @@ class OnHost(Tries):
             there = os.path.join(folder, "-x.json")
             with open(there, "w") as file:
                 file.write("before")
-            words = ("--parts", "bits", "--minutes", "0.01", "--output", there)
+            words = ("--parts", "bits", "--output", there)
+            self.few_cases()
             with mock.patch.object(os, "replace", mock.Mock(side_effect=OSError(28, "No space left on device"))):
                 status, report, said = self.main(*words)
             self.assertEqual((status, report["bits"]["differ"]), (0, 0))
@@ -240,11 +247,12 @@ class OnHost(Tries):
             self.assertEqual(os.listdir(folder), ["-x.json"])
 
     def test_a_stdout_that_takes_nothing(self):
+        self.few_cases()
         with open("/dev/full", "w") as full:
             for stdout in (None, full):
                 said = io.StringIO()
                 with mock.patch.object(sys, "stdout", stdout), redirect_stderr(said):
-                    self.assertEqual(try_machine.main(["--parts", "bits", "--minutes", "0.01"]), 1)
+                    self.assertEqual(try_machine.main(["--parts", "bits"]), 1)
                 self.assertRegex(said.getvalue(), "the JSON cannot be printed: .*--output")
             with self.assertRaises(OSError):
                 full.flush()
@@ -252,7 +260,8 @@ class OnHost(Tries):
 
     def test_a_fault_of_its_own_keeps_what_was_measured(self):
         with mock.patch.object(try_machine, "measure", mock.Mock(side_effect=RuntimeError("a fault"))):
-            status, report, said = self.main("--minutes", "0.01")
+            self.few_cases()
+            status, report, said = self.main()
         self.assertEqual((status, report["bits"]["differ"]), (1, 0))
         self.assertRegex(report["failed"][0], "RuntimeError: a fault$")
         self.assertIn("Traceback", said)
