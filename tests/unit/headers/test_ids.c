@@ -8,52 +8,12 @@
 
 #define FRUGAL_IDS_IMPLEMENTATION
 #include "frugal_ids.h"
-#include "tests/ids_oracle.h"
+#include "tests/ids_rig.h"
 #include "tests/seed.h"
-#include "tests/support.h"
 
-enum { MOST = 700, PARTS = 6, THREADS = 3, KEPT = 5 };
+enum { THREADS = 3, KEPT = 5 };
 
-/* >>steps: the ids of one, in parts, and what is kept of it */
-
-typedef struct step_ids {
-    uint32_t n, n_parts;
-    uint64_t ids[MOST];
-    uint32_t touches[MOST], places[MOST], before[MOST];
-    frugal_ids_noted noted[MOST];
-    frugal_ids_part parts[PARTS];
-} step_ids;
-
-typedef struct drawing { /* how ids are drawn */
-    uint64_t pool, drift;
-    uint32_t most;
-    int counts;
-} drawing;
-
-/* Ids of a pool that drifts, small ones more often; some of them several times in a step. */
-static void draw_step(test_random *r, const drawing *d, uint64_t step, step_ids *s) {
-    s->n = (uint32_t)test_below(r, d->most + 1);
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint64_t which = test_below(r, 1 + test_below(r, d->pool)) + step * d->drift;
-        s->ids[i] = which % 5 ? test_mix(which) : which; /* hashes, and plain numbers, 0 among them */
-        s->touches[i] = test_chance(r, 10) ? (uint32_t)test_below(r, 200) : 1 + (uint32_t)test_below(r, 3);
-    }
-}
-
-static void cut_step(test_random *r, const drawing *d, step_ids *s) {
-    uint32_t from = 0;
-    s->n_parts = 1 + (uint32_t)test_below(r, PARTS);
-    for (uint32_t p = 0; p < s->n_parts; p++) {
-        uint32_t end = p + 1 == s->n_parts ? s->n : from + (uint32_t)test_below(r, s->n - from + 1);
-        s->parts[p] = (frugal_ids_part){.ids = s->ids + from,
-                                        .touches = d->counts ? s->touches + from : NULL,
-                                        .n = end - from,
-                                        .places = s->places + from,
-                                        .before = s->before + from,
-                                        .noted = s->noted + from};
-        from = end;
-    }
-}
+/* >>the oracle */
 
 typedef struct worker {
     frugal_ids *m;
@@ -73,72 +33,16 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static void take_step(frugal_ids *m, uint64_t step, step_ids *s, int threads) {
+static void take_step_in_threads(frugal_ids *m, uint64_t step, step_ids *s) {
     assert_int_equal(frugal_ids_begin(m, step), FRUGAL_IDS_OK);
     for (int phase = 0; phase < 2; phase++) {
         worker workers[THREADS];
         pthread_t ids[THREADS];
         for (uint32_t i = 0; i < THREADS; i++) {
             workers[i] = (worker){m, s, i, phase};
-            if (!threads) work(&workers[i]);
-            if (threads) assert_int_equal(pthread_create(&ids[i], NULL, work, &workers[i]), 0);
+            assert_int_equal(pthread_create(&ids[i], NULL, work, &workers[i]), 0);
         }
-        for (uint32_t i = 0; threads && i < THREADS; i++) pthread_join(ids[i], NULL);
-    }
-}
-
-static void undo_step(frugal_ids *m, uint64_t before, step_ids *s) {
-    for (uint32_t p = frugal_ids_pieces(m); p-- > 0;) frugal_ids_undo_admit(m, s->parts, s->n_parts, p);
-    for (uint32_t p = 0; p < s->n_parts; p++) frugal_ids_undo_find(m, &s->parts[p]);
-    assert_int_equal(frugal_ids_undo_begin(m, before), FRUGAL_IDS_OK);
-}
-
-static frugal_ids *open_map(const frugal_ids_desc *desc) {
-    size_t bytes = frugal_ids_footprint(desc);
-    assert_true(bytes > 0 && bytes % FRUGAL_IDS_ALIGN == 0);
-    void *memory = aligned_alloc(FRUGAL_IDS_ALIGN, bytes);
-    memset(memory, 0xa5, bytes);
-    frugal_ids *m = frugal_ids_init(memory, desc);
-    assert_non_null(m);
-    return m;
-}
-
-/* >>the oracle */
-
-static frugal_ids_desc draw_desc(test_random *r) {
-    static const uint32_t pieces[] = {0, 1, 2, 7, 32, 64};
-    frugal_ids_desc desc = {.places = 1 + test_below(r, 500), .first_step = test_below(r, 3) * 1000};
-    desc.admit_after = test_chance(r, 20) ? 100 + (uint32_t)test_below(r, 156) : (uint32_t)test_below(r, 5);
-    desc.hold = 1 + (uint32_t)test_below(r, 8);
-    desc.expire_after = test_chance(r, 50) ? desc.hold + (uint32_t)test_below(r, 20) : 0;
-    desc.forget_after = 1 + (uint32_t)test_below(r, 40);
-    desc.pieces = pieces[test_below(r, 6)];
-    desc.max_places = desc.places << test_below(r, 3);
-    return desc;
-}
-
-static uint64_t buckets_of(const frugal_ids_desc *desc) {
-    uint64_t buckets = 1;
-    for (; 64 * buckets < desc->places; buckets *= 2) {
-    }
-    return buckets;
-}
-
-static void assert_same_report(const frugal_ids *m, const ids_oracle *o) {
-    frugal_ids_report said = frugal_ids_get_report(m);
-    assert_memory_equal(&said, &o->said, sizeof said);
-}
-
-/* All ids, wherever they are, and all that were drawn. */
-static void assert_same_map(const frugal_ids *m, const ids_oracle *o, uint64_t step) {
-    for (uint64_t place = 0; place < o->said.places + 64; place++) {
-        uint64_t id = 0, last = 0;
-        const ids_oracle_place *p = place < o->said.places ? &o->places[place] : NULL;
-        assert_int_equal(frugal_ids_at(m, place, &id, &last), p && p->taken);
-        if (!p || !p->taken) continue;
-        assert_true(id == p->id && last == p->last);
-        uint32_t got = frugal_ids_get(m, id);
-        assert_int_equal(got, ids_oracle_expired(o, last, step) ? FRUGAL_IDS_NONE : place);
+        for (uint32_t i = 0; i < THREADS; i++) pthread_join(ids[i], NULL);
     }
 }
 
@@ -164,7 +68,7 @@ static void run_beside_oracle(uint64_t seed, uint64_t steps, int threads) {
     for (uint64_t t = 0; t < steps; t++, step += 1 + test_below(&r, 2)) {
         uint64_t admitted = o.said.admitted;
         draw_step(&r, &d, step, &s), cut_step(&r, &d, &s);
-        take_step(m, step, &s, threads);
+        threads ? take_step_in_threads(m, step, &s) : take_step(m, step, &s);
         ids_oracle_step(&o, step, s.ids, d.counts ? s.touches : NULL, s.n, wanted);
         assert_memory_equal(s.places, wanted, s.n * sizeof *wanted);
         assert_same_report(m, &o);
@@ -207,7 +111,7 @@ static void test_evictions(void **state) {
         s.n = MOST;
         for (uint32_t i = 0; i < MOST; i++) s.ids[i] = test_mix(test_below(&r, 30000) + step * 300);
         cut_step(&r, &(drawing){.counts = 0}, &s);
-        take_step(m, step, &s, 0);
+        take_step(m, step, &s);
         ids_oracle_step(&o, step, s.ids, NULL, s.n, wanted);
         assert_memory_equal(s.places, wanted, sizeof wanted);
     }
@@ -234,13 +138,13 @@ static void test_undo(void **state) {
         for (int turn = 0; turn < 12; turn++) {
             for (uint64_t t = test_below(&r, 15); t > 0; t--, last = step++) {
                 draw_step(&r, &d, step, &s), cut_step(&r, &d, &s);
-                take_step(m, step, &s, 0);
+                take_step(m, step, &s);
             }
             memcpy(copy, m, bytes);
             uint64_t n = test_below(&r, KEPT + 1);
             for (uint64_t t = 0; t < n; t++) {
                 draw_step(&r, &d, step + t, &kept[t]), cut_step(&r, &d, &kept[t]);
-                take_step(m, step + t, &kept[t], 0);
+                take_step(m, step + t, &kept[t]);
             }
             for (uint64_t t = n; t-- > 0; undone++) undo_step(m, t ? step + t - 1 : last, &kept[t]);
             assert_memory_equal(m, copy, bytes);
@@ -266,7 +170,7 @@ static void test_put(void **state) {
         uint64_t step = desc.first_step, id, last;
         for (; step < desc.first_step + 40; step++) {
             draw_step(&r, &d, step, &s), cut_step(&r, &d, &s);
-            take_step(m, step, &s, 0);
+            take_step(m, step, &s);
         }
         for (uint64_t place = 0; place < frugal_ids_get_report(m).places; place++) {
             if (!frugal_ids_at(m, place, &id, &last)) continue;
@@ -278,7 +182,7 @@ static void test_put(void **state) {
             draw_step(&r, &d, step, &s), cut_step(&r, &d, &s);
             memcpy(again.ids, s.ids, sizeof s.ids), again.n = s.n;
             cut_step(&r, &d, &again);
-            take_step(m, step, &s, 0), take_step(other, step, &again, 0);
+            take_step(m, step, &s), take_step(other, step, &again);
             assert_memory_equal(s.places, again.places, s.n * sizeof *s.places);
         }
         free(m), free(other);
