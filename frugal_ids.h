@@ -121,9 +121,8 @@
  * 9. COSTS AND LIMITS
  *      Memory: 15 bytes a place: 8 of the id, 4 of its last step, 1 of its digest, 2 of a counter; a part needs 8 bytes
  *      for each id, and 40 for each that is noted. Finding an id costs three cache lines; a digest is compared with 64
- *      by vectors. Places are rounded up to a power of
- *      two, from 64 to 2^31. Steps: 2^32 - 2 from
- *      the first one. Ids: any 64 bits. An id may be in a part, and in a step, several times.
+ *      by vectors. Places are rounded up to a power of two, from 64 to 2^31. Steps: 2^32 - 2 from the first one. Ids:
+ *      any 64 bits. An id may be in a part, and in a step, several times.
  *      Hashes do not fill all buckets alike: some give up ids while others have free places. With twice as many places
  *      as ids hardly a bucket is full.
  *
@@ -416,6 +415,10 @@ static frugal_priv_ids_bucket *frugal_priv_ids_bucket_of(const frugal_ids *m, ui
     return &frugal_priv_ids_map(m)[hash & (m->buckets - 1)];
 }
 
+static uint32_t frugal_priv_ids_place(const frugal_ids *m, uint64_t hash, int way) {
+    return (uint32_t)((hash & (m->buckets - 1)) * FRUGAL_IDS_WAYS + (uint32_t)way);
+}
+
 /* Bit w: way w has this digest. */
 static uint64_t frugal_priv_ids_match(const frugal_priv_ids_bucket *b, uint8_t digest) {
     uint64_t match = 0;
@@ -479,8 +482,8 @@ FRUGAL_IDS_API frugal_ids_status frugal_ids_begin(frugal_ids *m, uint64_t step) 
 
 #define FRUGAL_PRIV_IDS_ABSENT UINT32_MAX /* in before[]; no clock is as late */
 
-static uint32_t frugal_priv_ids_piece(const frugal_ids *m, uint64_t bucket) {
-    return (uint32_t)(bucket * m->pieces / m->buckets);
+static uint32_t frugal_priv_ids_piece(const frugal_ids *m, uint64_t hash) {
+    return (uint32_t)((hash & (m->buckets - 1)) * m->pieces / m->buckets);
 }
 
 /* Notes the ids of a part that were not found, by piece, those of a piece in their order. count[]: of each piece. */
@@ -490,38 +493,36 @@ static void frugal_priv_ids_note(const frugal_ids *m, frugal_ids_part *part, con
     for (uint32_t p = 0; p < m->pieces; p++) at[p] = part->start[p], part->start[p + 1] = part->start[p] + count[p];
     for (uint32_t k = 0; part->start[m->pieces] > 0 && k < part->n; k++) {
         if (part->before[k] != FRUGAL_PRIV_IDS_ABSENT) continue;
-        uint64_t bucket = frugal_priv_ids_hash(part->ids[k]) & (m->buckets - 1);
-        part->noted[at[frugal_priv_ids_piece(m, bucket)]++] =
+        part->noted[at[frugal_priv_ids_piece(m, frugal_priv_ids_hash(part->ids[k]))]++] =
             (frugal_ids_noted){.id = part->ids[k], .touches = part->touches ? part->touches[k] : 1, .position = k};
     }
 }
 
+/* Touches an id of a part, if it is there: 1. */
+static int frugal_priv_ids_touch(frugal_ids *m, frugal_ids_part *part, uint32_t k, uint64_t hash) {
+    frugal_priv_ids_bucket *b = frugal_priv_ids_bucket_of(m, hash);
+    int way = frugal_priv_ids_way(b, hash, part->ids[k]);
+    uint32_t last = way < 0 ? 0 : frugal_load_relaxed(&b->last[way]); /* relaxed: section 4 */
+    part->before[k] = FRUGAL_PRIV_IDS_ABSENT;
+    if (way < 0 || frugal_priv_ids_expired(m, last)) return 0;
+    if (last != m->clock) frugal_store_relaxed(&b->last[way], m->clock); /* relaxed: section 4 */
+    part->places[k] = frugal_priv_ids_place(m, hash, way);
+    part->before[k] = last;
+    return 1;
+}
+
 FRUGAL_IDS_API void frugal_ids_find(frugal_ids *m, frugal_ids_part *part) {
     enum { AHEAD = 16 };
-    frugal_priv_ids_bucket *map = frugal_priv_ids_map(m);
-    uint64_t hashes[AHEAD], mask = m->buckets - 1;
+    uint64_t hashes[AHEAD];
     uint32_t count[FRUGAL_IDS_MAX_PIECES] = {0};
     for (uint64_t i = 0; i < (uint64_t)part->n + AHEAD; i++) {
-        if (i >= AHEAD) {
-            uint32_t k = (uint32_t)(i - AHEAD);
-            uint64_t hash = hashes[k % AHEAD], bucket = hash & mask;
-            int way = frugal_priv_ids_way(&map[bucket], hash, part->ids[k]);
-            uint32_t last = way < 0 ? 0 : frugal_load_relaxed(&map[bucket].last[way]); /* relaxed: section 4 */
-            if (way >= 0 && !frugal_priv_ids_expired(m, last)) {
-                if (last != m->clock) frugal_store_relaxed(&map[bucket].last[way], m->clock); /* relaxed: section 4 */
-                part->places[k] = (uint32_t)(bucket * FRUGAL_IDS_WAYS + (uint32_t)way);
-                part->before[k] = last;
-            } else {
-                part->before[k] = FRUGAL_PRIV_IDS_ABSENT;
-                count[frugal_priv_ids_piece(m, bucket)]++;
-            }
-        }
-        if (i < part->n) {
-            uint64_t hash = hashes[i % AHEAD] = frugal_priv_ids_hash(part->ids[i]);
-            frugal_priv_ids_bucket *b = &map[hash & mask];
-            FRUGAL_PRIV_IDS_PREFETCH(b->digest);
-            FRUGAL_PRIV_IDS_PREFETCH(&b->last[32]);
-        }
+        uint64_t *hash = &hashes[i % AHEAD];
+        if (i >= AHEAD && !frugal_priv_ids_touch(m, part, (uint32_t)(i - AHEAD), *hash))
+            count[frugal_priv_ids_piece(m, *hash)]++;
+        if (i >= part->n) continue;
+        *hash = frugal_priv_ids_hash(part->ids[i]);
+        FRUGAL_PRIV_IDS_PREFETCH(frugal_priv_ids_bucket_of(m, *hash)->digest);
+        FRUGAL_PRIV_IDS_PREFETCH(&frugal_priv_ids_bucket_of(m, *hash)->last[32]);
     }
     frugal_priv_ids_note(m, part, count);
 }
@@ -617,8 +618,7 @@ FRUGAL_IDS_API void frugal_ids_admit(frugal_ids *m, frugal_ids_part *parts, uint
                 FRUGAL_PRIV_IDS_PREFETCH(frugal_priv_ids_bucket_of(m, next)->digest);
             }
             int way = frugal_priv_ids_give(m, b, hash, x);
-            x->place =
-                way < 0 ? FRUGAL_IDS_NONE : (uint32_t)((hash & (m->buckets - 1)) * FRUGAL_IDS_WAYS + (uint32_t)way);
+            x->place = way < 0 ? FRUGAL_IDS_NONE : frugal_priv_ids_place(m, hash, way);
             parts[p].places[x->position] = x->place;
             counts->refused += x->outcome == FRUGAL_PRIV_IDS_REFUSED;
             counts->full += x->outcome == FRUGAL_PRIV_IDS_FULL;
@@ -699,7 +699,7 @@ FRUGAL_IDS_API uint32_t frugal_ids_get(const frugal_ids *m, uint64_t id) {
     frugal_priv_ids_bucket *b = frugal_priv_ids_bucket_of(m, hash);
     int way = frugal_priv_ids_way(b, hash, id);
     if (way < 0 || frugal_priv_ids_expired(m, frugal_load_relaxed(&b->last[way]))) return FRUGAL_IDS_NONE;
-    return (uint32_t)((hash & (m->buckets - 1)) * FRUGAL_IDS_WAYS + (uint32_t)way); /* relaxed: nobody stores now */
+    return frugal_priv_ids_place(m, hash, way); /* relaxed, above: nobody stores now */
 }
 
 FRUGAL_IDS_API int frugal_ids_at(const frugal_ids *m, uint64_t place, uint64_t *id, uint64_t *last) {
